@@ -1,23 +1,24 @@
-# `make` alone lists what there is.
+# `make` alone lists all targets.
 python := .venv/bin/python
+unexport PYTHONDONTWRITEBYTECODE  # tests start some thousand Pythons: not one of them should compile all that it imports
 
 help:  ## this list
 	@sed -nE 's/^([a-z]+):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 8
 
-demo:  ## set up, record a real workload into demo-trace/, report it (needs root, or what lo2io doctor says)
+demo:  ## set up, record a real workload into demo-trace/, and report it (needs root, or the rights that lo2io doctor names)
 	@scripts/setup.sh demo
 	@scripts/demo.sh
 
-test:  ## set up, lint, then all tests; LO2IO_RUN_KERNEL_TESTS=1 turns skips for want of rights into failures
+test:  ## set up, lint, run all tests; LO2IO_RUN_KERNEL_TESTS=1 turns skips for lack of rights into failures
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory run-lint
 	@failed=0; run() { echo "» pytest $$*"; $(python) -m pytest "$$@" || failed=$$?; }; \
-	run -n auto --dist loadfile --ignore=tests/kernel; \
+	run -n auto --dist worksteal --ignore=tests/kernel; \
 	run -n 2 --dist loadfile -m "not alone" tests/kernel; \
 	run -m alone tests/kernel; \
-	exit $$failed  # recordings of a command two at a time; those of the whole machine want it alone
+	exit $$failed  # two recordings of a command run at a time; a recording of the whole machine runs alone
 
-search:  ## made-up histories that make test does not try, LO2IO_EXAMPLES=500 of each kind for the engine unless you say otherwise
+search:  ## made-up histories that make test does not try; LO2IO_EXAMPLES=N of each kind for the engine (500)
 	@scripts/setup.sh test
 	LO2IO_EXAMPLES=$${LO2IO_EXAMPLES:-500} $(python) -m pytest -n auto -m hypothesis --ignore=tests/kernel
 
@@ -33,7 +34,7 @@ run-lint:
 	$(python) scripts/check_c_rooms.py
 	.venv/bin/codespell
 
-bench:  ## the measurements of benchmarks/README.md: 45 minutes, root, a quiet machine; BENCH=ad runs those two
+bench:  ## the measurements of benchmarks/README.md: 45 minutes, as root, on a quiet machine; BENCH=ad runs those two
 	@scripts/setup.sh bench
 	$(python) benchmarks/run.py $(BENCH)
 
@@ -42,7 +43,7 @@ docs:  ## regenerate docs/reference from the command line and tracepoints/*.toml
 	$(python) scripts/reference_tracepoints.py
 	$(python) scripts/reference_cli.py
 
-clean:  ## remove what was built, .venv included
+clean:  ## remove all built files, and .venv
 	rm -rf .venv build demo-trace demo-trace.html .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf *.egg-info lo2io/native/_lib.c lo2io/native/_lib.abi3.so lo2io/bpf/programs/*.o
 	find . -name __pycache__ -type d -prune -exec rm -r {} +

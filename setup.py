@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the native part is built by cffi, the kernel programs by clang."""
+"""What pyproject.toml cannot declare: cffi builds the native part, and clang the programs in the kernel."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from setuptools.command.build import build
 PROGRAMS = Path("lo2io/bpf/programs")
 OBJECT = PROGRAMS / "lo2io.bpf.o"
 ARCHITECTURES = {"x86_64": "x86", "aarch64": "arm64"}
-"""Where the programs know how to find a call's arguments: machine → libbpf's name."""
+"""Machines on which the programs can read a call's arguments: machine → libbpf's name."""
 FLAGS = ("-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter")
-"""-g: the types that libbpf needs to put in the running kernel's offsets; v3: atomics and 32 bit jumps, Linux 5.12."""
+"""-g: types, with which libbpf sets the running kernel's offsets; v3: atomics and 32 bit jumps, Linux 5.12."""
 HEADERS = "#if !__has_include(<bpf/bpf_core_read.h>)\n#error libbpf-dev\n#endif\n"
 
 
 class BuildPrograms(Command):
-    """Compile lo2io/bpf/programs. Without clang or libbpf's headers the package has none, and records by perf."""
+    """Compile lo2io/bpf/programs. Without clang or libbpf's headers, the package has none, and records by perf."""
 
     description = "compile the kernel programs with clang"
     user_options = []  # noqa: RUF012 # setuptools asks for it as a plain class attribute
@@ -30,14 +30,14 @@ class BuildPrograms(Command):
     build_lib: str | None = None
 
     def initialize_options(self) -> None:
-        """Nothing but what other commands say."""
+        """Set no option: other commands have them."""
 
     def finalize_options(self) -> None:
-        """Where the package is put together."""
+        """Take the folder in which the package is put together."""
         self.set_undefined_options("build_py", ("build_lib", "build_lib"))
 
     def run(self) -> None:
-        """Compile beside the source or into the package, or say why not."""
+        """Compile beside the source or into the package, or print why not."""
         target = Path(self.get_outputs()[0])
         clang, reason = find_clang()
         if clang is None:
@@ -49,25 +49,25 @@ class BuildPrograms(Command):
         define = f"-D__TARGET_ARCH_{ARCHITECTURES[platform.machine()]}"
         subprocess.run([clang, *FLAGS, define, "-c", str(PROGRAMS / "lo2io.bpf.c"), "-o", str(made)], check=True)
         strip = shutil.which("llvm-strip")
-        if strip:  # of debugging information, which is most of it; not of the types
+        if strip:  # of debugging information, which is most of the object; the types stay
             subprocess.run([strip, "-g", str(made)], check=True)
         made.replace(target)
 
     def get_source_files(self) -> list[str]:
-        """What a source distribution must hold."""
+        """The files that a source distribution must hold."""
         return sorted(str(path) for path in PROGRAMS.glob("*.[ch]"))
 
     def get_outputs(self) -> list[str]:
-        """The object, in an editable installation beside its source."""
+        """The object. In an editable installation, it lies beside its source."""
         return [str(OBJECT if self.editable_mode or self.build_lib is None else Path(self.build_lib) / OBJECT)]
 
     def get_output_mapping(self) -> dict[str, str]:
-        """Nothing is copied."""
+        """Empty, for nothing is copied."""
         return {}
 
 
 def find_clang() -> tuple[str | None, str]:
-    """A clang that makes BPF and finds libbpf's headers, or why there is none."""
+    """A clang that compiles BPF and finds libbpf's headers, or why there is none."""
     if platform.machine() not in ARCHITECTURES:
         return None, f"they do not know {platform.machine()}"
     clang = shutil.which("clang")

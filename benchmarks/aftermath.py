@@ -1,7 +1,7 @@
-"""How long the user waits after the command: from its end until the prompt is back, trace and summary made.
+"""How long the user waits after the command: from its end until the prompt is back, with trace and summary made.
 
-Three commands: fio's cached reads (one file, one handle), the same four times as long (what the fixed part is), and a
-loop that opens, reads and closes small files (every fourth call makes a handle: the most a trace has to define).
+Three commands: fio's cached reads (one file, one handle), the same reads four times (which shows the fixed part), and a
+loop that opens, reads and closes small files (every fourth call makes a handle, the most that a trace must define).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TARGET_S = 0.5
 
 
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Record each command with every default, and see when the prompt returns."""
+    """Record each command with all defaults, and note when the prompt returns."""
     require("fio", "gcc")
     folder, calls = settings.directory, settings.scaled(CALLS)
     timed, loop = (build(source, settings.bin) for source in ("timed.c", "calls.c"))

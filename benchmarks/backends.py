@@ -1,9 +1,8 @@
-"""What each way to record system calls costs, and how fast calls may come before one is lost.
+"""What each way to record system calls costs, and at which rate calls are lost.
 
-lo2io pairs calls in the kernel and looks at files there (`--backend bpf`), samples them and looks at files in the
-kernel (`--backend perf`), or samples them alone (`--names proc`); beside these perf record and bpftrace, with the same
-events.
-fio reads a cached file as in (a); loops of one call are timed inside of a recording and beside it (`gated.py`).
+lo2io pairs calls in the kernel and looks at files there (`--backend bpf`), samples calls and looks at files in the
+kernel (`--backend perf`), or samples calls alone (`--names proc`). perf record and bpftrace record the same events.
+fio reads a cached file as in (a). Loops of one call are timed inside of a recording and beside it (`gated.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def _tracers() -> dict[str, Tracer]:
 
 
 def measure(settings: Settings) -> tuple[Row, list[Row]]:
-    """fio, loops and start-up under every recorder; then as many calls as can be."""
+    """Run fio, loops and start-up under every recorder; then make as many calls as possible."""
     require("fio", "perf", "bpftrace", "gcc", "taskset")
     data = settings.directory / "data"
     make_cached(data)
@@ -60,7 +59,7 @@ def measure(settings: Settings) -> tuple[Row, list[Row]]:
     variants: dict[str, Callable[[], Row]] = {}
     for name, tracer in _tracers().items():
         variants[f"fio, {name}"] = one_run(folder, tracer, workload, figures_of)
-        if name != "bpftrace, printing":  # a minute a run, and (a) tells its price
+        if name != "bpftrace, printing":  # a run takes a minute, and (a) has its price
             variants[f"loops, {name}"] = measured(settings, events, data, tracer)
     for name, options in OURS.items():
         variants[f"start, {name}"] = _start(folder, timed, options)

@@ -1,7 +1,7 @@
 /*
  * System calls in a loop:
  *
- *     calls getppid N FILE        a call nobody records: what do recorders cost those? FILE gets nanoseconds a call
+ *     calls getppid N FILE        a call that no recorder records: shows its price. FILE gets nanoseconds a call
  *     calls files N DIRECTORY     open, read, read to the end, close, over and over, in 512 files (made before): 4 N calls
  */
 #define _GNU_SOURCE

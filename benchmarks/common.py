@@ -1,7 +1,7 @@
-"""What all benchmarks share: whole runs measured from outside, variants in turns, machine facts, results as JSON.
+"""Common parts of all benchmarks: runs measured as a whole, variants in turns, machine facts, results as JSON.
 
-Only the standard library is imported: a child starts with its parent's peak memory on its account (the kernel keeps
-the larger of the two through exec), so this process stays small.
+Only the standard library is imported, so that this process stays small. For a child's peak memory begins with its
+parent's: the kernel keeps the larger of the two through exec.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ RESULTS = HERE / "results"
 LO2IO = Path(sys.executable).parent / "lo2io"
 PR_SET_CHILD_SUBREAPER = 36
 BACKGROUND_LIMIT_S = 120
-"""So long at most what a run left behind may live; closing a recorder's events takes 4 to 9 s."""
+"""How long processes that a run left behind may live; closing a recorder's events takes 4 to 9 s."""
 
 
 class BenchError(Exception):
-    """A benchmark cannot be run, or a run failed; the text says which and why."""
+    """A benchmark cannot run, or a run failed; the text says which and why."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Settings:
 
     Attributes:
         runs: Runs of each variant.
-        scale: 1 for the figures that are kept; less for a quick look.
-        directory: Of this benchmark alone, removed afterwards. Spools and traces are written here.
-        bin: Where the programs of this directory are built.
+        scale: 1 for figures that are kept; less for a quick look.
+        directory: For spools and traces of this benchmark alone; removed afterwards.
+        bin: Folder of the compiled programs of this directory.
     """
 
     runs: int
@@ -53,24 +53,24 @@ class Settings:
     bin: Path
 
     def scaled(self, count: int) -> int:
-        """A count of calls or samples, as large as this run wants it."""
+        """A count of calls or samples, scaled for this run."""
         return max(1000, int(count * self.scale))
 
 
 @dataclass(frozen=True)
 class Usage:
-    """One run of a command, with all its descendants, as the kernel accounts for it."""
+    """One run of a command with all its descendants, by the kernel's account."""
 
     begin_ns: int
-    """CLOCK_MONOTONIC right before it was started …"""
+    """CLOCK_MONOTONIC right before its start …"""
     end_ns: int
-    """… and right after it was waited for."""
+    """… and right after its end."""
     cpu_s: float
-    """User and system time of the command and the descendants it waited for."""
+    """User and system time of the command and of the descendants for which it waited."""
     max_rss_bytes: int
-    """Of the largest single process."""
+    """The peak of the largest single process."""
     background_s: float
-    """How long descendants that nobody waited for lived on after the command's end."""
+    """How long other descendants lived on after the command's end."""
     background_cpu_s: float
 
     @property
@@ -80,20 +80,20 @@ class Usage:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parents end: they can be waited for, and their costs are known."""
+    """Become the parent of orphaned descendants, so that they can be waited for and their costs are known."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise BenchError(f"cannot become a subreaper: {os.strerror(ctypes.get_errno())}")
 
 
 def run(command: Sequence[object], output: Path) -> Usage:
-    """Run a command to its end, then wait until everything it left behind has ended, too.
+    """Run a command, and wait for its end and for the end of all processes that it left behind.
 
     Args:
         command: Program and arguments.
-        output: File for what it prints, on stdout and stderr.
+        output: File for stdout and stderr.
 
     Raises:
-        BenchError: It failed, or left something that does not end.
+        BenchError: The command failed, or left a process that does not end.
     """
     words = [str(word) for word in command]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
@@ -137,11 +137,11 @@ def in_turns(
 ) -> list[dict[str, Any]]:
     """Run every variant once, then every one again, and so on: A B C A B C.
 
-    A machine that grows slower for a while then slows all of them. What dirty pages a run leaves are written before
-    the next begins. ``slow`` says of variants that take minutes in how many turns they run.
+    So a machine that is slower for a while slows all variants. Dirty pages of a run are written before the next one
+    begins. ``slow`` names variants that take minutes, and in how many turns they run.
 
     Returns:
-        What each run returned, with ``variant`` and ``run`` added.
+        The result of each run, with ``variant`` and ``run`` added.
     """
     rows = []
     for number in range(1, runs + 1):
@@ -156,10 +156,10 @@ def in_turns(
 
 
 def build(source: str, folder: Path) -> Path:
-    """Compile one of this directory's C programs.
+    """Compile a C program of this directory.
 
     Raises:
-        BenchError: The compiler says no.
+        BenchError: The compiler failed.
     """
     target = folder / Path(source).stem
     command = ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-o", str(target), str(HERE / source)]
@@ -170,10 +170,10 @@ def build(source: str, folder: Path) -> Path:
 
 
 def require(*programs: str) -> None:
-    """See that programs are there.
+    """Check that programs are installed.
 
     Raises:
-        BenchError: One is not.
+        BenchError: One is missing.
     """
     missing = [program for program in programs if not shutil.which(program)]
     if missing:
@@ -181,7 +181,7 @@ def require(*programs: str) -> None:
 
 
 def require_root() -> None:
-    """See that this is root.
+    """Check that this process is root's.
 
     Raises:
         BenchError: It is not.
@@ -192,7 +192,7 @@ def require_root() -> None:
 
 @contextlib.contextmanager
 def workspace(parent: Path | None) -> Iterator[Path]:
-    """A private directory that is removed afterwards; its path holds no space, for bpftrace splits at them."""
+    """A private directory that is removed afterwards. Its path has no space, since bpftrace splits arguments there."""
     with tempfile.TemporaryDirectory(prefix="lo2io-bench-", dir=parent) as name:
         yield Path(name)
 
@@ -201,33 +201,33 @@ def workspace(parent: Path | None) -> Iterator[Path]:
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """``median (least to most)``, or the one figure that all runs gave."""
+    """``median (least to most)``, or the figure itself if all runs gave the same."""
     low, middle, high = (f"{value:,.{digits}f}" for value in (min(values), median(values), max(values)))
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def column(rows: Sequence[Mapping[str, Any]], variant: str, key: str) -> list[float]:
-    """One figure of all runs of a variant."""
+    """A figure of all runs of a variant."""
     return [row[key] for row in rows if row["variant"] == variant]
 
 
 def middle(rows: Sequence[Mapping[str, Any]], variant: str, key: str) -> float:
-    """The median of one figure of a variant."""
+    """The median of a figure of a variant."""
     return median(column(rows, variant, key))
 
 
 def slowdown(rows: Sequence[Mapping[str, Any]], job: str, name: str, key: str) -> float:
-    """The median of one figure of a job's variant over that of the untraced one."""
+    """The median of a figure of a job's variant, divided by that of the untraced variant."""
     return middle(rows, f"{job}, {name}", key) / middle(rows, f"{job}, untraced", key)
 
 
 def names_of(rows: Sequence[Mapping[str, Any]], job: str) -> list[str]:
-    """What the variants of a job are called, in the order of their first runs."""
+    """The names of a job's variants, in the order of their first runs."""
     return [v.partition(", ")[2] for v in dict.fromkeys(r["variant"] for r in rows) if v.startswith(f"{job}, ")]
 
 
 def verdict(*, met: bool) -> str:
-    """A target, met or not."""
+    """Word for a target that is met, or missed."""
     return "met" if met else "missed"
 
 
@@ -241,7 +241,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine_facts() -> dict[str, Any]:
-    """What the figures depend on, besides lo2io."""
+    """The facts on which figures depend, besides lo2io."""
     cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), ":")
     memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
     virtual = "hypervisor" in Path("/proc/cpuinfo").read_text()
@@ -260,7 +260,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def _version(tool: str) -> str:
-    """As the tool itself says it, without its name."""
+    """The tool's own version text, without its name."""
     words = _first_line(tool, "--version").replace("-", " ", 1).split()
     return next((word for word in words if any(c.isdigit() for c in word)), "")
 
@@ -284,6 +284,6 @@ def describe_machine(machine: Mapping[str, Any]) -> str:
 
 
 def save(folder: Path, document: Mapping[str, Any]) -> None:
-    """Write every run's figures, unrounded, as ``NAME.json``; tables are made from these files alone."""
+    """Write every run's figures, unrounded, as ``NAME.json``, from which all tables are made."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{document['benchmark']}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Parts by themselves: the native OTF2 event loop, and the formats the operations table could have.
+"""Parts by themselves: the native OTF2 event loop, and possible formats of the operations table.
 
-Runs otf2_events.py and tables.py, which can be run alone, too, each in a process of its own.
+Runs otf2_events.py and tables.py, each in a process of its own. Both can run alone, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TARGET_EVENTS = 15.0
 
 
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Both parts; their own repetitions are the runs."""
+    """Measure both parts; their own repetitions are the runs."""
     operations, table_rows = settings.scaled(OPERATIONS), settings.scaled(ROWS)
     rows = []
     for part, count in (("events", operations), ("tables", table_rows)):

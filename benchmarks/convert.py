@@ -1,7 +1,7 @@
-"""How fast a spool becomes a trace with tables, what each stage takes of that, and whether memory stays constant.
+"""How fast a spool becomes a trace with tables, which share each stage has, and whether memory stays constant.
 
-The spools are made by synthetic_spool.py and lie in the page cache, as they do right after a recording. Every figure is
-of a whole process: starting Python and importing are part of it.
+synthetic_spool.py makes the spools, which lie in the page cache, as they do right after a recording. Each figure is of
+a whole process, with Python's start and all imports.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _make(folder: Path, samples: int) -> tuple[Path, int]:
-    """A spool and its number of samples. In a process of its own: NumPy's memory is not to be this one's."""
+    """A spool and its number of samples. Made in a process of its own, so that this one gets none of NumPy's memory."""
     spool, answer = folder / f"spool-{samples}", folder / "samples.txt"
     run([LO2IO.parent / "python", HERE / "synthetic_spool.py", spool, samples], answer)
     return spool, int(answer.read_text(encoding="ascii"))

@@ -1,4 +1,4 @@
-"""What a spool's description may hold, for benchmarks of what comes after the engine: nothing was recorded."""
+"""The description of a spool that was never recorded, for benchmarks of the stages after the engine."""
 
 from __future__ import annotations
 

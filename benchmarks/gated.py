@@ -1,8 +1,8 @@
-"""A recording in which loops are timed, inside of it and beside it, while the recorder is watched.
+"""A recording in which loops are timed, inside of it and beside it, while the recorder's CPU time is measured.
 
-The recorded command stands at a gate: it says that it runs, waits for the word, times its loops one after the other,
-says so, and waits again. Beside the same recording, with nothing recorded running, the same loops are timed as a
-neighbour's. Loops are those of ``events.c``, on the last CPU.
+The recorded command stands at a gate: it reports that it runs, waits for a word, times its loops one after another,
+reports that, and waits again. Then a process that is not recorded times the same loops beside the same recording, while
+no recorded program runs. Loops are those of ``events.c``, on the last CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from common import BenchError, Settings, wait_for_orphans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tracers import Tracer
 
@@ -34,20 +34,33 @@ read line <word
 """
 
 
-def loop(settings: Settings, events: Path, data: Path, mode: str) -> list[str]:
-    """The command of one loop."""
+def loop(settings: Settings, events: Path, data: Path, mode: str, parts: int = 0) -> list[str]:
+    """The command of one loop; ``parts``: for the CPU time of its undisturbed parts."""
     cpu = max(os.sched_getaffinity(0))
     rounds = settings.scaled(ROUNDS[mode])
-    return ["taskset", "-c", str(cpu), str(events), mode, str(rounds), str(data), f"{settings.directory}/ns-{mode}"]
+    result = f"{settings.directory}/ns-{mode}"
+    words = ["taskset", "-c", str(cpu), str(events), mode, str(rounds), str(data), result]
+    return [*words, str(parts)] if parts else words
 
 
-def measured(settings: Settings, events: Path, data: Path, tracer: Tracer) -> Callable[[], dict[str, Any]]:
-    """One recording: nanoseconds a round inside and beside, the recorder's CPU time meanwhile, its start and end."""
+def measured(
+    settings: Settings,
+    events: Path,
+    data: Path,
+    tracer: Tracer,
+    *,
+    modes: Sequence[str] = tuple(ROUNDS),
+    parts: int = 0,
+) -> Callable[[], dict[str, Any]]:
+    """One recording: nanoseconds a round inside and beside, the recorder's CPU time in between, its start and end.
+
+    ``modes``: the loops. ``parts``: see :func:`loop`.
+    """
 
     def measure_one() -> dict[str, Any]:
         folder, recording = settings.directory, settings.directory / "run"
         recording.mkdir()
-        workload = _write_gate(settings, events, data)
+        workload = _write_gate(settings, [loop(settings, events, data, mode, parts) for mode in modes])
         begin = time.monotonic()
         with (folder / "output.txt").open("wb") as output:
             process = subprocess.Popen(
@@ -59,10 +72,10 @@ def measured(settings: Settings, events: Path, data: Path, tracer: Tracer) -> Ca
             _say(folder / "word")
             _hear(folder / "told", "end", process)
             busy_s = cpu_s(process.pid) - before_s
-            row = {f"inside_{mode}_ns": _result(folder, mode) for mode in ROUNDS}
-            for mode in ROUNDS:
-                subprocess.run(loop(settings, events, data, mode), check=True)
-            row |= {f"beside_{mode}_ns": _result(folder, mode) for mode in ROUNDS}
+            row = {f"inside_{mode}_ns": _result(folder, mode) for mode in modes}
+            for mode in modes:
+                subprocess.run(loop(settings, events, data, mode, parts), check=True)
+            row |= {f"beside_{mode}_ns": _result(folder, mode) for mode in modes}
             end = time.monotonic()
             _say(folder / "word")
             if process.wait(timeout=WAIT_S) != 0:
@@ -87,20 +100,20 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _write_gate(settings: Settings, events: Path, data: Path) -> Path:
+def _write_gate(settings: Settings, commands: Sequence[Sequence[str]]) -> Path:
     folder = settings.directory
     for name in ("told", "word"):
         (folder / name).unlink(missing_ok=True)
         os.mkfifo(folder / name)
     path = folder / "gate"
-    loops = "\n".join(" ".join(loop(settings, events, data, mode)) for mode in ROUNDS)
+    loops = "\n".join(" ".join(command) for command in commands)
     path.write_text(_GATE.format(folder=folder, loops=loops), encoding="ascii")
     path.chmod(0o755)
     return path
 
 
 def _hear(path: Path, word: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait for the gate's word; a recorder that ends before is an error."""
+    """Wait for the gate's word. A recorder that ends before is an error."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         end = time.monotonic() + WAIT_S
@@ -109,7 +122,7 @@ def _hear(path: Path, word: str, process: subprocess.Popen[bytes]) -> None:
             if process.poll() is not None or time.monotonic() > end:
                 raise BenchError(f"the recorded command never said {word}")
             time.sleep(0.001)
-            with contextlib.suppress(BlockingIOError):  # it has opened the pipe, and not written yet
+            with contextlib.suppress(BlockingIOError):  # the command has opened the pipe and not written yet
                 said = os.read(descriptor, 64)
     finally:
         os.close(descriptor)

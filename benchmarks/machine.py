@@ -1,7 +1,7 @@
 """What recording the whole machine costs: direct I/O at depth 32 with block events, cached reads with the core calls.
 
 fio reads a file past the page cache, once by io_uring and once by libaio, 32 requests at a time, while block events are
-recorded; then from the page cache with pread, while the core calls are recorded, which is the worst case. Each recorder
+recorded. Then it reads from the page cache with pread, while the core calls are recorded: the worst case. Each recorder
 gets the same events on every CPU.
 """
 
@@ -79,12 +79,12 @@ class Lo2io:
         self.counted, self.options = counted, options
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """Defaults, but for the events."""
+        """With all defaults but the events."""
         words = [str(LO2IO), "system-wide", "-a", "-q", "--no-convert", *self.options]
         return [*words, "-o", str(folder / "recorded"), "--", str(workload)]
 
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
-        """From the trace, which is made now."""
+        """From the trace, which is converted here."""
         return seen_and_lost(folder, self.counted)
 
 
@@ -95,12 +95,12 @@ class PerfRecord:
         self.counted, self.events = counted, events
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """As the manual page says."""
+        """As the manual page shows it."""
         words = ["perf", "record", "-q", "-a", "-e", ",".join(self.events), "-o", str(folder / "perf.data")]
         return [*words, "--", str(workload)]
 
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
-        """From the file's own records of loss."""
+        """From the file's records of loss."""
         counts = count(folder / "perf.data", load_format(find_tracefs(), self.counted)[0].id)
         return {"lost": counts.lost, "seen": counts.samples}
 
@@ -117,7 +117,7 @@ class PerfTrace:
         return [*words, "--", str(workload)]
 
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
-        """It prints a line where it lost something."""
+        """A line of perf trace for each loss."""
         return _lines(folder / "events.txt", self.counted.partition(":")[2])
 
 
@@ -125,12 +125,12 @@ class Biosnoop:
     """bpftrace, printing a line for each request."""
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """With the program above, kept beside its output."""
+        """With the program above, which is kept beside its output."""
         (folder / "biosnoop.bt").write_text(BIOSNOOP, encoding="ascii")
         return ["bpftrace", "-o", str(folder / "events.txt"), "-c", f"/bin/sh {workload}", str(folder / "biosnoop.bt")]
 
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
-        """It says `Lost N events` where its ring was full."""
+        """`Lost N events` in bpftrace's output, if its buffer was full."""
         return _lines(folder / "events.txt", "block_rq_issue")
 
 
@@ -147,9 +147,9 @@ def _lines(path: Path, word: str) -> dict[str, Any]:
 
 
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Each job untraced and under every recorder, in turns."""
+    """Measure each job untraced and under every recorder, in turns."""
     require("fio", "perf", "bpftrace", "gcc")
-    # Direct I/O drives its file out of the page cache: the cached reads need another one.
+    # Direct I/O drives its file out of the page cache, so the cached reads need another file.
     direct, cached = settings.directory / "direct", settings.directory / "cached"
     make_cached(direct)
     make_cached(cached)
@@ -183,7 +183,7 @@ def _tracers(job: str) -> dict[str, Tracer]:
 
 
 def _workload(folder: Path, timed: Path, data: Path, job: str, reads: int) -> Path:
-    """A script, because every recorder can start one."""
+    """A script, which every recorder can start."""
     if job == "cached":
         words = fio_command(data, reads, folder / "fio.json")
     else:
@@ -193,7 +193,7 @@ def _workload(folder: Path, timed: Path, data: Path, job: str, reads: int) -> Pa
             *("--output-format=json", f"--output={folder / 'fio.json'}"),
         ]
     path = folder / f"workload-{job}"
-    # Minutes lie between two runs; what the kernel took out of the page cache meanwhile is read back, unmeasured.
+    # Minutes lie between two runs. Pages that the kernel dropped in between are read back, unmeasured.
     warm = f"cat {data} >/dev/null\n" if job == "cached" else ""
     path.write_text(f"#!/bin/sh\n{warm}exec {timed} {folder}/times.json {' '.join(words)}\n", encoding="ascii")
     path.chmod(0o755)
@@ -201,7 +201,7 @@ def _workload(folder: Path, timed: Path, data: Path, job: str, reads: int) -> Pa
 
 
 def _figures(_folder: Path, _whole: Usage, _times: Row, job: Row) -> Row:
-    # fio's own clock, from its first read to its last: starting takes it as long as thousands of them.
+    # fio's own clock, from its first read to its last, for its start takes as long as thousands of reads.
     return {"wall_s": job["read"]["runtime"] / 1e3, "mean_latency_ns": job["read"]["clat_ns"]["mean"]}
 
 

@@ -1,7 +1,7 @@
 """How fast the native loop turns operations into OTF2 events: one core, one thread, to a directory of your choice.
 
 One operation is a read of a known offset: Enter, IoOperationBegin with an Offset attribute, IoOperationComplete,
-Leave. The clock runs while the loop does and while the writers are closed; making the columns is not part of it.
+Leave. The clock runs during the loop and while the writers are closed, but not while the columns are made.
 
     .venv/bin/python benchmarks/otf2_events.py [--operations 2000000] [--threads 8] [--repeat 5] [--directory DIR]
 """

@@ -1,8 +1,8 @@
-"""What recording costs the program that is recorded, beside other recorders of the same events.
+"""What recording costs the recorded program, beside other recorders of the same events.
 
-fio reads a cached file with a million preads of 4 KiB, in one process. Such a read takes less than a microsecond, so a
-recorder's share is as large here as it gets: this is the worst case. After fio, in the same recording, a loop of
-getppid shows what calls pay that nobody asked about.
+fio reads a cached file with a million preads of 4 KiB, in one process. Such a read takes less than a microsecond, so
+recorders show their largest share here: this is the worst case. After fio, in the same recording, a loop of getppid
+shows the price of calls that no recorder records.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FILE_BYTES = 256 << 20
 GETPPID = 200_000
 TARGET_RATIO = 1.9
 SLOW = {"strace -f -c": 2}
-"""A run takes a minute and a half, and no other ratio is so far from all the rest."""
+"""A run takes a minute and a half, and this ratio differs from all others by far."""
 
 
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -62,7 +62,7 @@ def make_cached(path: Path) -> None:
 
 
 def fio_command(data: Path, reads: int, result: Path) -> list[str]:
-    """A fixed number of cached reads by fio, and nothing that empties the cache; its result is JSON."""
+    """A fixed number of cached reads by fio, which does not empty the cache; its result is JSON."""
     return [
         *("fio", "--name=cached", f"--filename={data}", f"--size={FILE_BYTES}", "--ioengine=psync", "--rw=randread"),
         *(f"--bs={BLOCK}", f"--number_ios={reads}", f"--io_size={reads * BLOCK}", "--norandommap", "--invalidate=0"),
@@ -71,7 +71,7 @@ def fio_command(data: Path, reads: int, result: Path) -> list[str]:
 
 
 def write_workload(settings: Settings, data: Path, reads: int) -> Path:
-    """A script, because every recorder can start one, while bpftrace takes no arguments that have spaces in them."""
+    """A script, which every recorder can start: bpftrace takes no arguments with spaces."""
     timed, calls = build("timed.c", settings.bin), build("calls.c", settings.bin)
     folder = settings.directory
     path = folder / "workload"
@@ -100,7 +100,7 @@ def one_run(
         row = {
             "cpu_s": cpu_s,
             "fio_ios": job["read"]["total_ios"],
-            # Whatever else ran is the recorder's here: a shell, too, which takes some hundredths of a second.
+            # All other CPU time counts as the recorder's, also the shell's, which takes some hundredths of a second.
             "recorder_cpu_s": whole.cpu_s - cpu_s + whole.background_cpu_s,
             **figures(directory, whole, times, job),
             **tracer.outcome(folder, output.read_text(encoding="utf-8", errors="replace")),
@@ -112,7 +112,7 @@ def one_run(
 
 
 def figures_of(directory: Path, whole: Usage, times: Row, _: Row) -> Row:
-    """Wall clock and CPU time of fio's, getppid's price, and what the recorder took for its start and end."""
+    """Wall clock and CPU time of fio, the price of getppid, and the recorder's time for start and end."""
     return {
         "wall_s": (times["end_ns"] - times["begin_ns"]) / 1e9,
         "system_s": times["system_s"],
@@ -143,7 +143,7 @@ def render(document: Mapping[str, Any]) -> str:
 
 
 def _lost(rows: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
-    """What lo2io lost of system calls in all runs, and a sentence on what it lacks of other events."""
+    """System calls that lo2io lost in all runs, and a sentence on other events that are missing."""
     lost: dict[str, int] = {}
     for row in rows:
         for event, number in row.get("lost_by_event", {}).items():

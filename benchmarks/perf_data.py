@@ -1,7 +1,7 @@
-"""Counts in a perf.data file: what perf record lost by its own account, and how many samples of one event it has.
+"""Counts in a perf.data file: the losses that perf record reports, and the samples of one event.
 
-`perf report --stats` would say the same after half a minute. Layout: tools/perf/Documentation/perf.data-file-format.txt
-and the records of include/uapi/linux/perf_event.h.
+`perf report --stats` would print the same after half a minute. Layout:
+tools/perf/Documentation/perf.data-file-format.txt and the records of include/uapi/linux/perf_event.h.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _U64 = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class PerfCounts:
-    """What a perf.data file holds and what it lacks."""
+    """The contents of a perf.data file, and its losses."""
 
     lost: int
-    """The larger of what the rings' LOST records and perf's closing LOST_SAMPLES records add up to."""
+    """The larger of two sums: of the buffers' LOST records, and of perf's closing LOST_SAMPLES records."""
     samples: int
-    """Of the event that was asked for."""
+    """Samples of the requested event."""
 
 
 def count(path: Path, event_id: int) -> PerfCounts:
     """Walk through a file's records.
 
     Args:
-        path: A perf.data file of several events, so that its samples bear identifiers.
+        path: A perf.data file of several events, whose samples have identifiers.
         event_id: The tracepoint to count, by its id in tracefs.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -65,7 +65,7 @@ def count(path: Path, event_id: int) -> PerfCounts:
 def _ids(data: mmap.mmap, event_id: int) -> tuple[int, frozenset[bytes]]:
     """Where a sample's identifier stands, and the identifiers of one tracepoint's samples, one per CPU or task.
 
-    They are those of the attr whose config is the tracepoint's id.
+    These belong to the attr whose config is the tracepoint's id.
     """
     entry_size = _U64.unpack_from(data, 16)[0]
     offset, size = _SECTION.unpack_from(data, 24)

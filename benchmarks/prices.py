@@ -1,7 +1,7 @@
-"""What one event of each group costs the thread it happens to, and what is free.
+"""What one event of each group costs the thread in which it happens, and what is free.
 
-A loop makes one kind of call, untraced and recorded by turns; the difference, divided by the events of a round, is the
-price of an event. What a filter keeps out, in the kernel or when converting, is measured the same way.
+A loop makes one kind of call, untraced and recorded by turns. The difference, divided by the events of a round, is the
+price of an event. The price of filters, in the kernel or when converting, is measured the same way.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ PRICES: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
     "default, another cgroup (`--cgroup G`)": ("pread", 2, "pread64", ("--cgroup", "{cgroup}")),
     "default, other CPUs (`--cpus`)": ("pread", 2, "pread64", ("--cpus", "{other}")),
 }
-"""Name in the table: loop, events in a round, what a round is, options."""
+"""Name in the table: loop, events in a round, description of a round, options."""
 
 
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Every loop alone, and under every choice of events."""
+    """Run every loop alone, and with every choice of events."""
     require("gcc", "taskset")
     data = settings.directory / "data"
     make_cached(data)
@@ -68,7 +68,7 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def _one(settings: Settings, events: Path, data: Path, mode: str, options: list[str] | None) -> Callable[[], Any]:
     folder = settings.directory
-    # On the last CPU, so that --cpus 0 is another one.
+    # On the last CPU, so that --cpus 0 selects another one.
     pinned = ["taskset", "-c", str(_last_cpu()), str(events), mode, str(settings.scaled(ROUNDS[mode])), str(data)]
 
     def measure_one() -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _last_cpu() -> int:
 
 @contextlib.contextmanager
 def _cgroup() -> Iterator[Path]:
-    """A cgroup in which nobody is, in the hierarchy that perf events go by (cgroup v2, or v1's perf_event)."""
+    """An empty cgroup, in the hierarchy of perf's events (cgroup v2, or v1's perf_event)."""
     for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
         _, place, kind, options = line.split()[:4]
         if kind == "cgroup2" or (kind == "cgroup" and "perf_event" in options.split(",")):

@@ -1,7 +1,7 @@
-"""What recording the whole machine costs when nothing happens, and what is lost when as much happens as can.
+"""What recording an idle machine costs, and what is lost when as much happens as possible.
 
-Idle: the CPU time of a recorder, of all its threads, in 20 s of a machine that does nothing, from 5 s after its start.
-Rates: one process, then one for each CPU, then two, read from the page cache as fast as they can.
+Idle: CPU time of all threads of a recorder in 20 s of an idle machine, from 5 s after its start. Rates: one process,
+then one for each CPU, then two, read from the page cache as fast as they can.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RECORDERS = ("lo2io system-wide -a", "perf record -a")
 
 
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Both recorders idle, then under load."""
+    """Measure both recorders idle, then under load."""
     require("perf", "gcc")
     data = settings.directory / "data"
     make_cached(data)

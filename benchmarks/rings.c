@@ -1,14 +1,14 @@
 /*
- * Requests of one kind through a ring, as fast as it goes:
+ * Requests of one kind through a ring, as fast as possible:
  *
  *     rings MODE N PATH RESULT      RESULT gets JSON: wall clock and CPU time of the loop alone
  *
  * MODE       a request is
- * nop        a NOP; 32 are submitted and collected by one call
+ * nop        a NOP; one call submits and collects 32
  * cached     a read of 4 KiB from the cached file PATH, 32 by one call
- * direct     a read of 4 KiB past the page cache from PATH, anywhere in it; 32 are always under way
+ * direct     a read of 4 KiB past the page cache from PATH, anywhere in the file; 32 are always under way
  *
- * Raw system calls, so that no library is needed. Ends with 1 if any request fails or is not completed once.
+ * Raw system calls, so that no library is needed. Exit code 1 if a request fails or does not complete exactly once.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -85,7 +85,7 @@ static void prepare(long number, int nop)
     __atomic_store_n(sq_tail, tail + 1, __ATOMIC_RELEASE);
 }
 
-/* How many were collected; -1: one failed, or came twice. */
+/* The number of collected requests; -1: one failed, or came twice. */
 static int collect(int nop)
 {
     unsigned head = *cq_head, tail = __atomic_load_n(cq_tail, __ATOMIC_ACQUIRE);

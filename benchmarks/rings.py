@@ -1,8 +1,8 @@
-"""What recording costs a program that does nothing but io_uring, and whether every request is there afterwards.
+"""What recording costs a program that does nothing but io_uring, and whether every request is in the trace.
 
 A million NOPs, a million reads from the page cache, and reads past it at depth 32, each by one thread through one ring
-(`rings.c`). The requests are as cheap as they get, so the ratios of the first two are the worst case. lo2io records its
-default events; the others the tracepoints of io_uring alone, on every CPU.
+(`rings.c`). The requests are as cheap as possible, so the ratios of the first two are the worst case. lo2io records its
+default events; the others only the tracepoints of io_uring, on every CPU.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ print(json.dumps({
     "vanished": sum(max(0, row.vanished) for row in events),
 }))
 """
-"""Requests in the table, those of them that are complete, and what the trace lacks of all events."""
+"""Requests in the table, complete ones among them, and events that the trace lacks."""
 
 COUNTING = "tracepoint:io_uring:*\n{\n  @events[probe] = count();\n}\n"
 PRINTING = """
@@ -83,22 +83,22 @@ OTHERS
   printf("%llu %d %s\\n", nsecs, tid, probe);
 }
 """
-"""A line an event: of submissions and completions what is needed to pair them, of the others when and where."""
+"""A line for each event: of submissions and completions all that pairing needs, of the others time and CPU."""
 
 
 class Lo2io:
-    """`lo2io record` without converting: that happens after the command's end, and is measured elsewhere."""
+    """`lo2io record` without converting, which another benchmark measures."""
 
     def __init__(self, *options: str) -> None:
         self.options = options
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """Defaults, but for the events of a variant."""
+        """With all defaults but the events of a variant."""
         words = [str(LO2IO), "record", "-q", "--no-convert", *self.options, "-o", str(folder / "recorded")]
         return [*words, "--", str(workload)]
 
     def outcome(self, folder: Path, _: str) -> Row:
-        """From the trace, which is made now; `lost` includes what vanished without the kernel's word."""
+        """From the trace, which is converted here. `lost` includes vanished events, which the kernel did not report."""
         trace = folder / "trace"
         _answer(str(LO2IO), "convert", str(folder / "recorded/spool"), "-o", str(trace))
         told: Row = json.loads(_answer(sys.executable, "-c", TOLD, str(trace)))
@@ -109,12 +109,12 @@ class PerfRecord:
     """`perf record -a` of io_uring's tracepoints."""
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """As the manual page says."""
+        """As the manual page shows it."""
         words = ["perf", "record", "-q", "-a", "-e", "io_uring:*", "-o", str(folder / "perf.data")]
         return [*words, "--", str(workload)]
 
     def outcome(self, folder: Path, _: str) -> Row:
-        """From the file's own records of loss."""
+        """From the file's records of loss."""
         counts = count(folder / "perf.data", load_format(find_tracefs(), COMPLETE)[0].id)
         return {"lost": counts.lost, "seen": counts.samples}
 
@@ -126,13 +126,13 @@ class Bpftrace:
         self.program = program
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """With the program of this variant, kept beside its output."""
+        """With this variant's program, which is kept beside its output."""
         (folder / "rings.bt").write_text(self.program, encoding="ascii")
-        # It starts nothing but binaries.
+        # bpftrace starts binaries only.
         return ["bpftrace", "-o", str(folder / "rings.txt"), "-c", f"/bin/sh {workload}", str(folder / "rings.bt")]
 
     def outcome(self, folder: Path, output: str) -> Row:
-        """It says `Lost N events` when its ring was full; what is counted in maps cannot be lost that way."""
+        """`Lost N events` in bpftrace's output, if its buffer was full. Counts in maps cannot be lost so."""
         seen = lost = 0
         counted = f"@events[tracepoint:{COMPLETE}]: "
         with (folder / "rings.txt").open(encoding="utf-8", errors="replace") as file:
@@ -169,7 +169,7 @@ def _answer(*command: str) -> str:
 
 
 def measure(settings: Settings) -> tuple[Row, list[Row]]:
-    """Each loop alone and under each recorder."""
+    """Measure each loop alone and under each recorder."""
     require("perf", "bpftrace", "gcc")
     data = settings.directory / "data"
     make_cached(data)
@@ -184,9 +184,9 @@ def measure(settings: Settings) -> tuple[Row, list[Row]]:
 
 
 def _workload(settings: Settings, program: Path, data: Path, job: str, number: int) -> Path:
-    """A script, because every recorder can start one."""
+    """A script, which every recorder can start."""
     path = settings.directory / f"workload-{job}"
-    # Minutes lie between two runs; what the kernel took out of the page cache meanwhile is read back, unmeasured.
+    # Minutes lie between two runs. Pages that the kernel dropped in between are read back, unmeasured.
     warm = f"cat {data} >/dev/null\n" if job == "cached" else ""
     text = f"#!/bin/sh\n{warm}exec {program} {job} {number} {data} {settings.directory}/loop.json\n"
     path.write_text(text, encoding="ascii")

@@ -1,10 +1,10 @@
-"""Runs benchmarks and writes what they found: `make bench`, `make bench BENCH=ab`.
+"""Runs benchmarks and writes their results: `make bench`, `make bench BENCH=ab`.
 
     .venv/bin/python benchmarks/run.py [LETTERS] [--runs 5] [--scale 1] [--directory DIR]
     .venv/bin/python benchmarks/run.py --tables [--check]
 
 Each run's figures go to benchmarks/results/NAME.json, and from there into the tables of benchmarks/README.md and
-docs/explanation/performance.md, between their markers. With a scale other than 1 nothing is kept: tables are printed.
+docs/explanation/performance.md, between their markers. With a scale other than 1, nothing is kept: tables are printed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import aftermath
 import backends
 import components
 import convert
+import hooks
 import machine
 import overhead
 import prices
@@ -42,13 +43,13 @@ from common import (
     workspace,
 )
 
-BENCHMARKS = (overhead, aftermath, convert, start, components, machine, rates, prices, rings, backends, views)
+BENCHMARKS = (overhead, aftermath, convert, start, components, machine, rates, prices, rings, backends, views, hooks)
 DOCUMENTS = (HERE / "README.md", HERE.parent / "docs/explanation/performance.md")
 QUIET_LOAD = 0.5
 
 
 def main() -> int:
-    """Measure what is asked for, or only write the tables anew."""
+    """Run the requested benchmarks, or only write the tables anew."""
     options = _options()
     try:
         if not options.tables:
@@ -71,7 +72,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--directory", type=Path, help="where spools and traces go (the system's temporary directory)")
     parser.add_argument("--tables", action="store_true", help="measure nothing, make tables of what results there are")
     parser.add_argument("--check", action="store_true", help="with --tables: write nothing, fail if any is stale")
-    parser.add_argument("--machine", help=argparse.SUPPRESS)  # facts as JSON: this is the process of one benchmark
+    parser.add_argument("--machine", help=argparse.SUPPRESS)  # facts as JSON: this process runs one benchmark
     options = parser.parse_args()
     if unknown := set(options.letters) - set(letters):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}: {names}")
@@ -79,7 +80,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measure_each(options: argparse.Namespace) -> None:
-    """Each in a process of its own, so that none starts with another's peak memory."""
+    """Run each in a process of its own, so that none starts with another's peak memory."""
     require_root()
     facts = json.loads(options.machine) if options.machine else machine_facts()
     if not options.machine and facts["load_average"] > QUIET_LOAD:
@@ -111,7 +112,7 @@ def _section(module: Any, document: dict[str, Any]) -> str:
 
 
 def _write_tables(*, check: bool) -> int:
-    """Fill what stands between `<!-- NAME -->` and `<!-- /NAME -->` in each document; 1 if it was not current."""
+    """Replace the text between `<!-- NAME -->` and `<!-- /NAME -->` in each document; 1 if it was not current."""
     stale = 0
     for path in DOCUMENTS:
         before = after = path.read_text(encoding="utf-8")

@@ -1,9 +1,9 @@
-"""Converts a spool with some of the stages only, so that each stage's share can be measured as a whole process.
+"""Converts a spool with some stages only, so that each stage's share can be measured as a whole process.
 
     .venv/bin/python benchmarks/stages.py SPOOL TRACE [--otf2] [--tables]
 
-Without either the engine alone runs: merging, pairing, following descriptors. With both it does what `lo2io convert`
-does. Prints the number of samples read.
+Without either option, the engine alone runs: merging, pairing, following descriptors. With both, it does the same as
+`lo2io convert`. Prints the number of samples read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from lo2io.spool.reader import SpoolReader
 
 
 def convert(path: Path, trace: Path, *, otf2: bool, tables: bool) -> int:
-    """Run the engine and the writers asked for; returns the samples read."""
+    """Run the engine and the requested writers; returns the number of samples read."""
     spool, catalog = SpoolReader(path), load_catalog()
     engine = Engine(spool, catalog)
     trace.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
-        # A stage that is not measured is not even imported.
+        # A stage that is not measured is not imported either.
         events: Any = None
         rows: Any = None
         if tables:

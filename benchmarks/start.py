@@ -21,7 +21,7 @@ HELP, RECORD, AGAIN, BARE = "lo2io --help", "lo2io record -- true", "the same at
 
 
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Help, a recording of nothing, and the bare interpreter both stand on."""
+    """Measure help, an empty recording, and the bare interpreter on which both stand."""
     timed = build("timed.c", settings.bin)
     folder, output = settings.directory, settings.directory / "output.txt"
     python = LO2IO.parent / "python"
@@ -42,7 +42,7 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _record(folder: Path, output: Path, timed: Path) -> dict[str, Any]:
-    """`timed` says when it was executed; it takes a millisecond itself."""
+    """`timed` writes when it began; its own time is a millisecond."""
     usage = run([LO2IO, "record", "-o", folder / "trace", "--", timed, folder / "times.json", "true"], output)
     times = json.loads((folder / "times.json").read_text(encoding="ascii"))
     shutil.rmtree(folder / "trace")

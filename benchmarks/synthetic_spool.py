@@ -1,11 +1,11 @@
-"""Makes a spool of any size, as a recording of two busy processes of four threads each on four CPUs would have left it.
+"""Makes a spool of any size, like that of a recording of two busy processes with four threads each on four CPUs.
 
     .venv/bin/python benchmarks/synthetic_spool.py DIRECTORY SAMPLES
 
-Each thread works in bursts of 51 calls and one block request: it opens a file, reads it to its end and closes it; in
-between it reads and writes a shared file at given positions and appends to a log that it syncs. The bursts of two
-threads take turns on each CPU, and the CPUs' samples lie closely interleaved in time, so merging has all to do that it
-ever has. Layouts are those of the running kernel, so this needs tracefs.
+Each thread works in bursts of 51 calls and one block request: it opens a file, reads it to its end and closes it. In
+between, it reads and writes a shared file at given positions, and appends to a log that it syncs. The bursts of two
+threads take turns on each CPU. The CPUs' samples lie closely interleaved in time, which is the worst case for merging.
+Layouts are those of the running kernel, so this needs tracefs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CPUS = 4
 PIDS = (1000, 2000)
 START_NS = 1_000_000_000
 STEP_NS = 400
-"""Between two samples of a CPU; the CPUs are a quarter of it apart."""
+"""Time between two samples of a CPU; neighbouring CPUs differ by a quarter of it."""
 SHARED_FD, LOG_FD, FILE_FD = 5, 6, 20
 SECTORS = 8
 CHUNK = 4096
@@ -56,12 +56,12 @@ REQUEST: tuple[tuple[str, Values], ...] = tuple(
     (event, {"dev": DEVICE, "nr_sector": SECTORS, "bytes": SECTORS * 512, "rwbs": b"WS"})
     for event in ("block:block_rq_insert", "block:block_rq_issue", "block:block_rq_complete")
 )
-"""What happens inside the fsync."""
+"""Events inside of the fsync."""
 
 
 @dataclass
 class _Template:
-    """One burst's bytes, and where in them the values stand that differ from burst to burst."""
+    """The bytes of a burst, and the places of values that differ from burst to burst."""
 
     data: bytearray = field(default_factory=bytearray)
     times: list[int] = field(default_factory=list)
@@ -80,7 +80,7 @@ class _Template:
         for name, value in values.items():
             place = layout.field(name)
             if place is None:
-                continue  # completions tell sectors, not bytes
+                continue  # completions have sectors, not bytes
             content = value if isinstance(value, bytes) else value.to_bytes(place.size, "little")
             body[place.offset : place.offset + len(content)] = content
         places = {f.name: at + f.offset for f in layout.fields}
@@ -101,10 +101,10 @@ def make(directory: Path, samples: int) -> int:
 
     Args:
         directory: Made here.
-        samples: About how many; rounded up to whole bursts on every CPU.
+        samples: The least number of samples; rounded up to whole bursts on every CPU.
 
     Returns:
-        How many there are.
+        The number of samples.
     """
     tracefs = find_tracefs()
     texts = {event: load_format(tracefs, event) for event in _events()}
@@ -160,7 +160,7 @@ def _chunk(template: _Template, cpu: int, numbers: np.ndarray) -> np.ndarray:
 
 
 def _facts() -> bytes:
-    """Every thread, and the two files each process has open from the start."""
+    """All threads, and the two files that each process has open from the start."""
     seen = {"begin_ns": START_NS - 200_000, "end_ns": START_NS - 100_000}
     facts = [
         pack_task(**seen, pid=pid, tid=pid + n, ppid=1, comm=b"busy", flags=TASK_SELECT)
@@ -175,7 +175,7 @@ def _facts() -> bytes:
 
 
 def _meta(formats: dict[str, str], samples: dict[str, int], bursts: int, stop_ns: int) -> SpoolMeta:
-    """What the recorder would have written: counts that agree with the samples, nothing lost."""
+    """The recorder's description: counts agree with the samples, and nothing is lost."""
     epoch_ns = 1_700_000_000 * 10**9
     counts = [(event, (samples[event] * bursts,) * CPUS, (0,) * CPUS) for event in formats]
     return SpoolMeta(

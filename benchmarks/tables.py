@@ -1,8 +1,8 @@
-"""Formats of the operations table: how fast they are written and read, and how big they get.
+"""Formats of the operations table: how fast they are written and read, and how large they become.
 
 Writes the same realistic rows (a cached random reader beside a build: mixed calls, errors, unknown offsets) as Arrow
-IPC (plain, LZ4, Zstandard) and as Parquet (Snappy, Zstandard), with one thread and with two, and reads back the columns
-the summary needs. Figures are ratios to plain Arrow IPC, and rows per second of this machine.
+IPC (plain, LZ4, Zstandard) and as Parquet (Snappy, Zstandard), with one thread and with two. Then reads back the
+columns that the summary needs. Figures are ratios to plain Arrow IPC, and rows per second of this machine.
 
     python benchmarks/tables.py [--rows 5000000] [--repeat 3] [--directory DIR]
 """
@@ -56,7 +56,7 @@ CALLS = tuple(
 
 
 def operations(seed: int, first: int) -> Columns:
-    """``CHUNK`` rows as the engine would give them; ``first`` is the ordinal of the first."""
+    """``CHUNK`` rows like the engine's; ``first`` is the ordinal of the first."""
     random = np.random.default_rng(seed)
     call = random.choice(len(CALLS), CHUNK, p=[0.25, 0.4, 0.15, 0.06, 0.06, 0.04, 0.04]).astype(np.uint16)
     moves = call < 3
@@ -93,7 +93,7 @@ def operations(seed: int, first: int) -> Columns:
 
 
 def batches(rows: int) -> Iterator[Columns]:
-    """``rows`` rows; eight different chunks, moved on in time and number, so that making them costs next to nothing."""
+    """``rows`` rows: eight different chunks, shifted in time and number, so that making them takes hardly any time."""
     chunks = [operations(seed, seed * CHUNK) for seed in range(8)]
     for index in range(rows // CHUNK):
         columns = chunks[index % 8]
@@ -104,7 +104,7 @@ def batches(rows: int) -> Iterator[Columns]:
 
 
 def write_ipc(path: Path, rows: int, codec: str | None, threads: int) -> float:
-    """Seconds spent in the writer proper."""
+    """Seconds spent in the writer itself."""
     spent = 0.0
     with writer_module.TableWriter(path, META, CALLS, codec=codec, threads=threads > 1) as writer:
         empty: dict[str, Any] = {name: {} for name in Batch.__annotations__ if name.islower()}
@@ -119,7 +119,7 @@ def write_ipc(path: Path, rows: int, codec: str | None, threads: int) -> float:
 
 
 def write_parquet(path: Path, rows: int, codec: str) -> float:
-    """Seconds spent in Parquet's writer; it has one thread."""
+    """Seconds spent in Parquet's writer, which has one thread."""
     schema = arrow_schema("operations", "perf")
     spent = 0.0
     labels = {column.name: pa.array(column.labels) for column in OPERATIONS if isinstance(column.labels, tuple)}
@@ -142,7 +142,7 @@ def write_parquet(path: Path, rows: int, codec: str) -> float:
 
 
 def read_ipc(path: Path) -> float:
-    """Seconds to stream the summary's columns and to look at every value: unread pages would cost nothing."""
+    """Seconds to stream the summary's columns and to look at every value, for a page that is not read costs nothing."""
     start = time.perf_counter()
     for columns in open_trace(path).batches("operations", READ_COLUMNS):
         for values in columns.values():
@@ -151,7 +151,7 @@ def read_ipc(path: Path) -> float:
 
 
 def read_parquet(path: Path) -> float:
-    """The same for Parquet, the codes of dictionaries left as they are."""
+    """The same for Parquet; codes of dictionaries are not resolved."""
     start = time.perf_counter()
     for batch in pq.ParquetFile(path).iter_batches(CHUNK, columns=READ_COLUMNS):
         for column in batch.columns:
@@ -169,7 +169,7 @@ FORMATS = (
 def measure(directory: Path, rows: int, repeat: int) -> list[tuple[str, int, list[float], list[float], float]]:
     """Name, threads, write and read rows per second of each turn, bytes a row.
 
-    The formats take turns, so that a slow minute of the machine (write-back of the file before) hits all of them.
+    The formats take turns, so that a slow minute of the machine (write-back of the last file) affects all of them.
     """
     writes: list[list[float]] = [[] for _ in FORMATS]
     reads: list[list[float]] = [[] for _ in FORMATS]

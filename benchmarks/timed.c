@@ -1,12 +1,12 @@
 /*
- * Runs a command and writes down how long it took by the kernel's own account:
+ * Runs a command and writes its time by the kernel's own account:
  *
  *     timed FILE COMMAND [ARGUMENT ...]
  *
  * FILE gets one line of JSON: CLOCK_MONOTONIC when this program's main began and when the command had been waited for,
- * user and system time of the command and all its children (wait4), its exit code. Under a tracer this tells the
- * traced command's costs from the tracer's. It makes no system call between the command's end and the second time but
- * wait4 itself. Exit code: the command's, 128 + n for a signal, 127 if it cannot be started.
+ * user and system time of the command and all its children (wait4), its exit code. Under a tracer, this separates the
+ * traced command's costs from the tracer's. Between the command's end and the second time, the only system call is
+ * wait4. Exit code: the command's, 128 + n for a signal, 127 if it cannot be started.
  */
 #define _GNU_SOURCE
 #include <errno.h>

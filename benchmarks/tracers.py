@@ -1,6 +1,6 @@
-"""The recorders that are compared: how each is told to record the same calls, and what it says it lost.
+"""The compared recorders: how each one records the same calls, and how it reports its losses.
 
-All of them record lo2io's default set of events, the same on every CPU or for the command alone, as each variant says.
+All record lo2io's default set of events, on every CPU or for the command alone, as the variant says.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ for row in open_trace(pathlib.Path(sys.argv[1])).completeness.events:
         found[row.event] = found.get(row.event, 0) + missing
 print(json.dumps(found))
 """
-"""What a trace lacks, by event. In a process of its own, for reading tables takes memory (see common.py)."""
+"""Losses of a trace, by event. Runs in a process of its own, for reading tables takes memory (see common.py)."""
 
 SEEN = """
 import json, pathlib, sys
@@ -44,24 +44,24 @@ vanished = sum(max(0, row.vanished) for row in events)
 seen = sum(row.samples for row in events if row.event == sys.argv[2])
 print(json.dumps({"seen": seen, "lost": lost + vanished, "vanished": vanished}))
 """
-"""Samples of one event that a trace is made of, and what it lacks of all."""
+"""The number of samples of one event in a trace, and the losses of all events."""
 
 
 def default_events() -> tuple[str, ...]:
-    """What `lo2io record` records on this kernel if nobody says otherwise."""
+    """The events that `lo2io record` records on this kernel by default."""
     tracefs = find_tracefs()
     return tuple(event for event in load_catalog().select(()).events if event_exists(tracefs, event))
 
 
 class Tracer(Protocol):
-    """One way to record a command."""
+    """A way to record a command."""
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """What to run so that ``workload`` runs and is recorded into ``folder``."""
+        """The command that runs ``workload`` and records it into ``folder``."""
         ...
 
     def outcome(self, folder: Path, output: str) -> dict[str, Any]:
-        """After the run: ``lost`` events by the tool's own account, ``reads`` (pread64 calls) it tells of."""
+        """Call after the run: ``lost`` events by the tool's own account, and recorded ``reads`` (pread64 calls)."""
         ...
 
 
@@ -73,23 +73,26 @@ class Untraced:
         return [str(workload)]
 
     def outcome(self, _folder: Path, _output: str) -> dict[str, Any]:
-        """Nothing was recorded."""
+        """Empty, for nothing was recorded."""
         return {"lost": None, "reads": None}
 
 
 class Lo2io:
-    """`lo2io record`, without converting: that is measured elsewhere, and happens after the command's end."""
+    """`lo2io record` without converting, which another benchmark measures."""
 
     def __init__(self, *options: str) -> None:
         self.options = options
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """Defaults, but for the options of a variant."""
+        """With all defaults but a variant's options."""
         words = [str(LO2IO), "record", "-q", "--no-convert", *self.options, "-o", str(folder / "recorded")]
         return [*words, "--", str(workload)]
 
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
-        """From the report of the trace, which is made now; `lost` includes what vanished without the kernel's word."""
+        """From the report of the trace, which is converted here.
+
+        `lost` includes vanished events, which the kernel did not report.
+        """
         trace = folder / "trace"
         _answer(str(LO2IO), "convert", str(folder / "recorded/spool"), "-o", str(trace))
         report = json.loads(_answer(str(LO2IO), "report", str(trace), "--json"))
@@ -113,30 +116,30 @@ class PerfRecord:
         self.read_event = load_format(find_tracefs(), ENTER + "pread64")[0].id
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """As the manual page says, with the options of this variant."""
+        """As the manual page shows it, with this variant's options."""
         return [
             *("perf", "record", "-q", *self.options, "-e", ",".join(self.events)),
             *("-o", str(folder / "perf.data"), "--", str(workload)),
         ]
 
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
-        """From the file's own records of loss."""
+        """From the file's records of loss."""
         counts = count(folder / "perf.data", self.read_event)
         return {"lost": counts.lost, "reads": counts.samples}
 
 
 class PerfTrace:
-    """`perf trace` of the same calls, each printed to a file; of the command and its children, as it does by itself."""
+    """`perf trace` of the same calls, each printed to a file. It records the command and its children by default."""
 
     def __init__(self) -> None:
         self.calls = [event.removeprefix(ENTER) for event in default_events() if event.startswith(ENTER)]
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """Block requests are left out: beside them perf trace would need each call twice."""
+        """Without block requests, for which perf trace would need each call twice."""
         return ["perf", "trace", "-o", str(folder / "calls.txt"), "-e", ",".join(self.calls), "--", str(workload)]
 
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
-        """It prints a line where it lost something."""
+        """A line of perf trace for each loss."""
         reads = lost = 0
         with (folder / "calls.txt").open("rb") as file:
             for line in file:
@@ -147,14 +150,14 @@ class PerfTrace:
 
 
 class Strace:
-    """`strace -f -c`: every call of the command and its children stops it twice; counts only."""
+    """`strace -f -c`: every call stops the command and its children twice; counts only."""
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """All calls: a choice would make it stop at the others all the same, but for --seccomp-bpf."""
+        """All calls, for without --seccomp-bpf, calls that are not chosen stop the program, too."""
         return ["strace", "-f", "-c", "-o", str(folder / "counts.txt"), str(workload)]
 
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
-        """A stopped program cannot outrun its tracer: nothing is ever lost."""
+        """Empty: a stopped program cannot outrun its tracer, so nothing is ever lost."""
         lines = [line.split() for line in (folder / "counts.txt").read_text(encoding="utf-8").splitlines()]
         return {"lost": 0, "reads": next(int(words[3]) for words in lines if words[-1:] == ["pread64"])}
 
@@ -166,13 +169,13 @@ class Bpftrace:
         self.printing = printing
 
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """With the program of this variant, kept beside its output."""
+        """With this variant's program, which is kept beside its output."""
         (folder / "calls.bt").write_text(bpftrace_program(default_events(), printing=self.printing), encoding="utf-8")
-        # It starts nothing but binaries.
+        # bpftrace starts binaries only.
         return ["bpftrace", "-o", str(folder / "calls.txt"), "-c", f"/bin/sh {workload}", str(folder / "calls.bt")]
 
     def outcome(self, folder: Path, output: str) -> dict[str, Any]:
-        """It says `Lost N events` when its ring was full; what is counted in maps cannot be lost that way."""
+        """`Lost N events` in bpftrace's output, if its buffer was full. Counts in maps cannot be lost so."""
         lost, reads = 0, 0
         counted = re.compile(r"^@calls\[.*sys_exit_pread64\]: (\d+)$")
         with (folder / "calls.txt").open(encoding="utf-8", errors="replace") as file:
@@ -190,9 +193,9 @@ class Bpftrace:
 def bpftrace_program(events: tuple[str, ...], *, printing: bool) -> str:
     """A program for every call's time: summed up in the kernel, or one line a call and request.
 
-    Both keep the time of entry by thread, as bpftrace's own examples do. The first gives numbers and sums of times by
-    call; the second time, thread, call and duration of every call, which is nearest to what lo2io records (arguments
-    and results are left out: each call has others, so there would be a program for every call).
+    Both keep the time of entry by thread, like bpftrace's own examples. The first gives numbers and sums of times by
+    call. The second prints time, thread, call and duration of every call, which comes nearest to lo2io's record.
+    (Arguments and results are left out: they differ by call, so each call would need a program.)
     """
     enters = ",\n".join(f"tracepoint:{event}" for event in events if event.startswith(ENTER))
     exits = ",\n".join(f"tracepoint:{event}" for event in events if event.startswith(EXIT))
@@ -208,7 +211,7 @@ def bpftrace_program(events: tuple[str, ...], *, printing: bool) -> str:
 
 
 def seen_and_lost(folder: Path, event: str) -> dict[str, Any]:
-    """Convert ``folder/recorded`` now; ``seen`` samples of an event, ``lost`` of all, ``vanished`` among these."""
+    """Convert ``folder/recorded`` now: ``seen`` samples of an event, ``lost`` of all, ``vanished`` ones among these."""
     trace = folder / "trace"
     _answer(str(LO2IO), "convert", str(folder / "recorded/spool"), "-o", str(trace))
     found: dict[str, Any] = json.loads(_answer(sys.executable, "-c", SEEN, str(trace), event))
@@ -223,7 +226,7 @@ def _answer(*command: str) -> str:
 
 
 def variants() -> dict[str, Tracer]:
-    """Every way to record, by the name it has in results and tables; `untraced` is what all are divided by."""
+    """Every way to record, by its name in results and tables. All others are divided by `untraced`."""
     return {
         "untraced": Untraced(),
         "lo2io record": Lo2io(),

@@ -1,7 +1,7 @@
-"""How long reports and exports of ten million operations take, how much memory, and how large they become.
+"""How long reports and exports of ten million operations take, with how much memory, and how large they become.
 
-The trace is converted from a spool that synthetic_spool.py makes, and lies in the page cache. Every figure is of a
-whole process: starting Python and importing are part of it.
+synthetic_spool.py makes the spool of the trace, which lies in the page cache. Each figure is of a whole process, with
+Python's start and all imports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME = "views"
 LETTER = "k"
 SAMPLES = 20_600_000
-"""Two a call, and some of block requests: ten million calls."""
+"""Two for each call, and some of block requests: ten million calls."""
 MB = 10**6
 TEXT, HTML, PERFETTO, PARQUET = "report", "report --html", "export --to perfetto", "export --to parquet"
 VARIANTS: Mapping[str, Sequence[str]] = {
@@ -34,7 +34,7 @@ VARIANTS: Mapping[str, Sequence[str]] = {
 
 
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Make the trace, then look at it in every way, in turns."""
+    """Make the trace, then read it in every way, in turns."""
     trace, answer = settings.directory / "trace", settings.directory / "output.txt"
     trace.mkdir()
     run([LO2IO.parent / "python", HERE / "synthetic_spool.py", trace / "spool", settings.scaled(SAMPLES)], answer)

@@ -1,24 +1,30 @@
-"""Every error lo2io raises for a reason the user can act on, and the exit code it ends with.
+"""The errors that a user can do something about, and their exit codes.
 
 ::
 
     Lo2ioError                   1
-    ├── UsageError               2   an option or an event nobody knows, output that exists
-    ├── AccessError              3   the kernel refuses; remedy says the least that helps
+    ├── UsageError               2   unknown option or event, output that exists already
+    ├── AccessError              3   the kernel refuses; the remedy is the least change that helps
     ├── CommandError             126 not executable, 127 not found
     ├── SpoolError               4   not a spool, or one that cannot be read
     ├── TraceError               5   not a trace, or one that breaks the rules
-    ├── CaptureError             6   recording had to stop (disk full, rings refused)
+    ├── CaptureError             6   recording had to stop (disk full, buffers refused)
     └── CatalogError             1   a file of tracepoints/ breaks its rules
 
-The text of an error is three facts: what was tried, what the kernel (or library) answered, the least that helps.
+An error has three parts: the attempt, the answer of the kernel or a library, and the least change that helps.
 """
 
 from __future__ import annotations
 
 
 class Lo2ioError(Exception):
-    """Base of all: ``exit_code`` is the command's, ``remedy`` the least that helps (or empty)."""
+    """Base of all errors.
+
+    Args:
+        tried: The attempt, e.g. ``write T``.
+        answer: The answer of the kernel or a library; may be empty.
+        remedy: The least change that helps; may be empty.
+    """
 
     exit_code = 1
 
@@ -30,13 +36,13 @@ class Lo2ioError(Exception):
 
 
 class UsageError(Lo2ioError):
-    """The command line asks for what does not exist or must not be overwritten."""
+    """The command line names something that does not exist, or something that must not be overwritten."""
 
     exit_code = 2
 
 
 class AccessError(Lo2ioError):
-    """The kernel refuses what recording needs."""
+    """The kernel refuses something that recording needs."""
 
     exit_code = 3
 
@@ -52,22 +58,22 @@ class CommandError(Lo2ioError):
 
 
 class SpoolError(Lo2ioError):
-    """What should be a spool is none, or a newer one."""
+    """A directory is no spool, or a newer version of lo2io wrote the spool."""
 
     exit_code = 4
 
 
 class TraceError(Lo2ioError):
-    """What should be a trace is none, or breaks the rules of OTF2."""
+    """A directory is no trace, or the trace breaks the rules of OTF2."""
 
     exit_code = 5
 
 
 class CaptureError(Lo2ioError):
-    """Recording had to stop; what was recorded is kept."""
+    """Recording had to stop. The part recorded so far is kept."""
 
     exit_code = 6
 
 
 class CatalogError(Lo2ioError):
-    """A file of ``tracepoints/`` is not what docs/reference/tracepoint-files.md says."""
+    """A file of ``tracepoints/`` breaks the rules of docs/reference/tracepoint-files.md."""

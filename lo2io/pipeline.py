@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lo2io.capture.options import Converter, RecordOptions
 from lo2io.capture.recording import record as record_spool
 from lo2io.catalog.catalog import ENDING, left_out, load_catalog
-from lo2io.convert.convert import check_block_records, convert_folder
+from lo2io.convert.convert import check_block_records, convert_folder, import_stages
 from lo2io.errors import Lo2ioError
 from lo2io.folder import Folder, private_umask
 from lo2io.model import CallFilter
@@ -54,6 +54,8 @@ def record(
     progress: Callable[[Path], Any] = lambda _: contextlib.nullcontext(),
     warn: Callable[[str], None] | None = None,
     show: Callable[[Status | None], None] | None = None,
+    *,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Recorded:
     """Record a command, running processes or the whole machine into a trace.
 
@@ -63,6 +65,8 @@ def record(
         warn: Takes messages that ``--quiet`` must not hide; None: ``say`` takes them.
         progress: A function of the spool. Its context gives :func:`convert` a progress callback.
         show: As for ``capture.recording.record``.
+        meanwhile: Called in a thread while the kernel prepares the recording, unless converting is put off. Stages that
+            come later are imported there, too.
 
     Raises:
         Lo2ioError: As ``capture.recording.record``. If converting fails, a message says so, and nothing is raised: the
@@ -74,19 +78,12 @@ def record(
         (urgent if notice.is_urgent else say)(notice.text)
 
     check_block_records(request.block_records)
-    selection, chosen, droppable = load_catalog().select(_event_names(request)), "", CallFilter()
-    if request.expressions:
-        # A recording without a filter starts without these imports.
-        from lo2io.filter.for_events import choose  # noqa: PLC0415
-        from lo2io.filter.for_programs import choose_calls  # noqa: PLC0415
-
-        selection, chosen = choose(request.expressions, selection, load_catalog())
-        droppable = choose_calls(request.expressions, selection.events, load_catalog())
+    selection, chosen, droppable = _select(request)
     with private_umask() as umask, locked_directory(request.output, _default_name(request)) as trace:
         try:
             with fresh_directory(trace, force=request.force) as spool:
                 options = _options(request, spool, selection, chosen, droppable, umask=umask)
-                exit_code = record_spool(options, tell, show).exit_code
+                exit_code = record_spool(options, tell, show, _preparation(request, meanwhile)).exit_code
         except KeyboardInterrupt:
             if not trace.is_folder(SPOOL):
                 return Recorded(INTERRUPTED, trace.path, None)
@@ -98,6 +95,30 @@ def record(
         if trace.parent is not None:
             give_away(trace, contents=False)
     return recorded
+
+
+def _select(request: RecordRequest) -> tuple[Selection, str, CallFilter]:
+    """The events to record, the filter that the spool keeps, and the calls that programs may leave out."""
+    selection, chosen, droppable = load_catalog().select(_event_names(request)), "", CallFilter()
+    if request.expressions:
+        # A recording without a filter starts without these imports.
+        from lo2io.filter.for_events import choose  # noqa: PLC0415
+        from lo2io.filter.for_programs import choose_calls  # noqa: PLC0415
+
+        selection, chosen = choose(request.expressions, selection, load_catalog())
+        droppable = choose_calls(request.expressions, selection.events, load_catalog())
+    return selection, chosen, droppable
+
+
+def _preparation(request: RecordRequest, meanwhile: Callable[[], None]) -> Callable[[], None]:
+    """The imports of the stages that follow recording; none if converting is put off."""
+
+    def prepare() -> None:
+        if request.convert:
+            import_stages()
+            meanwhile()
+
+    return prepare
 
 
 def _finish(

@@ -31,7 +31,7 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b)?", text.strip().lower())
     if not match:
-        raise UsageError(f"read the size {text!r}", "not a number of bytes", "write it like 4096, 512KiB or 8MiB")
+        raise UsageError(f"read the size {text!r}", "this is no size", "write it like 4096, 512KiB or 8MiB")
     return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
 
 
@@ -55,24 +55,24 @@ def parse_duration(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zµ]*)", text.strip().lower())
     unit = None if not match else _TIME_UNITS_NS.get(match[2] or "s")
     if not match or unit is None:
-        raise UsageError(f"read the time {text!r}", "not a length of time", "write it like 500ms, 30s, 5min or 1h")
+        raise UsageError(f"read the time {text!r}", "this is no length of time", "write it like 500ms, 30s, 5min or 1h")
     return round(float(match[1]) * unit)
 
 
 MAX_RATE = (1 << 32) - 1
-"""The engine has uint32 here."""
+"""The largest N of a share 1/N: the engine has uint32 for it."""
 
 
 def parse_share(text: str) -> int:
     """Read ``1/100``, a share of one in N, and return N.
 
     Raises:
-        UsageError: The text is no such share.
+        UsageError: The text is not of the form ``1/N``.
     """
     match = re.fullmatch(r"1\s*/\s*([0-9]{1,10})", text.strip())
     rate = int(match[1]) if match else 0
     if not 1 <= rate <= MAX_RATE:
-        raise UsageError(f"read the share {text!r}", "not one in so many", "write it like 1/10, 1/100 or 1/1000")
+        raise UsageError(f"read the share {text!r}", "this is not of the form 1/N", "write it like 1/10 or 1/1000")
     return rate
 
 

@@ -1,7 +1,7 @@
-"""Holds the order of the rooms in lo2io/native: a file uses what its own room or an earlier one offers.
+"""Checks the order of the rooms in lo2io/native: a file uses only its own room and earlier ones.
 
-Checked are the includes of each file; the functions that it names, against the room that defines them; that no files
-depend on one another in a circle, outside of the rooms that ``CIRCLES`` names; and that each header compiles alone.
+It checks the includes of each file, and for each function that a file names, the room that defines it. No files may
+depend on one another in a circle, outside of the rooms in ``CIRCLES``. And each header must compile alone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ from pathlib import Path
 NATIVE = Path("lo2io/native")
 ENGINE = ("api", "input", "tables", "rings", "block", "calls", "engine")
 """Rooms of the engine: each may use itself and those before it."""
-STAGES = {"otf2": ("api", "otf2"), "perfetto": ("api", "perfetto"), "capture": ("api", "input", "capture")}
+STAGES = {
+    "otf2": ("api", "otf2"),
+    "perfetto": ("api", "perfetto"),
+    "capture": ("api", "input", "capture"),
+    "sums": ("api", "sums"),
+}
 """All other rooms, and what each may use."""
 CIRCLES = {"rings"}
 """Rooms whose files may depend on one another: the state machine of a ring and its requests is one thing."""
 AS_ROOM = {"bpf": "api"}
-"""Headers outside of lo2io/native: the one of what the kernel's own programs write."""
+"""Headers outside of lo2io/native: those of the records that BPF programs write."""
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"')
@@ -30,7 +35,7 @@ DEFINITION = re.compile(r"^(?!static|typedef|#)\w[\w \t*]*?\b(\w+)\([^;{}]*\)\s*
 OWN = re.compile(r"^(?:static\b[^=;{]*?\b|[A-Z]+\()(\w+)\b[,(]", re.MULTILINE)
 """Functions of one file alone, some of them made by a macro."""
 NAME = re.compile(r"(?<![.>])\b\w+\b")
-"""What is no member of a struct."""
+"""Names that are not members of a struct."""
 
 Files = dict[Path, str]
 Uses = dict[Path, dict[Path, set[str]]]
@@ -43,7 +48,7 @@ def open_to(path: Path) -> tuple[str, ...]:
 
 
 def uses(files: Files) -> Uses:
-    """For each C file the others that define functions which it names, and those functions."""
+    """For each C file, the others that define functions which it names, and those functions."""
     code = {path: TEXT.sub("", COMMENT.sub("", text)) for path, text in files.items()}
     home = {name: path for path, text in code.items() if path.suffix == ".c" for name in DEFINITION.findall(text)}
     used: Uses = {}
@@ -56,7 +61,7 @@ def uses(files: Files) -> Uses:
 
 
 def against_the_order(files: Files, used: Uses) -> list[str]:
-    """Includes and calls of what is not open to a file."""
+    """Includes and calls of rooms that are not open to a file."""
     included = [
         f"{NATIVE / path} includes {room}/{name}, which is further on"
         for path, text in files.items()
@@ -89,7 +94,7 @@ def circles(used: Uses) -> list[str]:
 
 
 def incomplete_headers(files: Files) -> list[str]:
-    """Headers that need another one before them; those of api/ come in the order of all.h, as cffi reads them."""
+    """Headers that need another one before them. Those of api/ come in the order of all.h, in which cffi reads them."""
     compiler = [os.environ.get("CC", "cc"), "-std=gnu11", "-fsyntax-only", f"-I{NATIVE}", f"-I{NATIVE.parent}", "-xc"]
     found = []
     for path in files:
@@ -101,7 +106,7 @@ def incomplete_headers(files: Files) -> list[str]:
 
 
 def main() -> int:
-    """Prints what is wrong; 1 if anything is."""
+    """Prints what is wrong; returns 1 if anything is."""
     files = {
         path.relative_to(NATIVE): path.read_text(encoding="utf-8")
         for path in sorted(NATIVE.rglob("*.[ch]"))

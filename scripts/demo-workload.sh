@@ -1,12 +1,12 @@
 #!/bin/sh
-# The demo's workload, in the directory given: a database-like mix, the same through io_uring, a stream, a repository, an
+# The demo's workload, in the given directory: a database-like mix, a mix through io_uring, a stream, a repository, an
 # archive.
 set -eu
 cd "$1"
 fio --name=mix --rw=randrw --rwmixread=70 --bs=4k --size=16m --number_ios=2000 --fsync=100 --ioengine=psync \
     --randseed=1 --output=fio.txt
-# Direct, sixteen at a time, four by four; never two blocks side by side, which the kernel would merge; and with pauses, so
-# that lo2io sees the file's name. Where there is no io_uring, the rest of the demo is as good without it.
+# Direct I/O, sixteen at a time, four by four. Blocks are never adjacent, for the kernel would merge them. Pauses let
+# lo2io see the file's name. Without io_uring, the rest of the demo still runs.
 fio --name=ring --filename=mix.0.0 --rw=randrw --rwmixread=80 --bs=4k --blockalign=8k --norandommap --size=16m \
     --number_ios=1000 --runtime=2 --fsync=32 --thinktime=30ms --thinktime_blocks=100 --direct=1 --ioengine=io_uring \
     --iodepth=16 --iodepth_batch_submit=4 --iodepth_batch_complete_min=4 --randseed=2 --output=ring.txt 2>&1 ||

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Records a real workload into demo-trace/, and shows what the trace says. Called by `make demo`, after setup.sh.
+# Records a real workload into demo-trace/, and shows the trace. `make demo` calls it after setup.sh.
 set -eu
 cd "$(dirname "$0")/.."
 lo2io=.venv/bin/lo2io
@@ -10,16 +10,16 @@ if ! diagnosis=$($lo2io doctor); then
     exit 3
 fi
 
-# Not under /tmp, which may be memory: the demo is to reach a disk.
+# Not under /tmp, which may be in memory: the demo must reach a disk.
 work=.cache/demo
 rm -rf "$work"
 mkdir -p "$work"
 spinners=
 trap 'kill $spinners 2>/dev/null; rm -rf "$work"' EXIT
 
-# Some virtual machines deliver no event that happens while a CPU idles (docs/how-to/losses.md). So each CPU gets something
-# to do when there is nothing else; that needs no rights. Events that vanish while process 1 runs are other processes', and
-# the last line says so.
+# Some virtual machines deliver no event while a CPU idles (docs/how-to/losses.md). So each CPU gets something to do
+# when there is nothing else, which needs no rights. Events that vanish while process 1 runs belong to other processes,
+# as the report's last line says.
 for cpu in $(seq 0 $(($(nproc --all) - 1))); do
     taskset -c "$cpu" chrt --idle 0 sh -c 'while kill -0 $PPID; do i=0; while [ $i -lt 9999 ]; do i=$((i + 1)); done; done' \
         2>/dev/null &

@@ -3,10 +3,10 @@
 
 usage: derive_formats.py LINUX-HEADERS-DIRECTORY OUTPUT-DIRECTORY
 
-The directory is what a distribution's headers package installs (it holds Makefile and include/). A tracepoint's record
-is a C struct: the common header of 8 bytes, then the members of TP_STRUCT__entry in their order, each at the next
-multiple of its alignment. A dynamic array or string is a 4-byte __data_loc. char is signed unless the kernel is built
-with -funsigned-char (since 6.2). The ID is assigned at boot, so any number serves; "print fmt" is left out.
+A distribution's headers package installs the directory (it holds Makefile and include/). A tracepoint's record is a C
+struct: the common header of 8 bytes, then the members of TP_STRUCT__entry in their order, each at the next multiple of
+its alignment. A dynamic array or string is a 4-byte __data_loc. char is signed unless the kernel is built with
+-funsigned-char (since 6.2). The kernel assigns the ID at boot, so any number does; "print fmt" is left out.
 """
 
 import itertools
@@ -42,7 +42,7 @@ HEADER = """\
 
 
 def entry_of(header: str, event: str) -> str:
-    """The TP_STRUCT__entry that an event has, its own or its class's."""
+    """The TP_STRUCT__entry of an event, its own or its class's."""
     use = re.search(rf"DEFINE_EVENT\((\w+),\s*{event},", header)
     name = use[1] if use else event
     found = re.search(
@@ -58,7 +58,7 @@ def layout(entry: str, lengths: dict[str, int], char_signed: int) -> str:
     lines, place = [], 8
     for kind, arguments in re.findall(r"__(field|array|dynamic_array|string) ?\(([^)]*)\)", entry):
         ctype, name, *length = (" ".join(part.split()) for part in arguments.split(","))
-        if kind == "string":  # its arguments are a name and where the text comes from
+        if kind == "string":  # its arguments are a name and the source of the text
             ctype, name = "char", ctype
         if kind == "field":
             size, signed = (8, 0) if ctype.endswith("*") else SIZES[ctype]

@@ -3,7 +3,7 @@
 
 usage: gallery.py TRACE FOLDER
 
-Needs chromium, its driver and selenium, which `make test` installs. How docs/img came about says docs/index.md.
+Needs chromium, its driver and selenium, which `make test` installs. docs/index.md has the commands that made docs/img.
 """
 
 import base64

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Draw what the documentation shows: a report as a terminal shows it, threads and disks over time, or a ring.
+"""Draw a picture for the documentation: a report as in a terminal, threads and disks over time, or a ring.
 
 usage: picture.py report TRACE OUTPUT.svg
        picture.py timeline TRACE OUTPUT.svg [FROM_MS TO_MS]
        picture.py ring TRACE OUTPUT.svg [FROM_MS TO_MS]
        picture.py paths OUTPUT.svg
 
-The pictures in docs/img are made so from real recordings; how, says docs/index.md.
+docs/index.md has the commands that made the pictures in docs/img, from real recordings.
 """
 
 import io
@@ -30,7 +30,7 @@ LEGEND, LETTER = 26, 6.2
 THREADS = 8
 """Shown: those with most time in calls."""
 LANES = 8
-"""Of a disk; requests in flight beyond that are drawn over each other."""
+"""Lanes of a disk; further requests in flight are drawn over each other."""
 COLOURS = {
     "reads": "#2b7bba",
     "writes": "#e6801a",
@@ -49,7 +49,7 @@ RING_COLOURS = {
 }
 WAITS = {"poll": "waits for its file", "worker": "waits for a worker"}
 RING_LANES = 40
-"""Of a ring."""
+"""Lanes of a ring."""
 KINDS = {"READ": "reads", "WRITE": "writes", "SYNC": "sync and flush"}
 REQUESTS = {"read": "reads", "write": "writes", "flush": "sync and flush"}
 
@@ -74,7 +74,7 @@ def report(trace: Trace) -> str:
     console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True, highlight=False)
     render(summarize(trace), console)
     svg = console.export_svg(title=f"lo2io report {trace.path.name}")
-    # What it is shown with is the viewer's own font: a picture fetches nothing.
+    # The font is the viewer's own, for a picture must fetch nothing.
     return re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
@@ -94,7 +94,7 @@ def thread_rows(trace: Trace, start: int, stop: int) -> list[Row]:
 
 
 def disk_rows(trace: Trace, start: int, stop: int) -> list[Row]:
-    """A row for each disk that had requests in the span; a lane for each of those in flight at the same time."""
+    """A row for each disk with requests in the span, and a lane for each of those in flight at the same time."""
     names = {row["device"]: row["name"] for row in trace.devices.to_pylist()}
     spans: dict[int, list[tuple[int, int, int, str]]] = defaultdict(list)
     for row in trace.requests.to_pylist():
@@ -119,7 +119,7 @@ def disk_rows(trace: Trace, start: int, stop: int) -> list[Row]:
 
 
 def shapes(bars: Iterable[Bar], top: float, height: float, begin_ns: int, end_ns: int) -> Iterator[str]:
-    """One SVG path for each kind; what is closer than a third of a pixel becomes one bar."""
+    """One SVG path for each kind. Bars less than a third of a pixel apart become one."""
     scale = (WIDTH - GUTTER - MARGIN) / (end_ns - begin_ns)
     spans: dict[str, list[list[float]]] = defaultdict(list)
     for bar in bars:
@@ -139,7 +139,7 @@ def shapes(bars: Iterable[Bar], top: float, height: float, begin_ns: int, end_ns
 
 
 def ticks(length_ns: int) -> tuple[list[int], float, str]:
-    """Four to ten round times from the begin, and the unit to name them in."""
+    """Four to ten round times from the begin, and their unit."""
     step = next(s * 10**e for e in range(12) for s in (1, 2, 5) if length_ns / (s * 10**e) <= 10)  # noqa: PLR2004
     divisor, unit = next(
         (d, u) for d, u in ((NS_PER_S, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns")) if step * 10 >= d
@@ -148,7 +148,7 @@ def ticks(length_ns: int) -> tuple[list[int], float, str]:
 
 
 def ring_rows(trace: Trace, start: int, stop: int) -> list[Row]:
-    """Of the ring with most requests in the span: the calls on it by thread, its requests, and what workers did."""
+    """The ring with most requests in the span: the calls on it by thread, its requests, and its workers' executions."""
     requests = [row for row in trace.ring_requests.to_pylist() if _overlaps(row, start, stop)]
     ring, _ = Counter(row["ring"] for row in requests).most_common(1)[0]
     requests = [row for row in requests if row["ring"] == ring]
@@ -182,7 +182,7 @@ def _overlaps(row: dict[str, Any], start: int, stop: int) -> bool:
 
 
 def request_bars(row: dict[str, Any]) -> Iterator[Bar]:
-    """From submission to completion without a gap; what is executed several times is drawn where it began first."""
+    """From submission to completion without a gap. Several executions of a request begin at its first one."""
     submit, complete = row["submit_time_ns"], row["complete_time_ns"]
     on_worker = row["work_begin_time_ns"] is not None
     begin = row["work_begin_time_ns"] if on_worker else row["issue_time_ns"]
@@ -201,13 +201,13 @@ def request_bars(row: dict[str, Any]) -> Iterator[Bar]:
 
 
 def timeline(trace: Trace, span_ms: tuple[float, float] | None) -> str:
-    """Threads above, disks below, time to the right."""
+    """Threads above, disks below, with time to the right."""
     start, stop = span(trace, span_ms)
     return draw([*thread_rows(trace, start, stop), *disk_rows(trace, start, stop)], start, stop, COLOURS)
 
 
 def ring(trace: Trace, span_ms: tuple[float, float] | None) -> str:
-    """Calls above, requests in as many lanes as were under way, workers below, time to the right."""
+    """Calls above, below them requests in as many lanes as were under way, then workers, with time to the right."""
     start, stop = span(trace, span_ms)
     return draw(ring_rows(trace, start, stop), start, stop, RING_COLOURS)
 
@@ -246,7 +246,7 @@ def draw(rows: Iterable[Row], start: int, stop: int, colours: dict[str, str]) ->
 
 
 def paths() -> str:
-    """The ways that a request can go, as they look in a picture of a ring; the lengths mean nothing."""
+    """The paths of a request, as a picture of a ring shows them. The lengths mean nothing."""
     mine, worker, device, file, queue, none = list(RING_COLOURS)[:6]
     ways = {
         "inline": [(mine, 60)],

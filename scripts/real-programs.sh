@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs programs that people use beside a second opinion, and prints a table of what the two disagree on.
-# By hand, as root, on Debian or Ubuntu: installs the programs. docs/explanation/reliability.md explains it.
+# Runs well-known programs under lo2io and a second witness, and prints a table of the differences between both.
+# Run it by hand, as root, on Debian or Ubuntu: it installs the programs. docs/explanation/reliability.md explains it.
 # usage: scripts/real-programs.sh [NAME…]
 set -eu
 cd "$(dirname "$0")/.."
 scripts/setup.sh test
 packages='sqlite3 make zstd git golang-go nodejs default-jdk-headless redis-server postgresql mariadb-server
     rocksdb-tools sudo fio strace musl-tools gcc linux-perf dpkg-dev'
-# Databases start their services when they are installed, unless this forbids it.
+# On installation, databases start their services unless this file forbids it.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
     trap 'rm -f "$policy"' EXIT
@@ -21,7 +21,7 @@ folder=$PWD/.cache/real-programs
 rm -rf "$folder"
 mkdir -p "$folder"
 
-# Sources have an apt configuration of their own, so that the machine's stays as it is.
+# apt-get source gets a configuration of its own, so that the machine's stays unchanged.
 get_source() {
     mkdir -p lists/partial
     apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/reference/cli.md from each command's --help; --check says whether it is current."""
+"""Write docs/reference/cli.md from each command's --help; --check compares it with the current page."""
 
 import sys
 from pathlib import Path
@@ -42,7 +42,7 @@ def commands() -> list[tuple[str, ...]]:
 
 
 def help_text(words: tuple[str, ...]) -> str:
-    """What ``lo2io WORDS --help`` prints, 80 columns wide."""
+    """The output of ``lo2io WORDS --help``, 80 columns wide."""
     result = CliRunner().invoke(app, [*words, "--help"], prog_name="lo2io", env={"COLUMNS": "80", "NO_COLOR": "1"})
     return "\n".join(line.rstrip() for line in result.output.strip().splitlines())
 

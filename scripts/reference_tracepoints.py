@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/reference/tracepoints.md from tracepoints/*.toml; --check says whether it is current."""
+"""Write docs/reference/tracepoints.md from tracepoints/*.toml; --check compares it with the current page."""
 
 import sys
 from pathlib import Path
@@ -22,9 +22,10 @@ to the default, `-NAME` takes away. With only one half of a call chosen nothing 
 exits are orphans.
 """
 OPCODES = """\
-What a request of a ring does, in the terms of calls: *kind* and *I/O mode* as below, and what its completion returns.
-The names are those the kernel prints; in programs they begin with `IORING_OP_`. What the traits mean stands in
-[tracepoint files](tracepoint-files.md#opcode-what-a-request-of-io_uring-does).
+`lo2io tracepoints show opcodes` lists what requests of a ring can do, in the terms of calls: *kind* and *I/O mode* as
+below, and what the completion returns. The names are those the kernel prints; in programs they begin with
+`IORING_OP_`. [`tracepoints/io_uring.toml`](../../tracepoints/io_uring.toml) has their traits, too;
+[tracepoint files](tracepoint-files.md#opcode-what-a-request-of-io_uring-does) explains these.
 """
 CALLS = """\
 A call is the tracepoints `syscalls:sys_enter_NAME` and `syscalls:sys_exit_NAME`; NAME is given in brackets where it is
@@ -38,7 +39,7 @@ its nature); region roles are `file_io` for calls in italics,
 
 
 def groups_table(catalog: Catalog) -> str:
-    """What each name for ``--events`` chooses."""
+    """The events that each name for ``--events`` chooses."""
     rows = ["| group | calls | other tracepoints |", "|---|---|---|"]
     for name, events in catalog.groups().items():
         specs = catalog.specs(events)
@@ -108,19 +109,6 @@ def tracepoint_rows(tracepoints: list[TracepointSpec]) -> list[str]:
     return rows
 
 
-def opcode_rows(catalog: Catalog) -> list[str]:
-    """A table of the opcodes of io_uring."""
-    rows = ["| number | opcode | kind | returns | traits | |", "|---|---|---|---|---|---|"]
-    for opcode in catalog.opcodes:
-        kind = opcode.kind.name.lower()
-        if opcode.io_mode not in {"none", kind}:
-            kind += f", {opcode.io_mode}"
-        name, returns = escape(opcode.name), opcode.returns.name.lower()
-        traits = ", ".join(escape(str(trait.name).lower()) for trait in opcode.traits)
-        rows.append(f"| {opcode.number} | {name} | {kind} | {returns} | {traits} | {escape(opcode.summary)} |")
-    return rows
-
-
 def page(catalog: Catalog) -> str:
     """The whole page."""
     parts = [INTRODUCTION, "## Groups\n", groups_table(catalog), ""]
@@ -129,7 +117,7 @@ def page(catalog: Catalog) -> str:
         parts += [operation_section(operation, members), ""]
     lone = [spec for spec in catalog.tracepoints if not spec.operation]
     parts += ["## Tracepoints that take part in no operation\n", *tracepoint_rows(lone), ""]
-    parts += ["## Opcodes of io_uring\n", OPCODES, *opcode_rows(catalog), ""]
+    parts += ["## Opcodes of io_uring\n", OPCODES]
     parts += ["## Calls\n", CALLS]
     groups = dict.fromkeys(call.group for call in catalog.calls)
     for group in groups:

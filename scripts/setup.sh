@@ -1,6 +1,6 @@
 #!/bin/sh
-# Sets up what `make demo`, `make test` or `make bench` needs: system packages, .venv, the native part. Says what it
-# does and does only what is missing; a second run takes a fraction of a second.
+# Sets up `make demo`, `make test` or `make bench`: system packages, .venv, the native part. It prints each step, and does
+# only missing ones: a second run takes a fraction of a second.
 # usage: setup.sh demo|test|bench
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ fail() { printf '%s: %s\n' "$0" "$*" >&2; exit 1; }
 
 wanted=$(sed -nE "s/^($purposes) +([^ #]+).*/\2/p" scripts/packages.apt scripts/packages-bench.apt)
 
-# Of each entry a|b|c one must be installed; prints the entries of which none is.
+# Of each entry a|b|c, one package must be installed. Prints the entries of which none is.
 missing_packages() {
     # shellcheck disable=SC2046 # one word per package is meant
     installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $(echo "$wanted" | tr '|' ' ') 2>/dev/null |
@@ -30,7 +30,7 @@ missing_packages() {
     done
 }
 
-# The first package of a|b|c that the package sources hold.
+# The first package of a|b|c that the package sources have.
 available() {
     for package in $(echo "$1" | tr '|' ' '); do
         if apt-cache policy "$package" | grep -q 'Candidate: [^(]'; then echo "$package"; return; fi
@@ -61,7 +61,7 @@ elif [ ! -e .venv/.stamp-demo ]; then
     say "no apt here; these Debian packages, or what corresponds to them, are expected: $(echo $wanted)"
 fi
 
-# The perf binding is built for the distribution's own Python, so the environment is that Python's where it will do.
+# Distributions build the perf binding for their own Python, so .venv gets that one if it is new enough.
 find_python() {
     for python in /usr/bin/python3 /usr/bin/python3.1[1-9] python3; do
         if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
@@ -72,7 +72,7 @@ find_python() {
     fail "no Python 3.11 or newer: install one"
 }
 
-# What .venv depends on: where it lies (its scripts know), the interpreter, what the project asks for.
+# .venv depends on its path (its scripts have it), on the interpreter, and on what the project requires.
 state() { pwd; .venv/bin/python -V; cksum pyproject.toml setup.py scripts/setup.sh; }
 is_current() { [ -e ".venv/.stamp-$1" ] && state | cmp -s - ".venv/.stamp-$1"; }
 
@@ -85,7 +85,7 @@ if ! .venv/bin/python -c '' 2>/dev/null; then
     say "$python -m venv .venv"
     "$python" -m venv --clear .venv
 fi
-# setuptools explains at length what an editable installation is.
+# setuptools warns at length about editable installations.
 pip() { PYTHONWARNINGS=ignore .venv/bin/python -m pip --disable-pip-version-check install -q "$@"; }
 if ! is_current test && ! is_current "$purpose"; then
     pwd >.venv/.path

@@ -1,8 +1,8 @@
 """Processes that tests start must not outlive them, whatever happens to the tests.
 
-All that a test starts inherits a mark in its environment, even where its parent has ended. :func:`kept` ends what still
-bears the mark after the last test. A keeper, which is a process of its own, does the same where pytest is killed.
-Run as a program, this module is that keeper: ``leftovers.py PIDFD MARK``.
+All processes of a test inherit a mark in their environment, even if their parents have ended. :func:`kept` ends all
+that still have the mark after the last test. If pytest is killed, a keeper does that, a process of its own. Run as a
+program, this module is the keeper: ``leftovers.py PIDFD MARK``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 VARIABLE = "LO2IO_TESTS"
 GRACE_SECONDS = 2
-"""What ends by itself just after the last test is not left behind."""
+"""A process that ends by itself just after the last test is not left behind."""
 
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
-    """Mark what this process starts from now on, and end what is left of it.
+    """Mark the processes that this one starts from now on, and end those that are left.
 
     Raises:
         AssertionError: A process was left behind: its pid, command line, and the test that started it.
@@ -59,9 +59,9 @@ def kept() -> Iterator[None]:
 
 
 def living(mark: str, spared: int = 0) -> list[int]:
-    """Pids of the processes that bear the mark or were forked by this one, but for ``spared`` and zombies.
+    """Pids of processes that have the mark or that this one forked, without ``spared`` and zombies.
 
-    What is forked without an exec shows the environment that its parent was started with.
+    A fork without an exec shows the environment with which its parent was started.
     """
     wanted, found = f"{VARIABLE}={mark}".encode(), []
     for pid in (int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdecimal()):
@@ -73,14 +73,14 @@ def living(mark: str, spared: int = 0) -> list[int]:
 
 
 def described(pid: int) -> str:
-    """The process for a reader: pytest itself notes the test that runs in the environment."""
+    """A description of the process: pytest itself notes the running test in the environment."""
     tests = [part for part in _read(pid, "environ").split(b"\0") if part.startswith(b"PYTEST_CURRENT_TEST=")]
     origin = b"".join(tests).decode(errors="replace").partition("=")[2] or "a fixture"
     return f"{pid}: {_read(pid, 'cmdline').replace(bytes(1), b' ').decode(errors='replace')!r} of {origin}"
 
 
 def end_all(mark: str, spared: int = 0) -> None:
-    """End what :func:`living` finds, and what that starts meanwhile."""
+    """End all that :func:`living` finds, and what these start before their end."""
     while pids := living(mark, spared):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -91,7 +91,7 @@ def end_all(mark: str, spared: int = 0) -> None:
 def _read(pid: int, name: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:  # it has ended, or it is somebody else's
+    except OSError:  # it has ended, or belongs to somebody else
         return b""
 
 

@@ -1,1 +1,1 @@
-"""The programs in the kernel: loading them, and what loading needs."""
+"""Loads lo2io's programs into the kernel."""

@@ -1,4 +1,4 @@
-"""What lo2io's programs in the kernel have to know of each call and opcode: catalog and formats in, numbers out."""
+"""The facts about calls and opcodes that lo2io's programs need. In: catalog and formats. Out: numbers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from lo2io.model.events import Event
 
 _WITHOUT_HANDLE = frozenset({CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSHARE})
-"""What such a call has for an fd does not name the file it is about."""
+"""Kinds of calls whose fd does not name the file that the call uses."""
 _TRANSFERS = frozenset({CallKind.READ, CallKind.WRITE})
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A call that the programs are to look at.
+    """A call that the programs look at.
 
     Attributes:
-        spec: What they are told about it.
-        enter: The event of its entry …
-        leave: … and of its exit; None: not recorded.
+        spec: The facts about the call for the programs.
+        enter: The event of the call's entry; None: not recorded.
+        leave: The event of the call's exit; None: not recorded.
     """
 
     spec: BpfCall
@@ -46,9 +46,9 @@ def plan_calls(
     The counters of call i are number 2 i (entries) and 2 i + 1 (exits).
 
     Args:
-        events: What is recorded.
-        catalog: What they mean.
-        droppable: Names of calls on which nothing but their own row depends.
+        events: The recorded events.
+        catalog: The meaning of the events.
+        droppable: Names of calls on which only their own rows depend.
     """
     by_name = {event.name: event for event in events}
     calls: dict[str, CallSpec] = {}
@@ -97,7 +97,9 @@ def _plan(spec: CallSpec, number: int, enter: Event | None, leave: Event | None,
             context=argument("context") if "events" in roles else 0,
             count=argument("count") if counts_bytes else 0,
             filled=0 if enter is None else _filled(enter.layout, (argument("path"), argument("path2"))),
-            number=call_number(spec) if enter and leave else NO_NUMBER,  # half a call is seen by its own event
+            number=call_number(spec)
+            if enter and leave
+            else NO_NUMBER,  # if only entry or exit is recorded, the call's own event shows it
             compat=compat_calls(spec) if enter and leave else (),
         ),
         enter,
@@ -106,17 +108,18 @@ def _plan(spec: CallSpec, number: int, enter: Event | None, leave: Event | None,
 
 
 def plan_opcodes(opcodes: Iterable[OpcodeSpec]) -> tuple[int, ...]:
-    """Of each opcode of io_uring, by number, what its requests do to files: ``LO2_ASKS_FILE`` and so on."""
+    """Number of an opcode of io_uring → the facts that programs find out about its requests: ``LO2_ASKS_FILE`` etc."""
     return tuple(
         lib.LO2_ASKS_FILE * (OpcodeTrait.FILE in opcode.traits or opcode.kind is CallKind.CLOSE)
         | lib.LO2_ASKS_TWO_FILES * (OpcodeTrait.TWO_FILES in opcode.traits)
         | lib.LO2_ASKS_PLACES * (OpcodeTrait.CHANGES_PLACES in opcode.traits)
+        | lib.LO2_ASKS_BYTES * bool(opcode.traits & (OpcodeTrait.COUNTED | OpcodeTrait.MAY_VECTOR))
         for opcode in opcodes
     )
 
 
 def _places(layout: EventFormat) -> dict[str, int]:
-    """Name → number, from 1 on, of each argument of a call; a string that newer kernels add is none."""
+    """Name → number of each argument of a call, from 1 on. Strings that newer kernels add to formats are left out."""
     found = {}
     for field in layout.fields:
         number, rest = divmod(field.offset - ARGUMENTS_AT, ARGUMENT_BYTES)
@@ -126,7 +129,7 @@ def _places(layout: EventFormat) -> dict[str, int]:
 
 
 def _filled(layout: EventFormat, paths: Container[int]) -> int:
-    """Bit n: argument n + 1, which is none of these paths, is a pointer through which the kernel may write."""
+    """Bit n is set if argument n + 1 is a pointer through which the kernel may write, and none of these paths."""
     places = _places(layout)
     pointers = [field.name for field in layout.fields if "*" in field.ctype and not field.ctype.startswith("const ")]
     return sum(1 << places[name] - 1 for name in pointers if name in places and places[name] not in paths)
@@ -138,7 +141,7 @@ def _flags(spec: CallSpec, *, is_droppable: bool) -> int:
         | lib.LO2_CALL_MOVES * moves_position(spec)
         | lib.LO2_CALL_CLOSES * (spec.kind is CallKind.CLOSE)
         | lib.LO2_CALL_DROPPABLE
-        * (is_droppable and not spec.reads_first)  # its path stands in the ring before it can be left out
+        * (is_droppable and not spec.reads_first)  # a path read at entry is written before the call can be left out
         | lib.LO2_CALL_BYTES * (spec.returns is Returns.BYTES)
         | lib.LO2_CALL_FIRST * spec.reads_first
         | lib.LO2_CALL_ENDS * spec.ends_many
@@ -147,6 +150,6 @@ def _flags(spec: CallSpec, *, is_droppable: bool) -> int:
 
 
 def moves_position(spec: CallSpec) -> bool:
-    """Whether a call may move the position of its one file; one with flags does so at offset -1 (preadv2, pwritev2)."""
+    """True if a call may move the position of its file. A call with flags does so at offset -1 (preadv2, pwritev2)."""
     at_offset = "offset" in spec.fields and "flags" not in spec.fields
     return spec.kind is CallKind.SEEK or (spec.kind in _TRANSFERS and not at_offset)

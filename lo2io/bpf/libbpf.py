@@ -1,14 +1,13 @@
-"""libbpf through ctypes: those of its functions that loading and attaching programs takes.
+"""libbpf through ctypes: the functions for loading and attaching programs.
 
 libbpf puts the running kernel's offsets into the programs (CO-RE), makes their maps and hands both to the kernel. Its
-interface is stable within ``libbpf.so.1``. What it and the verifier say is kept for errors, and printed nowhere.
+interface is stable within ``libbpf.so.1``. Messages of libbpf and of the verifier are kept for errors, not printed.
 
 Facts: bpf/libbpf.h and bpf/bpf.h of libbpf 1.1, include/uapi/linux/bpf.h of Linux 6.18.
 """
 
 from __future__ import annotations
 
-import collections
 import ctypes
 import errno
 import os
@@ -17,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lo2io.errors import AccessError
+from lo2io.native._lib import ffi, lib
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,19 +26,13 @@ MAP_TYPE_RINGBUF = 27
 _PERF_EVENT = 41
 """``BPF_PERF_EVENT`` of ``enum bpf_attach_type``."""
 
-_PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_said: collections.deque[str] = collections.deque(maxlen=64)
 _libc = ctypes.CDLL(None, use_errno=True)
 _MEMBARRIER = {"x86_64": 324}
 _MEMBARRIER_GENERIC = 283
-_MAX_MESSAGE = 4 << 20
-"""The verifier's log is one message, and its end is what matters."""
-_INFORMATION = 1
-"""Level of libbpf's messages from which they help nobody but its developers, and above."""
 
 
 class _LinkOptions(ctypes.Structure):
-    """``struct bpf_link_create_opts``, as far as ``perf_event``."""
+    """``struct bpf_link_create_opts`` up to ``perf_event``."""
 
     _fields_ = (
         ("size", ctypes.c_size_t),
@@ -65,7 +59,7 @@ class _RunOptions(ctypes.Structure):
 
 
 class _ProgramInfo(ctypes.Structure):
-    """``struct bpf_prog_info``: only its size, ``verified_insns`` and ``recursion_misses`` matter here."""
+    """``struct bpf_prog_info``. Only its size, ``verified_insns`` and ``recursion_misses`` matter here."""
 
     _fields_ = (
         ("before", ctypes.c_uint8 * 208),
@@ -76,24 +70,12 @@ class _ProgramInfo(ctypes.Structure):
     )
 
 
-def _keep(level: int, form: bytes, arguments: int) -> int:
-    """Format what libbpf says; the list of arguments goes to the C library as it came."""
-    if level < _INFORMATION:
-        text = ctypes.create_string_buffer(_MAX_MESSAGE)
-        _libc.vsnprintf(text, ctypes.c_size_t(len(text)), form, ctypes.c_void_p(arguments))
-        _said.extend(text.value.decode(errors="replace").splitlines())
-    return 0
-
-
-_KEEP = _PRINT(_keep)
-
-
 @cache
 def library() -> Any:
     """The library, loaded once.
 
     Raises:
-        AccessError: It is not installed, or too old.
+        AccessError: libbpf is not installed, or too old.
     """
     try:
         loaded = ctypes.CDLL(LIBRARY, use_errno=True)
@@ -101,7 +83,7 @@ def library() -> Any:
         raise AccessError("load libbpf", str(error), "install libbpf 1.0 or newer (Debian: libbpf1)") from error
     pointer, integer, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
     signatures = {
-        "libbpf_set_print": (pointer, [_PRINT]),
+        "libbpf_set_print": (pointer, [pointer]),
         "bpf_object__open_mem": (pointer, [text, ctypes.c_size_t, pointer]),
         "bpf_object__load": (integer, [pointer]),
         "bpf_object__close": (None, [pointer]),
@@ -125,37 +107,42 @@ def library() -> Any:
         function = getattr(loaded, name)
         function.restype = result
         function.argtypes = arguments
-    loaded.libbpf_set_print(_KEEP)
+    loaded.libbpf_set_print(int(ffi.cast("uintptr_t", lib.lo2_libbpf_keeper())))
     return loaded
 
 
+def _messages() -> str:
+    said: bytes = ffi.string(lib.lo2_libbpf_messages())
+    return said.decode(errors="replace")
+
+
 def last_words() -> str:
-    """What libbpf said last that tells most: the verifier's complaint where there is one, else its last line."""
-    lines = [line.removeprefix("libbpf: ").strip() for line in _said]
+    """The last message that explains a failure: the verifier's complaint if there is one, else libbpf's last line."""
+    lines = [line.removeprefix("libbpf: ").strip() for line in _messages().splitlines()]
     for place, line in enumerate(lines):
-        if line.startswith("processed "):  # ends the verifier's log; its complaint stands before
+        if line.startswith("processed "):  # the verifier's log ends so, and its complaint stands before
             return lines[place - 1]
     lines = [line for line in lines if line and not line.startswith("failed to load object")]
     return lines[-1] if lines else ""
 
 
 def check(result: int) -> int:
-    """A function's result; raises OSError where it is an error."""
+    """Return a function's result, or raise OSError if the result is an error."""
     if result < 0:
         raise OSError(-result, os.strerror(-result))
     return result
 
 
 class BpfObject:
-    """An object file in libbpf's hands, from opening to closing.
+    """An object file, opened by libbpf.
 
     Raises:
-        OSError: libbpf cannot read it.
-        AccessError: There is no libbpf.
+        OSError: libbpf cannot read the file.
+        AccessError: libbpf is not installed.
     """
 
     def __init__(self, content: bytes) -> None:
-        _said.clear()
+        lib.lo2_libbpf_forget()
         self._library = library()
         self._handle = self._library.bpf_object__open_mem(content, len(content), None)
         if not self._handle:
@@ -167,14 +154,14 @@ class BpfObject:
         check(self._library.bpf_program__set_autoload(self._program(program), False))
 
     def set_entries(self, name: str, entries: int) -> None:
-        """How many entries a map gets; before loading."""
+        """Set a map's number of entries. Call this before loading."""
         check(self._library.bpf_map__set_max_entries(self._map(name), entries))
 
     def set_value(self, name: str, value: bytes) -> None:
-        """What a section of data begins with; before loading.
+        """Set the initial value of a section of data. Call this before loading.
 
         Raises:
-            OSError: EINVAL: it has another size.
+            OSError: EINVAL: the section has another size.
         """
         check(self._library.bpf_map__set_initial_value(self._map(name), value, len(value)))
 
@@ -182,12 +169,12 @@ class BpfObject:
         """Have the kernel make the maps and verify the programs.
 
         Raises:
-            OSError: It refuses; :func:`last_words` may tell more.
+            OSError: The kernel refuses. :func:`last_words` may tell more.
         """
         check(self._library.bpf_object__load(self._handle))
 
     def map_fd(self, name: str) -> int:
-        """The file descriptor of a map, closed by :meth:`close`."""
+        """The file descriptor of a map. :meth:`close` closes it."""
         return check(self._library.bpf_map__fd(self._map(name)))
 
     def value_bytes(self, name: str) -> int:
@@ -195,11 +182,11 @@ class BpfObject:
         return int(self._library.bpf_map__value_size(self._map(name)))
 
     def program_fd(self, name: str) -> int:
-        """The file descriptor of a loaded program, closed by :meth:`close`."""
+        """The file descriptor of a loaded program. :meth:`close` closes it."""
         return check(self._library.bpf_program__fd(self._program(name)))
 
     def close(self) -> None:
-        """Close all descriptors of its maps and programs; what is attached lives on."""
+        """Close all descriptors of the maps and programs. Attached programs live on."""
         if self._handle:
             self._library.bpf_object__close(self._handle)
             self._handle = None
@@ -218,24 +205,24 @@ class BpfObject:
 
 
 def create_ring(size: int) -> int:
-    """A ring buffer that programs write; its file descriptor.
+    """Make a BPF ring buffer that programs write; return its file descriptor.
 
     Args:
-        size: Bytes: a power of two of whole pages.
+        size: Size in bytes, a power of two of whole pages.
     """
     return check(library().bpf_map_create(MAP_TYPE_RINGBUF, b"lo2_ring", 0, 0, size, None))
 
 
 def put_fd(map_fd: int, key: int, fd: int) -> None:
-    """Put a map, or a cgroup's folder, into a map of such."""
+    """Put a map into a map of maps, or a cgroup's folder into a map of cgroups."""
     place, value = ctypes.c_uint32(key), ctypes.c_uint32(fd)
     check(library().bpf_map_update_elem(map_fd, ctypes.byref(place), ctypes.byref(value), 0))
 
 
 def put_fds(map_fd: int, fds: Mapping[int, int]) -> None:
-    """The same of many at once: for each single one the kernel waits until no program can be using what was there.
+    """Put several at once. For each single call, the kernel waits until no program can be using the former entry.
 
-    One that has no such call for maps of maps gets them one by one.
+    A kernel without a call for many entries of a map of maps gets them one by one.
     """
     number = ctypes.c_uint32(len(fds))
     keys, values = (ctypes.c_uint32 * len(fds))(*fds), (ctypes.c_uint32 * len(fds))(*fds.values())
@@ -245,17 +232,17 @@ def put_fds(map_fd: int, fds: Mapping[int, int]) -> None:
 
 
 def link_event(program_fd: int, event_fd: int, cookie: int) -> int:
-    """Attach a program to a perf event; the link's file descriptor: closing it detaches (Linux 5.15)."""
+    """Attach a program to a perf event (Linux 5.15). Return the link's file descriptor; closing it detaches."""
     options = _LinkOptions(size=ctypes.sizeof(_LinkOptions), cookie=cookie)
     return check(library().bpf_link_create(program_fd, event_fd, _PERF_EVENT, ctypes.byref(options)))
 
 
 def open_raw_tracepoint(name: str | None, program_fd: int) -> int:
-    """Attach a program to a tracepoint as the kernel calls it; closing the descriptor detaches.
+    """Attach a program to a raw tracepoint. Return a file descriptor; closing it detaches.
 
     Args:
-        name: The tracepoint's; None: that of the program's own section (tp_btf).
-        program_fd: The program's.
+        name: The tracepoint's name; None: the one in the program's own section (tp_btf).
+        program_fd: The program's file descriptor.
 
     Raises:
         OSError: ENOENT: this kernel has no such tracepoint.
@@ -264,7 +251,7 @@ def open_raw_tracepoint(name: str | None, program_fd: int) -> int:
 
 
 def run(program_fd: int) -> int:
-    """Run a program of a raw tracepoint once, here and now (Linux 5.10); what it returns."""
+    """Run a program of a raw tracepoint once, at once (Linux 5.10); return its result."""
     options = _RunOptions(size=ctypes.sizeof(_RunOptions))
     check(library().bpf_prog_test_run_opts(program_fd, ctypes.byref(options)))
     result: int = options.result
@@ -272,7 +259,7 @@ def run(program_fd: int) -> int:
 
 
 def read_misses(program_fd: int) -> int:
-    """How often a program was not run because one ran already."""
+    """Number of times that the kernel did not run a program because one ran already."""
     info = _ProgramInfo()
     size = ctypes.c_uint32(ctypes.sizeof(info))
     check(library().bpf_obj_get_info_by_fd(program_fd, ctypes.byref(info), ctypes.byref(size)))
@@ -281,10 +268,10 @@ def read_misses(program_fd: int) -> int:
 
 
 def wait_for_programs() -> None:
-    """Until every program that runs now has ended.
+    """Wait until every program that runs now has ended.
 
-    They run with preemption disabled, so a grace period of RCU is enough: membarrier(2) waits for one
-    (MEMBARRIER_CMD_GLOBAL, kernel/sched/membarrier.c). Where it is refused, some time will do as well.
+    Programs run with preemption disabled, so a grace period of RCU is enough: membarrier(2) waits for one
+    (MEMBARRIER_CMD_GLOBAL, kernel/sched/membarrier.c). If the kernel refuses the call, a short sleep replaces it.
     """
     number = _MEMBARRIER.get(os.uname().machine, _MEMBARRIER_GENERIC)
     if _libc.syscall(ctypes.c_long(number), 1, 0, 0):

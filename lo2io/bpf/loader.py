@@ -1,10 +1,12 @@
-"""The kernel programs of ``lo2io/bpf/programs``: told what to do, loaded, attached, counted.
+"""Configures, loads and attaches the programs of ``lo2io/bpf/programs``, and reads their counts.
 
-What comes in: what to record, as numbers. What goes out: rings that the programs write (one per CPU, read by whoever
-records), counts, and calls that are still running when the programs stop. What a record means is not known here.
+In: the calls and events to record, as numbers. Out: buffers that the programs write (one for each CPU; the recording
+reads them), counts, and calls that are still running when the programs stop. This module does not know the meaning of
+records.
 
-Counts, the switch and the selected processes are the programs' own memory, mapped: looking at it takes no bpf(2), which
-would keep programs from running on its CPU meanwhile (bpf_disable_instrumentation in include/linux/bpf.h).
+Counts, the switch and the selected processes are the programs' own memory, mapped here. So reading them needs no
+bpf(2), which would keep programs from running on its CPU at that time (bpf_disable_instrumentation in
+include/linux/bpf.h).
 
 Structures and constants are those of ``lo2io/bpf/programs/config.h`` and ``records.h``; bpf(2),
 include/uapi/linux/bpf.h.
@@ -16,7 +18,7 @@ import contextlib
 import errno
 import mmap
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -48,8 +50,8 @@ _RINGS = {
     "io_uring_register": "lo2_register",
 }
 _RAW = {**_SWITCH, **_FOLLOW, **_LIVES, **_RINGS, **_CALLS}
-"""Raw tracepoint → its program, in the order of attaching. A program that records the tracepoint's events does the
-same, and takes the other's place."""
+"""Raw tracepoint → its program, in the order of attaching. If a program records the tracepoint's events, it replaces
+this program and also does this program's work."""
 _UNTYPED = {*_SWITCH.values(), *_FOLLOW.values(), *_LIVES.values(), *_RINGS.values()}
 _FITS = "lo2_fits"
 _PID_BITS = 22
@@ -58,16 +60,16 @@ _PID_BITS = 22
 
 @dataclass(frozen=True, slots=True)
 class BpfCall:
-    """A system call, and what of it is worth reading. Arguments are numbered from 1; 0: it has none such."""
+    """A system call, and its arguments that are read. Arguments are numbered from 1; 0: the call has none."""
 
     enter_event: int
-    """``common_type`` of its sys_enter."""
+    """``common_type`` of the call's sys_enter."""
     exit_event: int
     enter_index: int
-    """Of the counters."""
+    """Index of the entry's counter."""
     exit_index: int
     flags: int
-    """``LO2_CALL_RETURNS_FD`` and so on."""
+    """Bits ``LO2_CALL_RETURNS_FD`` and so on."""
     nr_args: int
     fd: int = 0
     fd2: int = 0
@@ -76,57 +78,59 @@ class BpfCall:
     dirfd: int = 0
     dirfd2: int = 0
     vector: int = 0
-    """Pointer to iovecs."""
+    """Argument with a pointer to iovecs."""
     vector_count: int = 0
     how: int = 0
-    """Pointer to ``struct open_how``."""
+    """Argument with a pointer to ``struct open_how``."""
     how_size: int = 0
     iocbs: int = 0
-    """Pointer to pointers to iocbs."""
+    """Argument with a pointer to pointers to iocbs."""
     iocbs_count: int = 0
     events: int = 0
-    """Pointer to the ``struct io_event`` that the call returns."""
+    """Argument with a pointer to the ``struct io_event`` that the call returns."""
     context: int = 0
-    """The ``aio_context_t`` that they come from."""
+    """Argument with the ``aio_context_t`` of these events."""
     count: int = 0
-    """Bytes asked for."""
+    """Argument with the number of bytes asked for."""
     filled: int = 0
     """Bit n: the kernel may write where argument n + 1 points."""
     number: int = NO_NUMBER
     """The system call's number, see :func:`~lo2io.catalog.call_numbers.call_number`."""
     compat: tuple[CompatCall, ...] = ()
-    """What 32 bit programs have for it."""
+    """The calls of 32 bit programs that do the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class BpfConfig:
-    """What is recorded; constant while the programs are loaded."""
+    """The configuration of the programs. It is constant while they are loaded."""
 
     recorder: int
-    """The recorder's process: never recorded."""
+    """The recorder's process, which is never recorded."""
     calls: bool = True
-    """Calls are written; else only facts, for calls that are perf samples."""
+    """True: the programs write calls. False: they write only facts, for calls that are perf samples."""
+    single: bool = False
+    """True: each call is seen at its own two tracepoints. False: calls of known number are seen at the raw pair."""
     all_tasks: bool = True
-    """Else the processes that :meth:`Programs.select` names, and their children."""
+    """True: record all tasks. False: record the processes that :meth:`Programs.select` names, and their children."""
     cgroup: Path | None = None
-    """The folder of a cgroup v2: only tasks in it and below."""
+    """Folder of a cgroup v2: record only tasks in it and below. None: record tasks of all cgroups."""
     facts: int = 1
-    """What descriptors, paths and requests stand for is written; 1: if it is news; ``LO2_FACTS_ALWAYS``: with every
+    """Facts about descriptors, paths and requests are written. 1: only new facts; ``LO2_FACTS_ALWAYS``: with every
     call."""
     min_latency_ns: int = 0
-    """Shorter calls are left out, if droppable."""
+    """Droppable calls that take less time are left out."""
     min_bytes: int = 0
-    """Likewise those that ask for fewer."""
+    """Droppable calls that ask for fewer bytes are left out."""
     devices: tuple[int, ...] = ()
-    """Kernel numbers, ``major << 20 | minor``."""
+    """Droppable calls on files of other devices are left out; empty: none is. The kernel's ``major << 20 | minor``."""
     asks: tuple[int, ...] = ()
-    """``LO2_ASKS_FILE`` and so on, by opcode of io_uring."""
+    """Opcode of io_uring → bits ``LO2_ASKS_FILE`` and so on."""
     samples: tuple[BpfSample, ...] = ()
-    """Events of tracepoints that programs are to record."""
+    """Events of tracepoints that the programs record."""
 
 
 class Programs:
-    """Programs in the kernel, from loading to closing; what they are attached to ends with :meth:`close`."""
+    """The programs in the kernel, from loading to :meth:`close`, which also detaches them."""
 
     def __init__(self, config: BpfConfig, cpus: Sequence[int], ring_bytes: int) -> None:
         self._config = config
@@ -136,16 +140,15 @@ class Programs:
         self._object: libbpf.BpfObject | None = None
         self._fds = contextlib.ExitStack()
         self._rings: dict[int, int] = {}
-        self._sample_rings: dict[int, int] = {}
         self._nr_events = 0
         self.samples: tuple[BpfSample, ...] = ()
-        """Those of the events asked for whose programs fit this kernel: the others nobody records."""
+        """The requested events whose programs fit this kernel. The programs do not record the others."""
 
     def load(self, content: bytes, calls: Sequence[BpfCall], possible: int) -> None:
-        """Make maps and rings, verify the programs; used by :func:`load_programs`.
+        """Make maps and buffers, and have the programs verified. :func:`load_programs` calls this.
 
         Raises:
-            OSError: The kernel, or libbpf, refuses.
+            OSError: The kernel or libbpf refuses.
         """
         config = self._config
         self._calls = calls
@@ -153,8 +156,7 @@ class Programs:
         self._fds.callback(made.close)
         made.set_value(".rodata.lo2io", tell(config, calls))
         made.set_entries("lo2_cpus", possible)
-        made.set_entries("lo2_rings", possible)
-        made.set_entries("lo2_sample_rings", possible)
+        made.set_entries("lo2_rings", lib.LO2_RINGS * possible)
         if not config.all_tasks:
             made.set_entries("lo2_selected", 1 << (_PID_BITS - lib.LO2_SELECTED_SHIFT))
         for program in self._unused():
@@ -163,8 +165,9 @@ class Programs:
         if config.samples:
             fits = libbpf.run(made.program_fd(_FITS))
             self.samples = tuple(sample for sample in config.samples if fits >> sample.place & 1)
-        for name, rings in self._ring_maps():
-            libbpf.put_fds(made.map_fd(name), {cpu: self._make_ring(rings, cpu) for cpu in self._cpus})
+        libbpf.put_fds(
+            made.map_fd("lo2_rings"), {key: ring for cpu in self._cpus for key, ring in self._make_rings(cpu)}
+        )
         if config.cgroup is not None:
             folder = os.open(config.cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -184,20 +187,20 @@ class Programs:
         self.close()
 
     def needs_event(self, call: int) -> bool:
-        """Whether this call is seen through perf events, see :meth:`attach`; else :meth:`attach_raw` is enough.
+        """True if the programs see this call through perf events (:meth:`attach`), not by :meth:`attach_raw`.
 
-        Raw tracepoints cost a recorded call half as much as perf events, and open and close at once. They tell calls
-        by their numbers. Facts about calls that are perf samples come from these samples' own events.
+        The raw pair knows calls by number only. If calls are perf samples, facts about them come from these samples'
+        own events.
         """
-        return not self._config.calls or self._calls[call].number < 0
+        return self._config.single or not self._config.calls or self._calls[call].number < 0
 
     def attach(self, event_fd: int, call: int, *, entry: bool) -> None:
-        """Run a program whenever a call that needs events begins, or ends, on whatever CPU.
+        """Run a program whenever a call that needs events begins or ends, on any CPU.
 
         Args:
-            event_fd: A perf event of the call's sys_enter or sys_exit; disabled will do.
-            call: Its place in ``calls``.
-            entry: The event is the call's entry.
+            event_fd: A perf event of the call's sys_enter or sys_exit. It may be disabled.
+            call: The call's place in ``calls``.
+            entry: True if the event is the call's entry.
 
         Raises:
             AccessError: The kernel refuses.
@@ -209,13 +212,13 @@ class Programs:
         self._fds.callback(os.close, link)
 
     def attach_raw(self) -> None:
-        """Run the programs that watch calls, switches, children and submissions, as far as the kernel has these.
+        """Attach the programs that watch calls, switches, children and submissions, as far as the kernel has these.
 
         Raises:
             AccessError: The kernel refuses.
         """
         for name, program in self._attached().items():
-            typed = program not in _UNTYPED  # such programs know their tracepoint since they were loaded
+            typed = program not in _UNTYPED  # a typed program got its tracepoint when it was loaded
             try:
                 link = libbpf.open_raw_tracepoint(None if typed else name, self._loaded.program_fd(program))
             except OSError as error:
@@ -227,20 +230,18 @@ class Programs:
     def _attached(self) -> dict[str, str]:
         """Raw tracepoint → the program that runs there, in the order of attaching."""
         unused = self._unused()
-        found = {name: program for name, program in _RAW.items() if program not in unused}
         return {
-            **{sample.tracepoint: sample.program for sample in self.samples if sample.tracepoint not in found},
-            **found,
             **{sample.tracepoint: sample.program for sample in self.samples},
+            **{name: program for name, program in _RAW.items() if program not in unused},
         }
 
     def select(self, pid: int) -> None:
-        """Record this process; its children from now on are recorded anyhow."""
-        assert self._selected is not None  # noqa: S101 # asked for without all_tasks only
+        """Record this process. Its later children are recorded, too."""
+        assert self._selected is not None  # noqa: S101 # only called without all_tasks
         self._selected[pid] = 1
 
     def selected(self) -> Iterator[int]:
-        """The processes that are recorded: those selected, and all they have started, without those that have ended."""
+        """The living recorded processes: those selected, and all that they started."""
         assert self._selected is not None  # noqa: S101 # as above
         pid = self._selected.find(b"\x01")
         while pid >= 0:
@@ -248,55 +249,57 @@ class Programs:
             pid = self._selected.find(b"\x01", pid + 1)
 
     def switch(self, *, on: bool, wait: bool = True) -> None:
-        """Begin, or end, to count and to write; begins off. Without ``wait`` what runs just now may go on."""
+        """Switch counting and writing on or off; at first they are off.
+
+        Without ``wait``, running programs may go on.
+        """
         self._switch[:4] = int(on).to_bytes(4, "little")
         if wait and not on:
             self.settle()
 
     def settle(self) -> None:
-        """Wait, once they are off, until no program is still about to write."""
+        """Wait until no program writes any more. Call this after switching off."""
         libbpf.wait_for_programs()
 
     def add_cpu(self, cpu: int) -> None:
-        """Give a CPU that came later a ring: what is read per CPU has a column of it from now on, with or without one.
+        """Give a buffer to a CPU that has come. From now on results per CPU have this CPU, even if there is no buffer.
 
         Raises:
-            CaptureError: The kernel has no room for one. What happens there is counted as lost.
+            CaptureError: The kernel has no memory for a buffer. Events on this CPU are then counted as lost.
         """
         if cpu not in self._cpus:
             self._cpus = (*self._cpus, cpu)
         try:
-            for name, rings in self._ring_maps():
-                libbpf.put_fd(self._loaded.map_fd(name), cpu, self._make_ring(rings, cpu))
+            libbpf.put_fds(self._loaded.map_fd("lo2_rings"), dict(self._make_rings(cpu)))
         except OSError as error:
             answer = os.strerror(error.errno or 0)
-            raise CaptureError(f"make a ring for CPU {cpu}", answer, "record again, with smaller rings") from error
+            raise CaptureError(f"make a buffer for CPU {cpu}", answer, "record again with smaller buffers") from error
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """What all that is read per CPU has columns of."""
+        """The CPUs of all results per CPU."""
         return self._cpus
 
     def ring_fd(self, cpu: int) -> int:
-        """The ring that programs on this CPU write: a BPF ring buffer of ``ring_bytes``."""
-        return self._rings[cpu]
+        """The buffer that programs on this CPU write: a BPF ring buffer of ``ring_bytes``."""
+        return self._rings[lib.LO2_RINGS * cpu + lib.LO2_RING_CALLS]
 
     def sample_ring_fd(self, cpu: int) -> int:
-        """The same of the ring for events of tracepoints; only where there are ``samples``."""
-        return self._sample_rings[cpu]
+        """The CPU's buffer for events of tracepoints. It exists only if there are ``samples``."""
+        return self._rings[lib.LO2_RINGS * cpu + lib.LO2_RING_EVENTS]
 
     @property
     def ring_bytes(self) -> int:
-        """Size of each ring's data."""
+        """Size of each buffer's data."""
         return self._ring_bytes
 
     def read_counts(self) -> list[list[tuple[int, int, int]]]:
-        """Per index of the counters, per CPU of ``cpus``: how often it happened, was lost, was left out."""
+        """For each counter and each CPU of ``cpus``: numbers of events, of lost ones, of ones left out."""
         counts = [ffi.unpack(self._cpu(cpu).counts, self._nr_events) for cpu in self._cpus]
         return [[(each.count, each.lost, each.left_out) for each in of_event] for of_event in zip(*counts, strict=True)]
 
     def read_sample_counts(self) -> dict[str, list[tuple[int, int]]]:
-        """Event → per CPU of ``cpus``: how often it happened, and was lost."""
+        """Event → for each CPU of ``cpus``: number of events, and of lost ones."""
         counts = {cpu: self._cpu(cpu).sampling.counts for cpu in self._cpus}
         return {
             sample.name: [(each[sample.place].count, each[sample.place].lost) for each in counts.values()]
@@ -304,25 +307,25 @@ class Programs:
         }
 
     def read_misses(self) -> list[tuple[int, int, int]]:
-        """Per CPU of ``cpus``: facts lost, unreadable memory, entries whose thread left the CPU unseen."""
+        """For each CPU of ``cpus``: lost facts, unreadable memory, entries whose thread left the CPU unseen."""
         misses = [self._cpu(cpu).misses for cpu in self._cpus]
         return [(each.facts_lost, each.unreadable, each.unpaired) for each in misses]
 
     def count_foreign(self) -> int:
-        """Calls of recorded processes through tables whose numbers are not known: x32, 32 bit programs on arm64."""
+        """Calls of recorded processes through call tables with unknown numbers: x32, 32 bit programs on arm64."""
         foreign: int = sum(self._cpu(cpu).misses.foreign for cpu in self._cpus)
         return foreign
 
     def missed_runs(self) -> int:
-        """How often a program did nothing, or was not run, because one was at work on that CPU already."""
+        """Number of times that a program did nothing or did not run, because one ran on the same CPU already."""
         skipped: int = sum(self._cpu(cpu).misses.skipped for cpu in self._cpus)
         names = {*({_ENTER, _EXIT} - self._unused()), *self._attached().values()}
         return skipped + sum(libbpf.read_misses(self._loaded.program_fd(name)) for name in names)
 
     def pending(self) -> dict[int, bytes]:
-        """What the programs would have written next: CPU → records behind the ring's headers.
+        """CPU → records that the programs have not written yet, without the buffer's headers.
 
-        ``LOST``, of what found no room at last, and ``ENTER`` of a call that still runs, alone on its CPU. Valid once
+        ``LOST`` counts the last records that found a full buffer. ``ENTER`` is a call that still runs. Call this after
         :meth:`switch` has switched off.
         """
         found = {}
@@ -339,7 +342,7 @@ class Programs:
         return found
 
     def pending_samples(self) -> dict[int, bytes]:
-        """The same for the rings of events: CPU → ``LOST``."""
+        """The same for the buffers of events: CPU → ``LOST``."""
         losing = {cpu: self._cpu(cpu).sampling.losing for cpu in self._cpus if self.samples}
         return {
             cpu: framed(pack("lost", each.end_ns, 0, begin_ns=each.begin_ns, lost=each.lost))
@@ -348,7 +351,7 @@ class Programs:
         }
 
     def close(self) -> None:
-        """Detach and unload all; nothing may be read afterwards."""
+        """Detach and unload all programs. Nothing may be read afterwards."""
         self._fds.close()
 
     @property
@@ -370,18 +373,19 @@ class Programs:
             unused |= set(_FOLLOW.values())
         if not config.facts:
             unused |= set(_RINGS.values())
-        unused |= {f"lo2_on_{name}" for name in PLACES} - {sample.program for sample in config.samples}
-        return unused if config.samples else unused | {_FITS}
+        recording = {sample.tracepoint: sample.program for sample in config.samples}
+        unused |= {program for name, program in _RAW.items() if name in recording}
+        unused |= {f"lo2_on_{name}" for name in PLACES} - {*recording.values()}
+        return unused if recording else unused | {_FITS}
 
-    def _ring_maps(self) -> tuple[tuple[str, dict[int, int]], ...]:
-        """The maps of rings, and the rings in them by their CPU."""
-        calls, samples = ("lo2_rings", self._rings), ("lo2_sample_rings", self._sample_rings)
-        return (calls, samples) if self.samples else (calls,)
-
-    def _make_ring(self, rings: dict[int, int], cpu: int) -> int:
-        ring = rings[cpu] = libbpf.create_ring(self._ring_bytes)
-        self._fds.callback(os.close, ring)
-        return ring
+    def _make_rings(self, cpu: int) -> Iterator[tuple[int, int]]:
+        """Make a CPU's buffers. Yields each buffer's place in the map of all buffers, and its file descriptor."""
+        for use in (lib.LO2_RING_CALLS, lib.LO2_RING_EVENTS)[: 1 + bool(self.samples)]:
+            ring = libbpf.create_ring(self._ring_bytes)
+            self._fds.callback(os.close, ring)
+            key = lib.LO2_RINGS * cpu + use
+            self._rings[key] = ring
+            yield key, ring
 
     def _map(self, name: str, size: int) -> mmap.mmap:
         memory = mmap.mmap(self._loaded.map_fd(name), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
@@ -389,21 +393,22 @@ class Programs:
         return memory
 
     def _cpu(self, cpu: int) -> Any:
-        """The ``struct lo2_bpf_cpu`` of a CPU, which its programs go on writing."""
+        """The ``struct lo2_bpf_cpu`` of a CPU. Programs may write it at any time."""
         return ffi.cast("struct lo2_bpf_cpu *", ffi.from_buffer(self._memory) + self._stride * cpu)
 
 
 def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[int], ring_bytes: int) -> Programs:
-    """Load the programs; nothing is attached, and they are switched off.
+    """Load the programs. They are not attached yet, and switched off.
 
     Args:
-        config: What is recorded.
-        calls: At most ``LO2_MAX_CALLS``; :meth:`Programs.attach` names them by their place.
-        cpus: Those that get a ring.
-        ring_bytes: Of each: a power of two of whole pages.
+        config: The configuration.
+        calls: At most ``LO2_MAX_CALLS`` calls. :meth:`Programs.attach` names them by their place.
+        cpus: CPUs that get a buffer.
+        ring_bytes: Size of each buffer, a power of two of whole pages.
 
     Raises:
-        AccessError: No object was built, no libbpf is installed, or the kernel refuses. Perf events can record instead.
+        AccessError: The programs were not built, libbpf is not installed, or the kernel refuses. Perf events can record
+            instead.
     """
     try:
         content = OBJECT.read_bytes()
@@ -411,15 +416,23 @@ def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[in
         raise AccessError(
             "load the kernel programs",
             "lo2io was built without them",
-            "install clang and libbpf-dev, then lo2io again",
+            "install clang and libbpf-dev, then install lo2io again",
         ) from error
     if not (ROOT / "sys/kernel/btf/vmlinux").exists():
         raise AccessError(
             "load the kernel programs",
             "this kernel does not describe its types (/sys/kernel/btf/vmlinux)",
-            "boot one with CONFIG_DEBUG_INFO_BTF=y",
+            "boot a kernel with CONFIG_DEBUG_INFO_BTF=y",
         )
-    programs = Programs(config, cpus, ring_bytes)
+    programs = _load(content, Programs(config, cpus, ring_bytes), calls)
+    if programs.samples != config.samples:  # other programs must then do the further work at these tracepoints
+        programs.close()
+        fitting = replace(config, samples=programs.samples)
+        programs = _load(content, Programs(fitting, cpus, ring_bytes), calls)
+    return programs
+
+
+def _load(content: bytes, programs: Programs, calls: Sequence[BpfCall]) -> Programs:
     try:
         programs.load(content, calls, _read_possible())
     except OSError as error:
@@ -432,13 +445,14 @@ def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[in
 
 
 def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
-    """What the programs read as constants.
+    """The constants that the programs read.
 
     Raises:
-        CaptureError: There is no room for so many calls or devices.
+        CaptureError: There are too many calls or devices.
     """
     if len(calls) > lib.LO2_MAX_CALLS or len(config.devices) > lib.LO2_MAX_DEVICES:
-        raise CaptureError("tell the kernel programs what to record", "they hold no more", "ask for less")
+        answer = "there are too many calls or devices for the programs"
+        raise CaptureError("configure the kernel programs", answer, "record fewer events or devices")
     told = ffi.new("struct lo2_bpf_told *")
     told.config.compat = knows_compat()
     for name in ("recorder", "calls", "all_tasks", "facts", "min_latency_ns", "min_bytes"):
@@ -452,7 +466,9 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
             setattr(told.calls[place], name, getattr(call, name))
         if 0 <= call.number < lib.LO2_MAX_CALLS and config.calls:
             told.of_number[call.number] = 1 + place
+            told.wanted[call.number] = 1
             for each in call.compat:
+                told.wanted[lib.LO2_SOCKETCALL if each.is_socketcall else each.number] = 1
                 nr_given = len(each.args) if each.memory else 0
                 told.compat[_compat_place(each)] = (1 + place, each.memory, nr_given, _compat_arguments(each.args))
     for sample in config.samples:
@@ -466,7 +482,7 @@ def _compat_place(call: CompatCall) -> int:
 
 @cache  # most calls have the same arguments
 def _compat_arguments(args: tuple[CompatArgument, ...]) -> tuple[int, ...]:
-    """As ``struct lo2_bpf_compat`` has them."""
+    """The arguments of a call, in the form of ``struct lo2_bpf_compat``."""
     meanings = [getattr(lib, f"LO2_COMPAT_{arg.meaning.upper()}") if arg.meaning else 0 for arg in args]
     return tuple(
         arg.low | arg.high << lib.LO2_COMPAT_HIGH_SHIFT | meaning for arg, meaning in zip(args, meanings, strict=True)
@@ -474,6 +490,6 @@ def _compat_arguments(args: tuple[CompatArgument, ...]) -> tuple[int, ...]:
 
 
 def _read_possible() -> int:
-    """One more than the highest number that a CPU can have here."""
+    """One more than the highest possible CPU number of this machine."""
     text = (ROOT / "sys/devices/system/cpu/possible").read_text(encoding="ascii")
     return 1 + int(text.strip().replace(",", "-").split("-")[-1])

@@ -1,4 +1,4 @@
-"""Whether the kernel takes lo2io's programs: found out by loading and attaching them."""
+"""Tries whether the kernel takes lo2io's programs, by loading and attaching them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _TRIED_RING_BYTES = 64 << 10
 
 
 def try_bpf(cpu: int, tracepoint_id: int | None) -> None:
-    """Load lo2io's programs, attach them as recording does, and take all back; nothing is recorded.
+    """Load and attach lo2io's programs as a recording does, and unload them. Nothing is recorded.
 
     Args:
-        cpu: One that is online.
-        tracepoint_id: Of the entry of a system call; None if it could not be read: then they are loaded alone.
+        cpu: An online CPU.
+        tracepoint_id: Id of the entry of a system call. None: it could not be read; then the programs are only loaded.
 
     Raises:
-        AccessError: The kernel refuses them, or what they need is not there.
-        CaptureError: Likewise.
+        AccessError: The kernel refuses the programs, or lacks something that they need.
+        CaptureError: There is not enough memory.
     """
     call = loader.BpfCall(enter_event=tracepoint_id or 0, exit_event=0, enter_index=0, exit_index=1, flags=0, nr_args=0)
     with loader.load_programs(loader.BpfConfig(recorder=os.getpid()), [call], [cpu], _TRIED_RING_BYTES) as programs:

@@ -1,7 +1,7 @@
-"""Which events of tracepoints lo2io's programs in the kernel can record: catalog and formats in, places out.
+"""Chooses the events of tracepoints that lo2io's programs can record. In: catalog and formats. Out: places.
 
-A program writes the fields of an event as ``lo2io/bpf/programs/samples.h`` has them. So it serves only where the
-running kernel's format has the same fields in the same places, and nothing is wanted that it does not write.
+A program writes the fields of an event that ``lo2io/bpf/programs/samples.h`` lists. So it can record an event only if
+the running kernel's format has these fields in the same places, and if the catalog wants no other field.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PLACES: dict[str, int] = {
     name.removeprefix("LO2_SAMPLED_"): place for place, name in ffi.typeof("enum lo2_sampled").elements.items()
 }
-"""Tracepoint, without its subsystem → its place among those that programs record."""
+"""Tracepoint without its subsystem → its place among the tracepoints that programs record."""
 _GAP = "gap"
 
 
@@ -32,33 +32,33 @@ class BpfSample:
     """An event that a program records."""
 
     name: str
-    """``subsystem:event``."""
+    """Full name, ``subsystem:event``."""
     type: int
-    """Its ``common_type``."""
+    """The event's ``common_type``."""
 
     @property
     def tracepoint(self) -> str:
-        """As the kernel's own functions call it."""
+        """The tracepoint's name in the kernel's functions."""
         return self.name.partition(":")[2]
 
     @property
     def place(self) -> int:
-        """Of its counters."""
+        """The place of the event's counters."""
         return PLACES[self.tracepoint]
 
     @property
     def program(self) -> str:
-        """That records it."""
+        """The program that records the event."""
         return f"lo2_on_{self.tracepoint}"
 
 
 def plan_samples(events: Sequence[Event], catalog: Catalog, filters: Mapping[str, str]) -> tuple[BpfSample, ...]:
-    """The events that programs can record, if their tracepoints hand over what the programs expect.
+    """The events that programs can record, provided that tracepoints pass the arguments which the programs expect.
 
     Args:
-        events: What is recorded.
-        catalog: What they mean.
-        filters: Event → what the kernel is to let pass of it: a program knows the catalog's own filter and no other.
+        events: The recorded events.
+        catalog: The meaning of the events.
+        filters: Event → its filter. A program supports only the catalog's own filter.
     """
     found = []
     for event in events:
@@ -77,7 +77,7 @@ def plan_samples(events: Sequence[Event], catalog: Catalog, filters: Mapping[str
 
 
 def writes(spec: TracepointSpec, layout: EventFormat) -> bool:
-    """Whether an event's program writes all that is wanted of it, where the kernel's own format has it."""
+    """True if an event's program writes all wanted fields, at the places of the kernel's format."""
     written = {
         name: (field.offset + lib.LO2_FIELDS_AT, ffi.sizeof(field.type))
         for name, field in ffi.typeof(f"lo2_fields_{spec.event.partition(':')[2]}").fields

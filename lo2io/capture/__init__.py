@@ -1,1 +1,1 @@
-"""Capture: perf rings and /proc in, a spool out."""
+"""Capture: buffers of events and ``/proc`` in, a spool out."""

@@ -30,8 +30,8 @@ class Accounting:
         cgroup: The folder of the cgroup that is recorded, if only one is.
 
     Attributes:
-        last: What :meth:`end` read.
-        usage: Of the command, once it has ended.
+        last: The accounts that :meth:`end` read.
+        usage: The command's usage, once the command has ended.
     """
 
     def __init__(self, command: int | None = None, cgroup: Path | None = None) -> None:
@@ -69,7 +69,7 @@ class Accounting:
         self.last = self.look()
 
     def accounts(self, to_spool_clock: Callable[[int], int]) -> tuple[Account, ...]:
-        """What the kernel counted between the two readings.
+        """The kernel's counts between the two readings.
 
         Args:
             to_spool_clock: Turns CLOCK_MONOTONIC into the samples' clock.
@@ -78,12 +78,12 @@ class Accounting:
 
 
 def window_accounts(begin: Readings, end: Readings, syncs: Sequence[ClockSync]) -> tuple[Account, ...]:
-    """What the kernel counted during a flight recorder's window.
+    """The kernel's counts during a flight recorder's window.
 
     Args:
-        begin: Read after the last ring came to the window's first border …
-        end: … and before the first ring came to its last.
-        syncs: Of the window.
+        begin: The accounts, read after the last buffer came to the window's first border.
+        end: The accounts, read before the first buffer came to the window's last border.
+        syncs: The window's comparisons of the clocks.
     """
 
     def to_spool_clock(monotonic_ns: int) -> int:

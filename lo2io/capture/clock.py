@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lo2io.capture.events.opened import OpenEvents
 
 NR_TRIES = 16
-"""The tightest try counts. A try takes about 3 µs."""
+"""The number of tries, of which the tightest counts. A try takes about 3 µs."""
 _PR_SET_NAME = 15
 _PR_GET_NAME = 16
 _COMM_OFFSET = abi.RECORD_HEADER.size + 8

@@ -133,7 +133,7 @@ class Hotplug:
         self._refused &= online
         for cpu in sorted(self._live & ((self._live - online) | self._departures.gone())):
             self._live.discard(cpu)
-            self._note(Notice(f"CPU {cpu} went offline: what was recorded on it is kept"))
+            self._note(Notice(f"CPU {cpu} went offline: its records so far are kept"))
         for cpu in sorted(online - self._live - self._refused):
             if self._session.is_draining:
                 self._add(cpu)
@@ -144,7 +144,7 @@ class Hotplug:
 
     def _add(self, cpu: int) -> None:
         if self._reopen is None:
-            self._refuse(cpu, "a recording that keeps only its newest part cannot take it in")
+            self._refuse(cpu, "a recording that keeps only its newest part cannot add CPUs")
             return
         try:
             extra = self._reopen(cpu)
@@ -153,7 +153,7 @@ class Hotplug:
             return
         if not self._empty_rings():
             self._give_back(extra)
-            self._refuse(cpu, "the bytes of its former ring could not be written")
+            self._refuse(cpu, "the bytes of its former buffer could not be written")
             return
         opened = self._session.opened
         if cpu not in opened.cpus:

@@ -59,14 +59,16 @@ def resolve_user(name: str | None, environ: Mapping[str, str] = os.environ) -> t
         entry = pwd.getpwuid(int(uid)) if name is None else pwd.getpwnam(name)
     except KeyError as error:
         shown = name or f"uid {uid}"
-        raise UsageError(f"run the command as {shown}", "no such user", "name one with --user NAME") from error
+        raise UsageError(
+            f"run the command as {shown}", "there is no such user", "name a user with --user NAME"
+        ) from error
     user = User(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir)
     if name is None:
-        return user, f"the command runs as {user.name}, who called sudo (--user root keeps it root's)"
+        return user, f"the command runs as {user.name}, who called sudo (--user root runs it as root)"
     if user.uid == os.geteuid():
         return None, ""
     if os.geteuid() != 0:
-        raise AccessError(f"run the command as {name}", "only root may", "run lo2io with sudo")
+        raise AccessError(f"run the command as {name}", "only root may do this", "run lo2io with sudo")
     return user, ""
 
 
@@ -141,7 +143,7 @@ class StoppedCommand:
         Raises:
             CommandError: The exec failed.
         """
-        with contextlib.suppress(BrokenPipeError):  # the child failed before: its answer says how
+        with contextlib.suppress(BrokenPipeError):  # the child has failed already, and its answer tells the error
             os.write(self._go, b"!")
         os.close(self._go)
         self._go = -1
@@ -155,7 +157,7 @@ class StoppedCommand:
         raise CommandError(
             f"{step} {self._command[0]!r}",
             os.strerror(int(number)),
-            "see that the program, and the interpreter its first line names, exist and may be executed",
+            "check that the program, and the interpreter in its first line, exist and may be executed",
             exit_code=code,
         )
 
@@ -184,14 +186,14 @@ def _become(command: tuple[str, ...], user: User | None, mask: frozenset[int], w
     try:
         if os.read(wait, 1) != b"!":
             os._exit(NOT_FOUND)  # lo2io gave up, or died
-        # Rights that somebody lent lo2io (setpriv --ambient-caps, systemd's AmbientCapabilities) end here.
+        # The command does not get lo2io's ambient rights (setpriv --ambient-caps, systemd's AmbientCapabilities).
         _LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
         if user is not None:
             step = f"become {user.name} for"
             os.initgroups(user.name, user.gid)
             os.setgid(user.gid)
             os.setuid(user.uid)
-            # sudo set them to root's. This user may not read root's files: git, for one, would give up.
+            # sudo has set these variables for root. Programs such as git fail if they cannot read files in $HOME.
             os.environ.update(HOME=user.home, USER=user.name, LOGNAME=user.name)
         step = "start"
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

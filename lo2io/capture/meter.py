@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lo2io.capture.events.opened import OpenEvents
 
 _AT_ONCE = 4
-"""CPUs whose events are counted at a time."""
+"""The number of CPUs whose events are counted at a time."""
 _FIRST_GUESS_BYTES = 44.0
 """Size of one sample: a system call's exit."""
 

@@ -1,4 +1,4 @@
-"""Opening what a recording needs: options in, disabled events and their rings out."""
+"""Opens the events of a recording: options in, disabled events and their buffers out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import resource
 from typing import TYPE_CHECKING
 
-from lo2io.capture.backend import BPF, choose_backend
+from lo2io.capture.backend import BPF, SINGLE, choose_backend, choose_hook
 from lo2io.capture.checks import choose_cpus
 from lo2io.capture.events.opened import INHERIT, MIN_RING_BYTES, SYSTEM, OpenEvents, OpenRequest, select_source
 from lo2io.errors import AccessError, CaptureError, UsageError
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from lo2io.kernel.cgroups import Cgroup
 
 FACTS_SHARE = 4
-"""If calls are perf samples, the programs' buffer is smaller than that of the samples by this factor. It gets facts
-about files only, and most calls are about files that are known already."""
+"""If calls are perf samples, the programs' buffer is smaller than the samples' buffer by this factor. It then holds
+only facts about files, and most calls use files that are known already."""
 
 
 def load_events(options: RecordOptions, note: Callable[[Notice], None]) -> tuple[Event, ...]:
     """The requested tracepoints that this kernel has.
 
     Raises:
-        UsageError: A tracepoint that is not optional is missing, or all are.
-        AccessError: Their formats cannot be read.
+        UsageError: The kernel lacks a tracepoint that is not optional, or all tracepoints.
+        AccessError: The tracepoints' formats cannot be read.
     """
     folder = tracefs.find_tracefs() if options.tracefs is None else options.tracefs
     found = []
@@ -42,14 +42,16 @@ def load_events(options: RecordOptions, note: Callable[[Notice], None]) -> tuple
             found.append(Event(name, layout.id, text, layout))
     missing = tracefs.lacking_events(options.events, options.newer, {event.name for event in found})
     if missing:
-        note(Notice(f"this kernel has no {', '.join(_brief(missing, options.events))}: recorded without"))
+        note(Notice(f"this kernel has no {', '.join(_brief(missing, options.events))}: recording without it"))
     if not found:
-        raise UsageError("choose events", "this kernel has none of them", "`lo2io tracepoints check` lists what it has")
+        raise UsageError(
+            "choose events", "this kernel has none of them", "`lo2io tracepoints check` lists the kernel's events"
+        )
     return tuple(found)
 
 
 def _brief(missing: Sequence[str], events: Sequence[str]) -> list[str]:
-    """The names; a subsystem whose chosen tracepoints are all missing is named once."""
+    """The names of missing tracepoints. A subsystem without any of its chosen tracepoints is named once."""
     subsystems = {name.partition(":")[0] for name in missing}
     chosen = {each: [name for name in events if name.startswith(f"{each}:")] for each in subsystems}
     whole = [each for each, names in chosen.items() if len(names) > 1 and set(names) <= set(missing)]
@@ -64,17 +66,17 @@ def open_events(
     *,
     cgroup: Cgroup | None = None,
 ) -> OpenEvents:
-    """Open everything that records. A notice says if that is less than usual.
+    """Open programs and perf events. A notice tells if less than usual is recorded.
 
-    lo2io's programs in the kernel come first, then perf events of every CPU. If the kernel refuses those, perf events
-    of the recorded tasks alone may do, unless the user chose a scope.
+    lo2io tries its programs in the kernel first, then perf events of every CPU. If the kernel refuses those, lo2io
+    tries perf events of the recorded tasks alone, unless the user chose a scope.
 
     Args:
         options: The options of the recording.
-        events: What to open.
+        events: The events to open.
         roots: Processes that are recorded.
         note: Takes notices.
-        cgroup: The cgroup whose system calls are recorded; None: everybody's.
+        cgroup: The only cgroup whose system calls are recorded; None: all are.
 
     Raises:
         UsageError: A CPU is not online, or the user asked for programs and for an option that excludes them.
@@ -89,7 +91,7 @@ def open_events(
         opened = _open_beside(kernel, options, events, note, cgroup=cgroup, required=choice.required)
     if opened is None:
         opened = _open_perf(options, events, roots, note, cgroup)
-    if opened.scope == SYSTEM or options.scope is not None:  # else the notice on the scope says more
+    if opened.scope == SYSTEM or options.scope is not None:  # else the notice about the scope tells more
         for notice in notices:
             note(notice)
     for text in () if opened.kernel else options.unnamed:
@@ -97,7 +99,7 @@ def open_events(
     if opened.ring_bytes < opened.ring_bytes_wanted:
         note(
             Notice(
-                f"rings are {opened.ring_bytes >> 10} KiB per CPU instead of {opened.ring_bytes_wanted >> 10}: "
+                f"buffers are {opened.ring_bytes >> 10} KiB per CPU instead of {opened.ring_bytes_wanted >> 10}: "
                 "the kernel grants no more locked memory (ulimit -l, kernel.perf_event_mlock_kb)"
             )
         )
@@ -111,18 +113,18 @@ def _try_programs(
     note: Callable[[Notice], None],
     cgroup: Cgroup | None,
 ) -> Kernel | None:
-    """Load and attach the programs; None: perf events and ``/proc`` replace them, and a notice says why.
+    """Load and attach the programs. None: perf events and ``/proc`` replace them, and a notice tells the reason.
 
     Raises:
         AccessError: The user asked for the programs, and the kernel refuses them.
-        CaptureError: Likewise.
+        CaptureError: The user asked for the programs, and the kernel cannot load them.
     """
     lower = "files are named by /proc"
     if choice.backend == BPF or choice.limit:
         lower = f"calls are recorded as perf samples, and {lower}"
     if not choice.needs_programs:
         if choice.limit:
-            note(Notice(f"{lower}: {choice.limit} goes without programs in the kernel"))
+            note(Notice(f"{lower}: {choice.limit} cannot use programs in the kernel"))
         return None
     from lo2io.capture.events.programs import KernelRequest, open_kernel  # noqa: PLC0415 - brings in libbpf and the native library
     from lo2io.catalog.catalog import load_catalog  # noqa: PLC0415
@@ -133,6 +135,7 @@ def _try_programs(
         choose_cpus(options.cpus, sysfs.read_online_cpus()),
         options.ring_bytes if choice.backend == BPF else max(options.ring_bytes // FACTS_SHARE, MIN_RING_BYTES),
         calls=choice.backend == BPF,
+        hook=choose_hook(options.hook, events),
         all_tasks=options.system,
         cgroup=None if cgroup is None else cgroup.folder,
         left_out=options.left_out,
@@ -156,10 +159,14 @@ def _open_beside(
     cgroup: Cgroup | None,
     required: bool,
 ) -> OpenEvents | None:
-    """Open perf events of every task for what the programs do not record; None: refused, programs closed."""
+    """Open perf events of every task for events that the programs do not record.
+
+    None: the kernel refuses them, and the programs are closed.
+    """
     rest = [event for event in events if event.name not in kernel.names]
     try:
-        opened = _attempt(options, rest, (), note, scope=SYSTEM, cgroup=cgroup, native=True)
+        single = kernel.hook == SINGLE
+        opened = _attempt(options, rest, (), note, scope=SYSTEM, cgroup=cgroup, native=True, single=single)
     except AccessError:
         kernel.close()
         if required:
@@ -179,7 +186,7 @@ def _open_perf(
     note: Callable[[Notice], None],
     cgroup: Cgroup | None,
 ) -> OpenEvents:
-    """Perf events for all."""
+    """Open all events as perf events."""
     try:
         return _attempt(options, events, roots, note, scope=options.scope or SYSTEM, cgroup=cgroup)
     except AccessError as refusal:
@@ -189,7 +196,7 @@ def _open_perf(
             opened = _attempt(options, events, roots, note, scope=INHERIT)
         except AccessError:
             raise refusal from None
-        note(Notice(f"only the tasks themselves are recorded: {refusal.answer}"))
+        note(Notice(f"events are recorded per task, not per CPU: {refusal.answer}"))
         return opened
 
 
@@ -202,14 +209,21 @@ def _attempt(
     scope: str,
     cgroup: Cgroup | None = None,
     native: bool = False,
+    single: bool = False,
 ) -> OpenEvents:
-    """Open perf events; ``native``: on CLOCK_MONOTONIC, as the programs' records are."""
+    """Open perf events.
+
+    ``native`` puts samples on CLOCK_MONOTONIC, the clock of the programs' records. ``single``: programs watch each call
+    at its own tracepoints.
+    """
     source, notice = select_source(options.opener or ("native" if native or cgroup is not None else None), scope)
     if notice:
         note(Notice(notice))
     chosen = [event for event in events if scope == SYSTEM or event.name.startswith("syscalls:")]
     if not chosen and not native:
-        raise AccessError("record per task", "only system calls can be recorded so", "choose system calls")
+        raise AccessError(
+            "record per task", "only system calls can be recorded per task", "choose system calls with -e"
+        )
     cpus = sysfs.read_online_cpus()
     request = OpenRequest(
         tuple((event.name, event.id) for event in chosen),
@@ -218,10 +232,11 @@ def _attempt(
         scope,
         tuple(tid for pid in roots for tid in procfs.iter_tids(pid)) if scope == INHERIT else (),
         None if cgroup is None else cgroup.folder,
+        single=single,
     )
     opened = source.open(request)
     wanted = choose_cpus(options.cpus, cpus)
-    # Tasks are followed everywhere: the others' events are open, too, and stay disabled, which costs nothing.
+    # Tasks are followed on all CPUs. Events of CPUs that are not wanted stay disabled, which costs nothing.
     opened.sampled = tuple(index for index, cpu in enumerate(cpus) if cpu in wanted)
     if len(chosen) < len(events):
         left_out = _brief([event.name for event in events if event not in chosen], [event.name for event in events])
@@ -240,13 +255,14 @@ def open_cpu(
     """Open the same events on one more CPU, with the same opener, clock and filters.
 
     Raises:
-        AccessError: The kernel refuses.
-        CaptureError: The kernel cannot.
+        AccessError: The kernel refuses the events.
+        CaptureError: The kernel cannot open the events.
     """
     source, _ = select_source(opened.opener, opened.scope)
     chosen = tuple((event.name, event.id) for event in events if event.name in opened.names)
     folder = None if cgroup is None else cgroup.folder
-    extra = source.open(OpenRequest(chosen, (cpu,), opened.ring_bytes, opened.scope, (), folder))
+    single = opened.kernel is not None and opened.kernel.hook == SINGLE
+    extra = source.open(OpenRequest(chosen, (cpu,), opened.ring_bytes, opened.scope, (), folder, single=single))
     for name, text in filters:
         extra.set_filter(name, text)
     return extra
@@ -254,7 +270,7 @@ def open_cpu(
 
 @contextlib.contextmanager
 def room_for_fds() -> Iterator[None]:
-    """Raise the limit of open files to the most that the kernel allows: each event takes one on each CPU."""
+    """Raise the limit of open files as far as allowed, since each event takes a descriptor on each CPU."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

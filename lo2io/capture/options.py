@@ -42,13 +42,16 @@ class RecordRequest:
         pids: Running processes, recorded with all their threads until they end or a signal stops the recording.
         output: Directory of the trace; None: a name made of the recorded program and the time.
         wanted: Groups, calls and tracepoints to record, written as for ``--events``.
-        expressions: Filters. Recorded I/O fits all of them.
+        expressions: Filters. Recorded I/O matches all of them.
         user: The user that the command runs as; by default the one who called sudo, else lo2io's user.
         ring_bytes: Per CPU, a power of two. Larger if samples are lost under load, smaller if locked memory is scarce.
         backend: With ``bpf``, programs in the kernel record calls, which costs half as much and leaves neighbours
             alone. With ``perf``, perf events record them. None: ``bpf`` if allowed.
         names: With ``kernel``, these programs name files and paths. With ``proc``, lo2io looks into ``/proc``, which
             shows fewer. None: ``kernel`` if allowed.
+        hook: Where these programs see calls. ``raw``: at the two tracepoints that all calls pass, which costs a
+            recorded call less. ``single``: at each recorded call's own, which costs all others less. ``auto``: by the
+            number of recorded calls.
         opener: ``python-perf`` or ``native``. Native puts samples on CLOCK_MONOTONIC, as other tools' logs are.
         scope: ``system`` opens per CPU and selects when converting. ``inherit`` opens for the tasks alone: that needs
             no rights, but records system calls only and costs each context switch some µs. None: ``system`` if allowed.
@@ -77,6 +80,7 @@ class RecordRequest:
     ring_bytes: int = DEFAULT_RING_BYTES
     backend: str | None = None
     names: str | None = None
+    hook: str = "auto"
     opener: str | None = None
     scope: str | None = None
     duration_s: float | None = None
@@ -108,7 +112,7 @@ class RecordOptions(RecordRequest):
         spool: Directory to create. Choose a fast disk that the recorded program does not use.
         events: Full tracepoint names. Each event costs the recorded program about 0.4 µs.
         optional: Those of the events that a kernel may lack: they are left out with a notice.
-        newer: Event → the event that replaced it. A kernel has one of the two, and lacks nothing.
+        newer: Event → the event that replaced it. A kernel has one of the two, so neither counts as missing.
         filters: Event → its filter in the kernel's syntax. If the kernel refuses a filter, all of its event passes.
         filter: The request's expressions as one, for the spool.
         left_out: The calls that programs in the kernel leave out because of the filter.

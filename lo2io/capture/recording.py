@@ -14,6 +14,7 @@ import platform
 import signal
 import socket
 import sys
+import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,7 @@ class _Plan:
     signals: waiting.BlockedSignals
     note: Notices
     show: Callable[[Status | None], None] | None
+    meanwhile: Callable[[], None]
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -93,6 +95,7 @@ def record(
     options: RecordOptions,
     tell: Callable[[Notice], None] = lambda _: None,
     show: Callable[[Status | None], None] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> RecordingResult:
     """Record a command, running processes or the whole machine. Call it from the main thread.
 
@@ -101,6 +104,8 @@ def record(
         tell: Called with each notice at once, from any thread.
         show: Called now and then with the recording's status, and with None when it is over. Not called for a command,
             which may write to the same terminal.
+        meanwhile: Called in a thread of its own while the kernel checks programs and opens events. That thread has
+            ended when the result is there. Exceptions are dropped.
 
     Returns:
         The result, when recording has ended and the spool is complete. Events are closed in the background.
@@ -130,7 +135,7 @@ def record(
         if options.command:
             command = StoppedCommand(options.command, user, signals.before, signals.ignored, umask=options.umask)
         try:
-            meta = _run(_Plan(options, events, command, cgroup, signals, note, show))
+            meta = _run(_Plan(options, events, command, cgroup, signals, note, show, meanwhile))
         finally:
             if command:
                 command.abandon()
@@ -141,7 +146,7 @@ def record(
 
 
 def _find_cgroup(path: str, note: Callable[[Notice], None]) -> Cgroup:
-    from lo2io.kernel.cgroups import find_cgroup, has_processes  # noqa: PLC0415 - few recordings need it
+    from lo2io.kernel.cgroups import find_cgroup, has_processes  # noqa: PLC0415 - few recordings need this
 
     cgroup = find_cgroup(path)
     if not has_processes(cgroup):
@@ -152,18 +157,20 @@ def _find_cgroup(path: str, note: Callable[[Notice], None]) -> Cgroup:
 def _run(plan: _Plan) -> SpoolMeta:
     """Open, record, and write the result down. All that is opened here is closed here, also after an error."""
     options, command, note = plan.options, plan.command, plan.note
+    beside = _start_beside(plan.meanwhile)
     with room_for_fds(), _make_spool(options) as writer, contextlib.ExitStack() as undo:
         # Unwound last: a spool without a recording does not stay.
         unless_recorded = undo.enter_context(contextlib.ExitStack())
         unless_recorded.callback(writer.discard)
         opened = open_events(options, plan.events, plan.roots, note, cgroup=plan.cgroup)
         undo.callback(close_in_background, opened)
+        undo.callback(beside.join)  # before: closing forks
         if opened.kernel:
             writer.take_kernel(events=bool(opened.kernel.samples))
         filters = _set_filters(options, opened)
         flight = _make_flight(plan, writer, opened)
         if flight:
-            undo.callback(flight.abandon)  # after the session: the flight's thread uses things that this closes
+            undo.callback(flight.abandon)  # runs before the session closes things that the flight's thread uses
         session = Session(opened, writer, note, flight)
         undo.callback(session.abandon)
         if not flight:
@@ -359,6 +366,7 @@ def _describe(
         segments=segments,
         sample_rate=options.sample_rate,
         backend=BPF if opened.kernel and opened.kernel.names else PERF,
+        hook=opened.kernel.hook if opened.kernel else "",
         kernel_facts=opened.kernel is not None,
         kernel_events=opened.kernel.samples if opened.kernel else (),
         chosen_cpus=() if options.cpus is None else tuple(opened.cpus[index] for index in opened.sampled or ()),
@@ -398,6 +406,18 @@ def _showing(plan: _Plan, session: Session, writer: SpoolWriter) -> Iterator[Non
         yield
     finally:
         show(None)
+
+
+def _start_beside(action: Callable[[], None]) -> threading.Thread:
+    """Run it in a thread that no error outlives. Signals stay with the main thread, which has blocked them by now."""
+
+    def run() -> None:
+        with contextlib.suppress(Exception):
+            action()
+
+    thread = threading.Thread(target=run, name="lo2io-beside", daemon=True)
+    thread.start()
+    return thread
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A recording under way: open events in, their rings' bytes to the spool, and at the end what the kernel counted.
+"""A recording under way: open events in; out, their buffers' bytes in the spool, and the kernel's counts at the end.
 
 One thread drains all buffers. It sleeps until a buffer is half full (or a second has passed), writes the bytes as they
 are, and gives the space back in steps. If the user has the right, it runs under SCHED_FIFO, so that a busy machine does
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lo2io.spool.writer import Sink, SpoolWriter
 
 MAX_WAIT_S = 1.0
-"""How long bytes may stay in memory only. They are lost if lo2io is killed."""
+"""The longest time that bytes stay in memory only. They are lost if lo2io is killed."""
 _HALF = 0.5
 
 
@@ -43,13 +43,13 @@ class Stopped:
     """The results of sampling, known only at its end."""
 
     stop_ns: int
-    """Tracepoints were enabled up to here, on the spool's clock."""
+    """The time up to which tracepoints were enabled, on the spool's clock."""
     syncs: tuple[ClockSync, ...]
     counts: tuple[EventCounts, ...]
     nr_left_out: int = 0
-    """Calls that programs in the kernel left out, by the filter."""
+    """Number of calls that programs in the kernel left out because of the filter."""
     missed_runs: int = 0
-    """How often the kernel did not run one of the programs."""
+    """Number of times that the kernel did not run one of the programs."""
     facts_lost: int = 0
     """Records of files and paths that found a full buffer."""
 
@@ -61,32 +61,34 @@ class Between(Protocol):
     """An eventfd that ends the thread's sleep."""
 
     def wait_s(self) -> float:
-        """How long the thread may sleep at most."""
+        """The longest time that the thread may sleep."""
         ...
 
     def drained(self, index: int, views: Sequence[memoryview]) -> None:
-        """These bytes of a ring were written, and are about to be released."""
+        """Take bytes of a buffer that were written and are about to be released."""
         ...
 
     def pass_ended(self) -> None:
-        """Every ring that was ready is drained; each file ends where a record ends.
+        """Act after a pass: every ready buffer is drained, and each file ends with a whole record.
+
+        Any of these errors ends the recording.
 
         Raises:
-            DiskFullError: The recording ends.
-            OSError: As well.
-            CaptureError: As well.
+            DiskFullError: The disk is full.
+            OSError: A file cannot be written.
+            CaptureError: Counts or clocks cannot be read.
         """
         ...
 
 
 class Session:
-    """Enable, drain, disable, count. ``begin`` → ``enable`` → ``stop``, each once.
+    """Enables events, drains buffers, disables events, reads counts. ``begin`` → ``enable`` → ``stop``, each once.
 
     Args:
         opened: Events of either opener, disabled.
-        writer: Where the rings go; ``writer.rings[i]`` takes ``opened.rings[i]``.
-        tell: Called with each notice for the user, from whatever thread.
-        between: What the drain thread does between two passes.
+        writer: The spool. ``writer.rings[i]`` takes the bytes of ``opened.rings[i]``.
+        tell: Called with each notice for the user, from any thread.
+        between: Work of the drain thread between two passes.
     """
 
     def __init__(
@@ -120,11 +122,11 @@ class Session:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the drain thread is at work: neither stopped, nor ended early."""
+        """True if the drain thread is at work: neither stopped nor ended early."""
         return self._thread.is_alive() and self._ended_ns is None
 
     def compare_clocks(self) -> ClockSync | None:
-        """Compare the clocks again, in the drain thread; the one reading of before but the first is forgotten."""
+        """Compare the clocks again, in the drain thread. The first and the newest comparison are kept."""
         sync = read_sync(self.opened)
         if sync is not None:
             self._syncs[1:] = [sync]
@@ -146,7 +148,7 @@ class Session:
         self._thread.start()
 
     def enable(self) -> None:
-        """Sampling begins."""
+        """Begin sampling."""
         self.start_ns = self.to_spool_clock(time.monotonic_ns())
         self.opened.switch_tracepoints(on=True)
 
@@ -162,7 +164,7 @@ class Session:
         self._end_thread()
         self._drain_rest()
         self._write_pending()
-        self.opened.switch_leaders(on=True)  # a full disk has switched them off
+        self.opened.switch_leaders(on=True)  # after a full disk, leaders are off
         sync = read_sync(self.opened)
         self.opened.switch_leaders(on=False)
         if sync is not None:
@@ -172,14 +174,14 @@ class Session:
             raise self._failure
         if self._failure is not None:
             answer = self._failure.strerror or str(self._failure)
-            raise CaptureError(f"write the rings to {self._writer.path}", answer, "record to another disk")
+            raise CaptureError(f"write the buffers to {self._writer.path}", answer, "record to another disk")
         counts = self._read_counts()
         missed_runs, facts_lost = self._note_losses(counts)
         left_out = self.opened.kernel.count_left_out() if self.opened.kernel else 0
         return Stopped(self.to_spool_clock(ended_ns), tuple(self._syncs), counts, left_out, missed_runs, facts_lost)
 
     def abandon(self) -> None:
-        """Stop without a result, after an error; does nothing after :meth:`stop`."""
+        """Stop without a result, after an error. After :meth:`stop` this does nothing."""
         if self._wake >= 0:
             self.opened.switch_tracepoints(on=False)
             self.opened.switch_leaders(on=False)
@@ -195,12 +197,12 @@ class Session:
         self._wake = -1
 
     def to_spool_clock(self, monotonic_ns: int) -> int:
-        """By the reading next in time: clocks drift apart by less than 0.1 µs/s, so the offset is enough."""
+        """Convert by the nearest reading's offset, which is enough: the clocks drift by less than 0.1 µs/s."""
         sync = min(self._syncs, key=lambda each: abs(each.monotonic_ns - monotonic_ns))
         return sync.time_ns + monotonic_ns - sync.monotonic_ns
 
     def _drain_until_woken(self) -> None:
-        """The thread: until ``stop`` wakes it, or the disk is full."""
+        """The drain thread's work until ``stop`` wakes it or the disk is full."""
         self._real_time = raise_priority()
         with self._epoll as epoll:
             epoll.register(self._wake, select.EPOLLIN)
@@ -208,7 +210,7 @@ class Session:
             for fd in (*list(self._ring_of), *([] if self._between is None else [self._between.wake_fd])):
                 epoll.register(fd, select.EPOLLIN)
             for fd in self._kernel_ring_of:
-                # Such a ring is readable as long as it holds a byte: only the wakeup itself counts.
+                # Such a buffer is readable as long as it holds a byte, so epoll must report only new wakeups.
                 epoll.register(fd, select.EPOLLIN | select.EPOLLET)
             while self._ended_ns is None and self._failure is None:
                 ready = epoll.poll(MAX_WAIT_S if self._between is None else min(MAX_WAIT_S, self._between.wait_s()))
@@ -216,7 +218,7 @@ class Session:
                     return
                 for fd, events in ready:
                     if events & (select.EPOLLHUP | select.EPOLLERR):
-                        epoll.unregister(fd)  # the task is gone, and the fd would be ready for ever
+                        epoll.unregister(fd)  # the task has ended, so the fd would be ready for ever
                 rings = {self._ring_of[fd] for fd, _ in ready if fd in self._ring_of}
                 kernels = {self._kernel_ring_of[fd] for fd, _ in ready if fd in self._kernel_ring_of}
                 kernels |= self._filling() if ready else set()
@@ -233,7 +235,10 @@ class Session:
                         self._between.pass_ended()
 
     def _filling(self) -> set[int]:
-        """The programs' buffers that are half full. A full one has no room for a record that wakes anybody."""
+        """The programs' buffers that are half full.
+
+        A full buffer cannot take the record that would wake this thread.
+        """
         return {index for index, ring in enumerate(self._kernel_rings) if ring.taken > _HALF}
 
     def _step_aside(self, rings: Iterable[int], kernel_rings: Iterable[int]) -> None:
@@ -244,30 +249,30 @@ class Session:
             leave_cpus(cpus.union(kernel.ring_place(index)[0] for index in kernel_rings) if kernel else cpus)
 
     def drain_now(self) -> None:
-        """Have all rings drained, however little they hold; returns at once."""
+        """Request that all buffers are drained, however little they hold. Returns at once."""
         os.eventfd_write(self._nudge, 1)
 
     def watch(self, leaders: Sequence[int], index: int) -> None:
-        """Drain a ring that was added while recording.
+        """Drain a buffer that was added while recording.
 
         Args:
-            leaders: The events that tell when it is half full.
-            index: Of the ring, and of what takes its bytes.
+            leaders: The events that tell when the buffer is half full.
+            index: The index of the buffer, and of its file in the writer.
         """
         for fd in leaders:
             self._ring_of[fd] = index
-            with contextlib.suppress(ValueError):  # recording has ended early, and the thread has closed it
+            with contextlib.suppress(ValueError):  # recording has ended early, and the thread has closed the epoll
                 self._epoll.register(fd, select.EPOLLIN)
 
     def watch_kernel(self, index: int) -> None:
-        """The same of a ring that programs in the kernel write, by its place among these."""
+        """Drain an added buffer of the programs in the kernel. ``index`` is its place among these buffers."""
         fd = self._kernel_rings[index].fd
         self._kernel_ring_of[fd] = index
         with contextlib.suppress(ValueError):
             self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
 
     def _drain(self, rings: Iterable[int], kernel_rings: Iterable[int]) -> None:
-        """Write what these rings hold now; a full disk ends the recording.
+        """Write the present contents of these buffers. A full disk ends the recording.
 
         The programs' buffers with calls come last. If nothing follows them, the births of their threads are in the
         spool already.
@@ -283,15 +288,15 @@ class Session:
         self._drain(range(len(self.opened.rings)), range(len(self._kernel_rings)))
 
     def drain_ring(self, index: int, head: int | None = None) -> None:
-        """Write what a ring holds now, in the drain thread.
+        """Write the present contents of a buffer, in the drain thread.
 
         Args:
-            index: Which.
-            head: No further than this position; None: all.
+            index: The index of the buffer.
+            head: Write up to this position; None: write all.
 
         Raises:
-            DiskFullError: It does not fit.
-            OSError: It cannot be written.
+            DiskFullError: The disk is full.
+            OSError: The contents cannot be written.
         """
         ring, file = self.opened.rings[index], self._writer.rings[index]
         left = ring.fill_bytes if head is None else head - ring.tail
@@ -304,8 +309,8 @@ class Session:
             left -= done
 
     def _drain_kernel_ring(self, index: int, left: int) -> None:
-        """As :meth:`drain_ring`, of what a program in the kernel writes: so many bytes of finished records."""
-        assert self.opened.kernel is not None  # noqa: S101 - it has the rings
+        """As :meth:`drain_ring`, for a buffer of the programs: write ``left`` bytes of finished records."""
+        assert self.opened.kernel is not None  # noqa: S101 - it has the buffers
         ring, file = self._kernel_rings[index], self._file_of(*self.opened.kernel.ring_place(index))
         while left > 0:
             done = file.append(ring.peek(min(left, RELEASE_BYTES)))
@@ -313,7 +318,7 @@ class Session:
             left -= done
 
     def _file_of(self, cpu: int, of_samples: bool) -> Sink:
-        """What takes the records of a CPU's programs: of calls, or of events of tracepoints."""
+        """The file for the records of a CPU's programs: of calls, or of events of tracepoints."""
         return (self._writer.events if of_samples else self._writer.calls)[self._writer.cpus.index(cpu)]
 
     @contextlib.contextmanager
@@ -322,12 +327,15 @@ class Session:
         try:
             yield
         except DiskFullError as error:
+            _drop_views(error)
             self._end_early(str(error))
         except (OSError, CaptureError) as error:
+            _drop_views(error)
             self._failure = error
             self._end_early(str(error))
-        except Exception as error:  # noqa: BLE001 - the thread would be gone, samples be lost, and nobody know
-            failure = CaptureError("drain the rings", f"{type(error).__name__}: {error}", "report this error")
+        except Exception as error:  # noqa: BLE001 - else the thread would end, and samples be lost in silence
+            _drop_views(error)
+            failure = CaptureError("drain the buffers", f"{type(error).__name__}: {error}", "report this error")
             self._failure = failure
             self._end_early(str(failure))
 
@@ -347,7 +355,7 @@ class Session:
                 ring.release(ring.fill_bytes)
 
     def _write_pending(self) -> None:
-        """What no program has written yet: calls that are still running on their CPU, and what was lost last."""
+        """Write the records that no program has written yet: calls still running on a CPU, and the last losses."""
         kernel = self.opened.kernel
         if kernel is None or self._ended_ns is not None:
             return
@@ -368,10 +376,10 @@ class Session:
         return tuple(counts)
 
     def _note_losses(self, counts: tuple[EventCounts, ...]) -> tuple[int, int]:
-        """Tell of losses; returns what of them no event's count knows, as ``Stopped`` has it."""
+        """Tell the user of losses. Return the losses that no event counts: the last two fields of ``Stopped``."""
         lost = sum(sum(each.lost or ()) for each in counts)
         if lost and not self._real_time:
-            why = "for want of CAP_SYS_NICE: it lost samples"
+            why = "because lo2io has no CAP_SYS_NICE: samples were lost"
             self._tell(Notice(f"the drain thread ran without real-time priority, {why}"))
         if self.opened.has_lost:
             lost_tasks = sum(abi.sum_counts(fds, has_lost=True)[1] for fds in self.opened.leaders)
@@ -384,3 +392,12 @@ class Session:
         for text in losses.notices():
             self._tell(Notice(text))
         return losses.missed_runs, losses.facts_lost
+
+
+def _drop_views(error: BaseException | None) -> None:
+    """Clear the variables of the functions that an error has ended: a buffer with a view left cannot be unmapped."""
+    import traceback  # noqa: PLC0415 - few recordings fail
+
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__

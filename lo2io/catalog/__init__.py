@@ -1,1 +1,1 @@
-"""What each tracepoint means: ``tracepoints/*.toml`` as specifications, and the layouts of samples."""
+"""The meaning of tracepoints: ``tracepoints/*.toml`` as specifications, and the layouts of samples."""

@@ -1,11 +1,11 @@
 """The numbers of system calls: those of 64 bit programs, and the calls of 32 bit programs that do the same.
 
-A kernel never changes a number once it is released, and no file of tracefs tells it. So ``tracepoints/syscalls.toml``
-has it, in the keys ``number`` and ``i386``: docs/reference/tracepoint-files.md explains them.
+The kernel never changes a released number, and no file of tracefs tells the numbers. So ``tracepoints/syscalls.toml``
+has them, in the keys ``number`` and ``i386``: docs/reference/tracepoint-files.md explains both.
 
-A 32 bit program enters the kernel through another table, under other numbers, with arguments of 32 bits in other
-registers. Offsets come in two halves. lo2io's programs in the kernel put the halves together, so that a record is that
-of a 64 bit call. Perf's tracepoints of system calls leave these calls out (``kernel/trace/trace_syscalls.c``:
+A 32 bit program enters the kernel through another table, with other numbers, and with arguments of 32 bits in other
+registers. Offsets come in two halves. lo2io's programs in the kernel join the halves, so that a record looks like that
+of a 64 bit call. The tracepoints of system calls leave these calls out (``kernel/trace/trace_syscalls.c``:
 ``trace_get_syscall_nr``).
 """
 
@@ -24,41 +24,41 @@ if TYPE_CHECKING:
     from lo2io.model import CallSpec
 
 MACHINES = ("x86_64", "aarch64")
-"""Machines whose numbers a call can have, as ``uname -m`` names them."""
+"""Machines for which calls can have numbers, by the name of ``uname -m``."""
 MAX_NUMBER = 512
-"""Numbers are below it. x86-64 has those of x32 from here on, which lo2io does not record."""
+"""All numbers are below this. From here on, x86-64 has the numbers of x32, which lo2io does not record."""
 MAX_ARGUMENTS = 6
 NO_NUMBER = -1
 _COMPAT_MACHINE = "x86_64"
 _SOCKETCALL_MEMORY, _OLD_MEMORY = 2, 1
-"""The argument that points to the others: of socketcall (net/socket.c), and of calls with a single argument."""
+"""The argument that points to the others: for socketcall (net/socket.c), and for calls with a single argument."""
 _SAME_PLACES = tuple(CompatArgument(place) for place in range(1, MAX_ARGUMENTS + 1))
 _COMPAT_CALL = re.compile(r"(socketcall )?(\d{1,3}): (?:([1-6]) words in memory|([^:]+))")
 _COMPAT_ARGUMENT = re.compile(r"none|(?:(signed|pages|lock|result) )?([1-6])(?:\+([1-6]))?")
 
 
 def call_number(call: CallSpec, machine: str | None = None) -> int:
-    """The number of a call; ``NO_NUMBER``: it has none there, or has it under another name.
+    """The number of a call; ``NO_NUMBER``: the machine does not have the call, or has it under another name.
 
     Args:
         call: The call.
-        machine: As ``uname -m`` says; by default this one.
+        machine: The machine's name by ``uname -m``; by default this machine.
     """
     return call.numbers.get(platform.machine() if machine is None else machine, NO_NUMBER)
 
 
 def compat_calls(call: CallSpec, machine: str | None = None) -> tuple[CompatCall, ...]:
-    """The calls of 32 bit programs that do what a call does.
+    """The calls of 32 bit programs that do the same as a call.
 
     Args:
         call: The call.
-        machine: As ``uname -m`` says; by default this one. Only those of x86-64 are known.
+        machine: The machine's name by ``uname -m``; by default this machine. Only calls of x86-64 are known.
     """
     return call.compat if knows_compat(machine) else ()
 
 
 def knows_compat(machine: str | None = None) -> bool:
-    """Whether the 32 bit calls of a machine are known."""
+    """True if the 32 bit calls of a machine are known."""
     return (platform.machine() if machine is None else machine) == _COMPAT_MACHINE
 
 
@@ -66,7 +66,7 @@ def read_numbers(table: Table) -> Mapping[str, int]:
     """The key ``number`` of a ``[[call]]``: machine → number.
 
     Raises:
-        CatalogError: It is no table of numbers.
+        CatalogError: The value is no table of numbers.
     """
     return table.numbers("number", MACHINES, MAX_NUMBER)
 
@@ -75,7 +75,7 @@ def read_compat(table: Table) -> tuple[CompatCall, ...]:
     """The key ``i386`` of a ``[[call]]``: one call of 32 bit programs, or a list of them.
 
     Raises:
-        CatalogError: One is neither a number nor a text of the documented form.
+        CatalogError: A value is neither a number nor a text of the documented form.
     """
     value = table.left.pop("i386", [])
     return tuple(_read_compat(table, each) for each in (value if isinstance(value, list) else [value]))

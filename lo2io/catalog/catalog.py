@@ -1,7 +1,7 @@
-"""What tracepoints mean: all files of ``tracepoints/`` together, and the choice ``--events`` makes among them.
+"""The catalog: all files of ``tracepoints/`` together, and the choice of ``--events`` among their events.
 
-Knows names, roles and units; what a kernel's ``format`` says about the fields is lo2io/kernel/tracefs.py's to know.
-The keys of the files are explained in docs/reference/tracepoint-files.md.
+The catalog knows names, roles and units. ``lo2io/kernel/tracefs.py`` reads the kernel's formats.
+docs/reference/tracepoint-files.md explains the keys of the files.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 ENDING = frozenset({CallKind.CLOSE, CallKind.CLOSE_RANGE, CallKind.DUP_TO})
-"""What ends a descriptor: unless all of it is recorded, nobody knows which file a number stands for."""
+"""Kinds of calls that end a descriptor. Unless all of them are recorded, the file of a descriptor is not known."""
 MOVING = frozenset({CallKind.READ, CallKind.WRITE, CallKind.SEEK, CallKind.COPY})
-"""What moves a position: unless all of it is recorded, none can be followed."""
+"""Kinds of calls that move a position. Unless all of them are recorded, positions cannot be followed."""
 DEFAULT = "default"
 SYSCALLS = "syscalls"
 ALL = "all"
@@ -32,31 +32,32 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What ``--events`` chose, in the catalog's order."""
+    """The events that ``--events`` chose, in the catalog's order."""
 
     events: tuple[str, ...]
-    """Full names; a call is its entry and its exit unless only one half was asked for."""
+    """Full names. A call is its entry and its exit, unless only one of them was chosen."""
     optional: frozenset[str]
-    """Events a kernel may lack: they came with a group. What was asked for by its own name is not optional."""
+    """Events that a kernel may lack, because they were chosen by a group. Events chosen by their own name are
+    required."""
     filters: Mapping[str, str] = field(default_factory=dict)
     """Event → the filter that the kernel applies to it."""
     newer: Mapping[str, str] = field(default_factory=dict)
-    """Event → the one that took its place: a kernel has one of the two, so that the other is nothing it lacks."""
+    """Event → the event that replaced it. A kernel has one of the two, so neither counts as missing."""
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Every call, tracepoint and opcode that lo2io knows the meaning of, in the order of the files."""
+    """Every call, tracepoint and opcode that lo2io knows, in the order of the files."""
 
     calls: tuple[CallSpec, ...]
     tracepoints: tuple[TracepointSpec, ...]
     operations: tuple[OperationSpec, ...] = ()
     opcodes: tuple[OpcodeSpec, ...] = ()
-    """Of io_uring, indexed by number."""
+    """Opcodes of io_uring, indexed by number."""
 
     @cached_property
     def by_event(self) -> Mapping[str, CallSpec | TracepointSpec]:
-        """Full tracepoint name → the call it belongs to, or what it is."""
+        """Full name of a tracepoint → its call, or its own specification."""
         events: dict[str, CallSpec | TracepointSpec] = {}
         for call in self.calls:
             events[call.enter_event] = events[call.exit_event] = call
@@ -83,19 +84,19 @@ class Catalog:
         return MappingProxyType(groups | {ALL: tuple(self.by_event)})
 
     def groups(self) -> Mapping[str, tuple[str, ...]]:
-        """Every group name ``--events`` takes → its events.
+        """Name of a group for ``--events`` → its events.
 
-        ``default`` is the core calls and the core tracepoints, ``syscalls`` the core calls alone, ``all`` everything;
-        the others are the groups of the files, and what their names have in common: ``metadata`` holds
+        ``default`` has the core calls and the core tracepoints, ``syscalls`` the core calls alone, ``all`` everything.
+        The other groups are those of the files, and groups of groups with a common beginning: ``metadata`` holds
         ``metadata-stat``, ``metadata-name`` and so on.
         """
         return self._groups
 
     def find(self, name: str) -> tuple[CallSpec | TracepointSpec, ...]:
-        """What a group, call or tracepoint name means.
+        """The calls and tracepoints with the name of a group, call or tracepoint.
 
         Raises:
-            UsageError: Nothing bears that name.
+            UsageError: The name is unknown.
         """
         return self.specs(self._resolve(name)[0])
 
@@ -113,7 +114,7 @@ class Catalog:
                 ``-name`` takes away; without a plain name before, they change the default. None: the default.
 
         Raises:
-            UsageError: Nobody knows a name, or nothing is left.
+            UsageError: A name is unknown, or no event is left.
         """
         names = [name for token in tokens for name in (part.strip() for part in token.split(",")) if name]
         plain = any(name[0] not in "+-" for name in names)
@@ -127,7 +128,7 @@ class Catalog:
                     chosen[event] = chosen.get(event, False) or required
         if not chosen:
             raise UsageError(
-                f"choose events by {','.join(names)!r}", "nothing is left", "add a group: `lo2io tracepoints list`"
+                f"choose events by {','.join(names)!r}", "no event is left", "add a group: `lo2io tracepoints list`"
             )
         return Selection(
             tuple(event for event in self.by_event if event in chosen),
@@ -141,7 +142,7 @@ class Catalog:
         return spec.optional if isinstance(spec, TracepointSpec) else True
 
     def _resolve(self, name: str) -> tuple[tuple[str, ...], bool]:
-        """The events a name means, and whether it asks for exactly these."""
+        """The events of a name, and True if the name is that of a call or event, not of a group."""
         if name in self._groups:
             return self._groups[name], False
         if name in self._calls_by_name:
@@ -151,11 +152,11 @@ class Catalog:
         known = dict.fromkeys((*self._groups, *self._calls_by_name, *self.by_event))
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
         remedy = f"did you mean {' or '.join(close)}?" if close else "`lo2io tracepoints list` shows every name"
-        raise UsageError(f"find {name!r} among groups, calls and tracepoints", "nothing bears that name", remedy)
+        raise UsageError(f"find {name!r} among groups, calls and tracepoints", "there is no such name", remedy)
 
 
 def left_out(calls: Iterable[CallSpec], kinds: frozenset[CallKind], events: Container[str]) -> tuple[str, ...]:
-    """The calls of the default set, of some kinds, whose entry or exit is not among the events: their ABI names."""
+    """ABI names of the default calls of some kinds whose entry or exit is not among the events."""
     core = (call for call in calls if call.core and call.kind in kinds)
     return tuple(call.abi_name for call in core if call.enter_event not in events or call.exit_event not in events)
 
@@ -169,10 +170,10 @@ def _events(specs: Iterable[CallSpec | TracepointSpec]) -> tuple[str, ...]:
 
 
 def load_catalog(directory: Traversable | None = None) -> Catalog:
-    """Read every TOML file of a directory, by default those that come with lo2io.
+    """Read every TOML file of a directory, by default of lo2io's own.
 
     Raises:
-        CatalogError: A file is no TOML, or breaks a rule; the message names file, entry and key.
+        CatalogError: A file is no TOML, or breaks a rule. The message names file, entry and key.
     """
     return _load_own() if directory is None else _load(directory)
 
@@ -196,7 +197,7 @@ def _load(directory: Traversable) -> Catalog:
 
 
 def _check_unique(catalog: Catalog) -> None:
-    """No two entries may answer to one name."""
+    """Check that no two entries have the same name."""
     taken: dict[str, str] = {}
     for call in catalog.calls:
         for name in (call.name, call.abi_name):
@@ -219,7 +220,7 @@ def _check_unique(catalog: Catalog) -> None:
 
 
 def _check_numbers(calls: Iterable[CallSpec]) -> None:
-    """No number may mean two calls."""
+    """Check that no number means two calls."""
     taken: dict[tuple[str, int], str] = {}
     for call in calls:
         numbers = [

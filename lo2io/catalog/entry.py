@@ -1,4 +1,4 @@
-"""One entry of a file of ``tracepoints/``: hands out its keys, checked, and refuses what nobody asked for."""
+"""One entry of a file of ``tracepoints/``: returns its keys after a check, and refuses unknown keys."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 NAME = re.compile(r"[a-z_][a-z0-9_]*")
-"""Names of calls, fields and operations, as the kernel writes them."""
+"""Names of calls, fields and operations, in the kernel's form."""
 
 _EnumT = TypeVar("_EnumT", bound="enum.IntEnum")
 
 
 class Table:
-    """One entry: each method takes a key out of it and says what the key may hold.
+    """One entry. Each method takes a key out of it, and checks the key's value.
 
     Args:
         file: Name of the file, for messages.
-        label: The entry, for messages.
-        content: What TOML made of it.
+        label: Name of the entry, for messages.
+        content: The entry's keys and values from TOML.
 
     Raises:
-        CatalogError: From every method: the key is missing or holds what it must not; file, entry and key are named.
+        CatalogError: By every method: the key is missing or has a wrong value. The message names file, entry and key.
     """
 
     def __init__(self, file: str, label: str, content: dict[str, Any]) -> None:
@@ -49,7 +49,7 @@ class Table:
         return value
 
     def one_of(self, key: str, known: Iterable[str], default: str | None = None) -> str:
-        """A text out of a closed list."""
+        """A text of a closed list."""
         value = self.text(key, default)
         if value not in known:
             self.fail(key, f"{value!r} is none of {', '.join(known)}")
@@ -71,7 +71,7 @@ class Table:
         return value
 
     def numbers(self, key: str, known: Iterable[str], stop: int) -> Mapping[str, int]:
-        """A table of numbers from 0 to before ``stop``, under names out of a closed list; empty if it is not there."""
+        """A table from names of a closed list to numbers from 0 to before ``stop``; empty if the key is missing."""
         value = self.left.pop(key, {})
         if not isinstance(value, dict):
             self.fail(key, f"{value!r} is no table")
@@ -83,14 +83,14 @@ class Table:
         return MappingProxyType(value)
 
     def flag(self, key: str) -> bool:
-        """True or false; false if it is not there."""
+        """True or false; false if the key is missing."""
         value = self.left.pop(key, False)
         if not isinstance(value, bool):
             self.fail(key, f"{value!r} is neither true nor false")
         return value
 
     def names(self, key: str, known: Iterable[str]) -> tuple[str, ...]:
-        """A list of texts out of a closed list, at least one."""
+        """A list of at least one text, each of a closed list."""
         value = self.left.pop(key, None)
         if not isinstance(value, list) or not value:
             self.fail(key, "is no list of names")
@@ -100,11 +100,11 @@ class Table:
         return tuple(value)
 
     def roles(self, known: Iterable[str]) -> Mapping[str, str]:
-        """The fields' names by role, of the roles that the entry has."""
+        """Role → name of its field, for the roles that the entry has."""
         return MappingProxyType({role: self.text(role, None, NAME) for role in known if role in self.left})
 
     def role_names(self, known: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-        """As :meth:`roles`, but a field may have several names in different kernels: a list instead of a text."""
+        """As :meth:`roles`, but a value may also be a list: the field's names in different kernels."""
         found = {}
         for role in known:
             if role in self.left:
@@ -116,6 +116,6 @@ class Table:
         return found
 
     def done(self) -> None:
-        """Every key was taken."""
+        """Check that every key was taken."""
         for key in self.left:
-            self.fail(key, "nobody knows this key")
+            self.fail(key, "this key is unknown")

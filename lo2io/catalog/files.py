@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 SAMPLE_ROLES = ("fd", "fd2", "count", "offset", "flags", "path", "wanted", "context")
-"""Roles of a call's arguments that its samples are read by …"""
+"""Roles of a call's arguments that samples tell."""
 KERNEL_ROLES = ("path2", "dirfd", "dirfd2", "vector", "how", "iocbs", "events")
-"""… and those that only lo2io's programs in the kernel read, which see the memory that arguments point to."""
+"""Roles of arguments that only lo2io's programs in the kernel read: they see the memory behind pointers."""
 CALL_ROLES = (*SAMPLE_ROLES, *KERNEL_ROLES)
 EXIT_FIELD = "ret"
-"""The one field of every call's exit, in every kernel: what the call returned."""
+"""The one field of every call's exit, in every kernel: the call's result."""
 REQUEST_ROLES = ("dev", "sector", "nr_sector", "bytes", "rwbs", "error")
 REQUIRED_REQUEST_ROLES = ("dev", "sector", "nr_sector", "rwbs")
 IO_MODES = ("none", "read", "write", "flush")
 ACCOUNTS = ("read", "write")
-"""What ``/proc/PID/io`` counts of calls: rchar and syscr, wchar and syscw."""
+"""Accounts of ``/proc/PID/io`` that a call can count in: rchar and syscr, wchar and syscw."""
 SYNCS = ("file", "data")
-"""What of one file a call of kind sync can bring to the device: all, or its data and the metadata needed to read it."""
+"""The part of a file that a call of kind sync writes to the device: all, or the data with the metadata to read it."""
 CLASSES = tuple(kind.name.lower() for kind in CallClass if kind <= CallClass.OTHER)
-"""Classes that a call can be of by itself; the others follow from its file."""
+"""Classes that a call can have by itself. The other classes follow from the call's file."""
 REGION_ROLES = ("file_io", "file_io_metadata", "function")
 BLOCK_ROLES = {
     "insert": Role.RQ_INSERT,
@@ -46,7 +46,7 @@ BLOCK_ROLES = {
     "flush_bio": Role.BIO_FLUSH,
 }
 OPERATION_ROLES: Mapping[str, Mapping[str, Role]] = {"request": BLOCK_ROLES, "ring_request": RING_REQUEST_ROLES}
-"""Operations whose pairing lo2io knows → what a tracepoint can do to one."""
+"""Operation that lo2io can pair → roles that a tracepoint can have in it."""
 OPERATION_FIELDS = {"request": REQUEST_ROLES, "ring_request": RING_FIELDS}
 """Operation → the field roles of its tracepoints."""
 LONE_ROLES = {"switch": Role.SCHED_SWITCH, "cgroup_attach": Role.CGROUP_ATTACH, **RING_LONE_ROLES}
@@ -55,7 +55,7 @@ LONE_FIELDS: Mapping[Role, tuple[str, ...]] = {
     Role.SCHED_SWITCH: ("prev_tid", "prev_state", "next_tid"),
     Role.CGROUP_ATTACH: ("tid", "path", "hierarchy"),
 }
-"""Of those that are not io_uring's: the field roles, all of which each needs."""
+"""Role of a tracepoint that is not io_uring's → field roles, all of which are required."""
 EVENT_ROLES = tuple(dict.fromkeys((*BLOCK_ROLES, *LONE_ROLES, *RING_REQUEST_ROLES)))
 ROLE_NAMES: Mapping[Role, str] = {
     role: name for roles in (*OPERATION_ROLES.values(), LONE_ROLES) for name, role in roles.items()
@@ -69,7 +69,7 @@ DECODERS = {
     "opcode": "number of an opcode",
     "result": "a result, or an errno with its sign turned",
 }
-"""What an operation's ``decode`` may name, and what each says of the numbers."""
+"""Name for an operation's ``decode`` → meaning of the field's numbers."""
 _KIND_ROLES: Mapping[CallKind, tuple[str, ...]] = {
     CallKind.CLOSE: ("fd",),
     CallKind.CLOSE_RANGE: ("fd", "fd2", "flags"),
@@ -90,7 +90,7 @@ _KIND_ROLES: Mapping[CallKind, tuple[str, ...]] = {
     CallKind.AIO_DESTROY: ("context",),
     CallKind.RING_REGISTER: ("fd", "flags"),
 }
-"""Roles without which the kind means nothing."""
+"""Kind → roles that the kind requires."""
 _KIND_IO_MODE = {
     CallKind.READ: "read",
     CallKind.WRITE: "write",
@@ -108,22 +108,22 @@ _ONLY_KINDS = {
     "iocbs": (CallKind.AIO_SUBMIT,),
     "events": (CallKind.AIO_COLLECT,),
 }
-"""Roles that mean something to a few kinds alone."""
+"""Role → the only kinds for which it has a meaning."""
 _LEAN_ON = {"path2": "path", "dirfd": "path", "dirfd2": "path2", "vector": "count", "iocbs": "count", "events": "count"}
-"""Role → the one that it says more of."""
+"""Role → the role that it describes further, and that it requires."""
 _GROUP = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*")
 _EVENT = re.compile(r"[a-z_][a-z0-9_]*:[a-z_][a-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
 class OperationSpec:
-    """How several tracepoints make one operation: documentation of the pairing, and the units of its fields."""
+    """An operation made of several tracepoints: documentation of the pairing, and the units of its fields."""
 
     name: str
     key: tuple[str, ...]
     """Field roles that tell two operations in flight apart."""
     begins: tuple[str, ...]
-    """Role names that can begin one; likewise below."""
+    """Names of roles that can begin the operation; likewise below."""
     issues: tuple[str, ...]
     ends: tuple[str, ...]
     changes: tuple[str, ...]
@@ -133,26 +133,26 @@ class OperationSpec:
 
     @property
     def roles(self) -> frozenset[str]:
-        """The role names of all tracepoints that take part."""
+        """Names of the roles of all tracepoints that take part."""
         return frozenset((*self.begins, *self.issues, *self.ends, *self.changes))
 
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """What one file describes, in its order."""
+    """The entries of one file, in its order."""
 
     calls: tuple[CallSpec, ...]
     tracepoints: tuple[TracepointSpec, ...]
     operations: tuple[OperationSpec, ...]
     opcodes: tuple[OpcodeSpec, ...] = ()
-    """Of io_uring, indexed by number."""
+    """Opcodes of io_uring, indexed by number."""
 
 
 def read_file(file: Traversable) -> FileContent:
     """Read and check one file.
 
     Raises:
-        CatalogError: It is no TOML, or breaks a rule; the message names file, entry and key.
+        CatalogError: The file is no TOML, or breaks a rule. The message names file, entry and key.
     """
     try:
         document = tomllib.loads(file.read_text("utf-8"))
@@ -189,7 +189,7 @@ def _tables(file: str, document: dict[str, Any], key: str) -> list[Table]:
 
 
 def _with_defaults(file: str, document: dict[str, Any]) -> list[Table]:
-    """The calls, each with the keys of its group that it does not have itself."""
+    """The calls. Each takes the keys of its group that it does not have itself."""
     groups = document.get("group", {})
     if not isinstance(groups, dict) or not all(isinstance(keys, dict) for keys in groups.values()):
         Table(file, "top", {}).fail("group", "is no table of groups: write [group.NAME]")
@@ -243,16 +243,16 @@ def _flag_word(table: Table, key: str) -> int | None:
 
 
 def _check_kind(table: Table, call: CallSpec) -> None:
-    """What a call's kind demands of its other keys."""
+    """Check the demands of a call's kind on its other keys."""
     kind = call.kind.name.lower()
     for role in _KIND_ROLES.get(call.kind, ()):
         if role not in call.fields:
             table.fail(role, f"is missing: kind {kind} needs it")
     for role, kinds in _ONLY_KINDS.items():
         if role in call.fields and call.kind not in kinds:
-            table.fail(role, f"means nothing to kind {kind}")
+            table.fail(role, f"has no meaning for kind {kind}")
     if call.kind in _OPENING_KINDS and "fd" in call.fields:
-        table.fail("fd", f"means nothing to kind {kind}: the fd is what it returns")
+        table.fail("fd", f"has no meaning for kind {kind}: the call returns the fd")
     if call.kind in _FD_KINDS and call.returns is not Returns.FD:
         table.fail("returns", f"kind {kind} returns fd")
     if call.io_mode != _KIND_IO_MODE.get(call.kind, call.io_mode):
@@ -260,17 +260,17 @@ def _check_kind(table: Table, call: CallSpec) -> None:
     if call.fixed_flags is not None and (call.kind not in _OPENING_KINDS or "flags" in call.fields):
         table.fail("fixed_flags", "is for calls of kind open without flags")
     if call.vectored and "count" not in call.fields:
-        table.fail("vectored", "says what count counts, and there is no count")
+        table.fail("vectored", "tells the unit of count, but there is no count")
     _check_leaning(table, call)
 
 
 def _check_leaning(table: Table, call: CallSpec) -> None:
-    """Roles that say more of another one are there with it only."""
+    """Check that a role that describes another role occurs only together with it."""
     for role, other in _LEAN_ON.items():
         if role in call.fields and other not in call.fields:
-            table.fail(role, f"says more of {other}, and there is no {other}")
+            table.fail(role, f"describes {other}, but there is no {other}")
     if "vector" in call.fields and not call.vectored:
-        table.fail("vector", "is an array of what count counts: the call is vectored")
+        table.fail("vector", "is an array of count elements, so the call must be vectored")
     if call.fd_unless and not {"fd", "flags"} <= call.fields.keys():
         table.fail("fd_unless", "is for calls with fd and flags")
     for key, bits in (("waits_if", call.waits_if), ("synced_if", call.synced_if)):
@@ -334,7 +334,7 @@ def _tracepoint(table: Table, operations: Sequence[OperationSpec]) -> Tracepoint
 
 
 def _field_roles(role: Role) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Those a tracepoint of this role may name, and those it must."""
+    """The field roles that a tracepoint of this role may have, and those that it must have."""
     if role in RING_ROLE_FIELDS:
         return RING_ROLE_FIELDS[role], ("ctx",)
     if role in LONE_FIELDS:
@@ -343,7 +343,7 @@ def _field_roles(role: Role) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _operation_of(table: Table, role: str, operations: Sequence[OperationSpec]) -> str:
-    """The operation a tracepoint takes part in, which knows its role."""
+    """The operation that a tracepoint takes part in. The operation must list the tracepoint's role."""
     name = table.one_of("operation", [spec.name for spec in operations])
     if role not in next(spec for spec in operations if spec.name == name).roles:
         table.fail("role", f"operation {name} does not list {role!r}")

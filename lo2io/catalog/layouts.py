@@ -1,7 +1,7 @@
-"""From the spool's ``format`` texts and the catalog to what the engine reads samples by.
+"""The layouts by which the engine reads samples, from the spool's ``format`` texts and the catalog.
 
-Comes in: event names with their format texts, and what the catalog says their fields mean. Goes out: one row per
-``common_type`` with role, call and field layouts. Knows no samples.
+In: names of events with their format texts, and the fields' meaning by the catalog. Out: one row for each
+``common_type``, with role, call and layouts of fields. This module sees no samples.
 """
 
 from __future__ import annotations
@@ -30,35 +30,38 @@ def _ids(roles: Iterable[str], prefix: str = "") -> Mapping[str, int]:
 
 
 CALL_FIELDS = _ids((*SAMPLE_ROLES, EXIT_FIELD))
-"""Of system calls."""
+"""Role of a call's field → place among the layouts."""
 BLOCK_FIELDS = _ids(REQUEST_ROLES)
 LONE_FIELDS: Mapping[Role, Mapping[str, int]] = {
     Role.SCHED_SWITCH: _ids(LONE_ROLE_FIELDS[Role.SCHED_SWITCH]),
     Role.CGROUP_ATTACH: _ids(LONE_ROLE_FIELDS[Role.CGROUP_ATTACH], "CGROUP_"),
 }
-"""Of tracepoints that take part in no operation; all are required."""
+"""The same for tracepoints that take part in no operation. All fields are required."""
 RING_PLACES = _ids(RING_FIELDS, "RING_")
-"""Of io_uring's tracepoints. A kernel may lack any of them."""
+"""The same for io_uring's tracepoints. A kernel may lack any of the fields."""
 NR_FIELDS: int = lib.LO2_NR_FIELDS
-"""Fields of an event at most."""
+"""The most fields of an event."""
 MAX_FIELD_BYTES, MAX_FIELD_OFFSET = 0xFF, 0xFFFF
-"""What ``lo2_field`` of ``lo2io/native/api/tracepoints.h`` can hold."""
+"""The greatest values in ``lo2_field`` of ``lo2io/native/api/tracepoints.h``."""
 SCHED_WAITING, SCHED_BLOCKED = 0xFF, 0x02
-"""Bits of ``prev_state`` in Linux 4.14 to 6.18, where a format does not name them: all it may wait with, and ``D``."""
+"""Bits of ``prev_state`` in Linux 4.14 to 6.18, if a format does not name them: all states of waiting, and ``D``."""
 _STATE = re.compile(r"\{\s*(0x[0-9a-fA-F]{1,8}|\d{1,9}),\s*\"([A-Za-z])\"\s*\}")
 ARGUMENTS_AT, ARGUMENT_BYTES, MAX_ARGUMENTS = 16, 8, 6
-"""Where a sample of an entry has its arguments, and one of an exit its result, on 64 bit (``struct
-syscall_trace_enter``, kernel/trace/trace.h). So records of calls are read by the same layouts as samples."""
+"""Offset and size of an entry's arguments and of an exit's result in samples of 64 bit kernels (``struct
+syscall_trace_enter``, kernel/trace/trace.h). Programs' records have the same, so the same layouts serve both."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventLayout:
-    """How to read one event: ``fields[i]`` is that of ``enum lo2_field_id`` i, None if there is none."""
+    """The layout of one event.
+
+    ``fields[i]`` is the field of ``enum lo2_field_id`` i; None: the event has no such field.
+    """
 
     event: int
     """Index into the spool's events."""
     type: int
-    """``common_type`` of its samples."""
+    """``common_type`` of the event's samples."""
     role: Role
     call: int
     """Index into the catalog's calls; 0 for tracepoints that are no calls."""
@@ -67,34 +70,34 @@ class EventLayout:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How to read every sample of a spool."""
+    """The layouts of all samples of a spool."""
 
     events: tuple[EventLayout, ...]
     type_offset: int
-    """Bytes from the start of the raw data to ``common_type`` …"""
+    """Offset of ``common_type`` in the raw data."""
     pid_offset: int
-    """… and to ``common_pid``, which is the kernel's name for a tid."""
+    """Offset of ``common_pid``, which is the kernel's name for a tid."""
     sched_waiting: int = SCHED_WAITING
-    """Bits of a switch's ``prev_state`` that say what the thread waits for; none is set if it was preempted."""
+    """Bits of a switch's ``prev_state`` for waiting. None of them is set if the thread was preempted."""
     sched_blocked: int = SCHED_BLOCKED
-    """Of them, those of an uninterruptible wait."""
+    """Bits among them for an uninterruptible wait."""
 
 
 def compile_layout(
     events: Sequence[str], formats: Sequence[str], catalog: Catalog, *, kernel_records: bool = False
 ) -> Layout:
-    """Combine where fields lie (the kernel's formats) with what they mean (the catalog).
+    """Combine the places of fields (the kernel's formats) with their meaning (the catalog).
 
     Args:
         events: Full names (``subsystem:event``), in the spool's order.
-        formats: The ``format`` file of each, as the recording kernel gave it.
-        catalog: Meanings; an event it does not know is counted, and means nothing.
-        kernel_records: Calls may be records of lo2io's programs in the kernel, which have their arguments where samples
-            of 64 bit kernels do.
+        formats: The ``format`` file of each event, from the recorded kernel.
+        catalog: The meaning of events. Unknown events are only counted.
+        kernel_records: True if calls may be records of lo2io's programs. Their arguments have the places of samples of
+            64 bit kernels.
 
     Raises:
-        SpoolError: A format cannot be parsed, or lacks a field without which its samples cannot be read; or with
-            ``kernel_records`` has an argument elsewhere.
+        SpoolError: A format cannot be parsed, or lacks a required field; or with ``kernel_records`` an argument has
+            another place.
     """
     enters = {call.enter_event: index for index, call in enumerate(catalog.calls)}
     exits = {call.exit_event: index for index, call in enumerate(catalog.calls)}
@@ -129,7 +132,7 @@ def _parse(name: str, text: str) -> EventFormat:
 
 
 def _states(text: str) -> tuple[int, int]:
-    """What ``prev_state`` may say, as the ``print fmt`` of ``sched_switch`` lists it: all bits, and those of ``D``."""
+    """Bits of ``prev_state`` from the ``print fmt`` of ``sched_switch``: all, and those of ``D``."""
     bits = [
         (int(value, 16 if value[1:2] == "x" else 10), letter)
         for value, letter in _STATE.findall(text.partition("print fmt:")[2])
@@ -161,7 +164,7 @@ def _no_fields() -> tuple[FieldLayout | None, ...]:
 def _fields(
     event_format: EventFormat, meanings: Mapping[str, str], places: Mapping[str, int], required: Sequence[str]
 ) -> tuple[FieldLayout | None, ...]:
-    """Every field the kernel has; one it lacks is absent unless samples mean nothing without it."""
+    """The fields that the kernel has. A missing field is an error only if it is required."""
     found: list[FieldLayout | None] = list(_no_fields())
     for role, name in meanings.items():
         layout = event_format.field(name)
@@ -172,7 +175,7 @@ def _fields(
 
 
 def _readable(event_format: EventFormat, layout: FieldLayout | None) -> FieldLayout | None:
-    """The field, if the engine can hold where it lies; no kernel has one that is longer."""
+    """The field, after a check that the engine can hold its offset and size. No kernel has a larger field."""
     if layout is not None and (layout.size > MAX_FIELD_BYTES or layout.offset > MAX_FIELD_OFFSET):
         raise SpoolError(
             f"read the samples of {event_format.name}",
@@ -183,7 +186,7 @@ def _readable(event_format: EventFormat, layout: FieldLayout | None) -> FieldLay
 
 
 def _entry_fields(event_format: EventFormat, call: CallSpec) -> tuple[FieldLayout | None, ...]:
-    """The arguments; of a path the string, which kernels from 6.19 on add as ``__filename_val`` to ``filename``."""
+    """The fields of an entry. A path's field is its string, if there is one: Linux 6.19 adds ``__filename_val``."""
     numbers = {role: name for role, name in call.fields.items() if role in CALL_FIELDS and role != "path"}
     fields = list(_fields(event_format, numbers, CALL_FIELDS, tuple(numbers)))
     text = event_format.field(f"__{call.fields['path']}_val") if "path" in call.fields else None
@@ -193,7 +196,7 @@ def _entry_fields(event_format: EventFormat, call: CallSpec) -> tuple[FieldLayou
 
 
 def _check_arguments(event_format: EventFormat, fields: Sequence[FieldLayout | None], most: int) -> None:
-    """Argument i lies at 16 + 8 * i; the string of a path is none, and no record has it."""
+    """Check that argument i has the offset 16 + 8 * i. A path's string is no argument, and no record has it."""
     for place, field in enumerate(fields):
         if field is None or place == CALL_FIELDS["path"]:
             continue
@@ -216,9 +219,11 @@ def _tracepoint_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple
 
 
 def _ring_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple[Role, tuple[FieldLayout | None, ...]]:
-    """Whatever is there. Of a tracepoint that names no ring nothing can be learned, as of io_uring_req_failed of 5.17.
+    """The role of io_uring's tracepoint, and the fields that the kernel has.
 
-    Up to Linux 5.17 io_uring_fail_link does not either, but it names two requests that are known.
+    A tracepoint without a ring is ignored, such as io_uring_req_failed of Linux 5.17. io_uring_fail_link is read all
+    the
+    same: up to Linux 5.17 it names no ring, but two known requests.
     """
     names = {role: field_name(event_format, spec, role) for role in spec.fields}
     fields = _fields(event_format, names, RING_PLACES, required=())
@@ -227,6 +232,6 @@ def _ring_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple[Role,
 
 
 def field_name(event_format: EventFormat, spec: TracepointSpec, role: str) -> str:
-    """What a kernel calls the field of a role: the first of its names that the format has, else the first of all."""
+    """The kernel's name of the field of a role: the first of the role's names that the format has, else the first."""
     names = (spec.fields[role], *spec.other_names.get(role, ()))
     return next((name for name in names if event_format.field(name) is not None), names[0])

@@ -1,6 +1,6 @@
-"""What files of ``tracepoints/`` may say of io_uring: roles of its tracepoints, and its opcodes.
+"""io_uring in the files of ``tracepoints/``: roles of its tracepoints, and its opcodes.
 
-The keys: docs/reference/tracepoint-files.md. What each role does to a request and its ring: docs/explanation/design.md.
+docs/reference/tracepoint-files.md explains the keys, docs/explanation/design.md the effects of each role.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RING_REQUEST_ROLES = {
     "overflow": Role.RING_OVERFLOW,
     "complete": Role.RING_COMPLETE,
 }
-"""What a tracepoint does to a request of a ring."""
+"""Roles of tracepoints in the life of a ring's request."""
 RING_LONE_ROLES = {
     "create": Role.RING_CREATE,
     "register": Role.RING_REGISTER,
@@ -52,7 +52,7 @@ RING_LONE_ROLES = {
     "local_work": Role.RING_LOCAL_WORK,
     "short_write": Role.RING_SHORT_WRITE,
 }
-"""Tracepoints that name no request: of a ring, or of a thread."""
+"""Roles of tracepoints that name no request, but a ring or a thread."""
 _IDENTITY = ("ctx", "req", "user_data", "opcode")
 RING_ROLE_FIELDS: Mapping[Role, tuple[str, ...]] = {
     Role.RING_SUBMIT: (*_IDENTITY, "flags", "count2"),
@@ -73,9 +73,9 @@ RING_ROLE_FIELDS: Mapping[Role, tuple[str, ...]] = {
     Role.RING_LOCAL_WORK: ("ctx", "count"),
     Role.RING_SHORT_WRITE: ("ctx", "result", "length", "offset"),
 }
-"""Role → the field roles that mean something to it. ``ctx`` has to be named; a kernel may lack any of them."""
+"""Role → field roles with a meaning for it. A file must name ``ctx``. A kernel may lack any of the fields."""
 OPCODE_KINDS = ("meta", "open", "close", "read", "write", "sync", "copy")
-"""What an opcode can do to descriptors, in the terms of calls."""
+"""Kinds that an opcode can have, as those of calls."""
 OPCODE_RETURNS = ("bytes", "fd", "zero", "count", "value")
 OPCODE_IO_MODES: Mapping[CallKind, tuple[str, ...]] = {
     CallKind.READ: ("read",),
@@ -83,17 +83,17 @@ OPCODE_IO_MODES: Mapping[CallKind, tuple[str, ...]] = {
     CallKind.SYNC: ("flush",),
     CallKind.COPY: ("read",),
 }
-"""Kind → the I/O modes it can have; of the others ``none``."""
+"""Kind → I/O modes that it can have. Other kinds have ``none``."""
 OPCODE_TRAITS = tuple(str(trait.name).lower() for trait in OpcodeTrait)
 MAX_OPCODES = 255
-"""The number is a byte of the SQE, and 255 is unknown."""
+"""The most opcodes: the number is a byte of the SQE, and 255 means unknown."""
 _LEAN_ON = {
     OpcodeTrait.TWO_FILES: OpcodeTrait.FILE,
     OpcodeTrait.LOOKS_UP: OpcodeTrait.FILE,
     OpcodeTrait.MAY_VECTOR: OpcodeTrait.LENGTH,
     OpcodeTrait.NOTIFIES: OpcodeTrait.REPEATS,
 }
-"""Trait → the one that it says more of."""
+"""Trait → the trait that it requires."""
 _OPCODE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
@@ -101,13 +101,13 @@ def read_opcodes(tables: Sequence[Table]) -> tuple[OpcodeSpec, ...]:
     """The ``[[opcode]]`` entries of a file, indexed by their number.
 
     Raises:
-        CatalogError: One breaks a rule, or they are not numbered from 0 on without a gap.
+        CatalogError: An entry breaks a rule, or numbers do not go from 0 on without a gap.
     """
     opcodes: list[OpcodeSpec] = []
     for table in tables:
         opcodes.append(_opcode(table))
         if opcodes[-1].number != len(opcodes) - 1:
-            table.fail("number", f"{opcodes[-1].number} stands where {len(opcodes) - 1} belongs")
+            table.fail("number", f"{opcodes[-1].number} stands in the place of {len(opcodes) - 1}")
         if opcodes[-1].name in {opcode.name for opcode in opcodes[:-1]}:
             table.fail("name", "described twice")
         for command in opcodes[-1].iocbs:
@@ -135,5 +135,5 @@ def _opcode(table: Table) -> OpcodeSpec:
         if trait in opcode.traits and needed not in opcode.traits:
             table.fail("traits", f"{str(trait.name).lower()!r} needs {str(needed.name).lower()!r}")
     if (opcode.returns is Returns.FD) != (kind is CallKind.OPEN):
-        table.fail("returns", "fd is what kind open returns, and nothing else")
+        table.fail("returns", "kind open returns an fd, and no other kind does")
     return opcode

@@ -100,7 +100,7 @@ def convert(
 ) -> None:
     """Turn a recorded spool into an OTF2 trace.
 
-    Neither root nor the machine that recorded it is needed.
+    Any machine and any user can do this.
     """
     from lo2io.convert.convert import convert as convert_spool
 
@@ -120,9 +120,9 @@ def convert(
 
 @app.command(epilog="Examples: `lo2io dump T` | `sudo lo2io dump /var/lib/lo2io/T`")
 def dump(trace: TraceArgument) -> None:
-    """Make a flight recorder write its kept part as a trace.
+    """Write what a running flight recorder keeps as a trace.
 
-    A flight recorder is a recording with --last or --max-size. It goes on.
+    A flight recorder is a recording with --last or --max-size. The recording goes on.
     """
     from lo2io import pipeline
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 
 from lo2io.cli.options import Filter, SpanBegin, SpanEnd, TraceArgument
 from lo2io.exports.formats import FORMATS
+from lo2io.libraries import prepare_libraries
 from lo2io.signals import ended_by_signals
 from lo2io.units import format_bytes
 
@@ -63,7 +63,7 @@ def export(
 
     found = formats.find_format(to)
     formats.read_options(to, options or ())
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for converting: nothing uses these threads
+    prepare_libraries()
 
     from lo2io.cli.progress import share_progress
     from lo2io.otf2.foreign.opening import open_any

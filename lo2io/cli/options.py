@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +11,7 @@ import click
 import typer
 
 from lo2io.errors import UsageError
+from lo2io.libraries import prepare_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +42,9 @@ Backend = Annotated[
 Filter = Annotated[
     list[str] | None,
     typer.Option(
-        "--filter", metavar="EXPR", help="Keep only I/O that fits, e.g. 'size >= 64KiB'. Repeat: it must fit all."
+        "--filter",
+        metavar="EXPR",
+        help="Keep only I/O that matches, e.g. 'size >= 64KiB'. With several filters, I/O must match all.",
     ),
 ]
 _MOMENT = "2.5s after the trace's begin, -10s (before its end), a date and time of day, or @NS as in the tables."
@@ -116,7 +119,7 @@ def parse_rate(text: str | None) -> int | None:
     """N of ``1/N``, or None without a text.
 
     Raises:
-        UsageError: The text is no such share.
+        UsageError: The text is not of the form ``1/N``.
     """
     from lo2io.units import parse_share
 
@@ -142,6 +145,12 @@ def say(*, quiet: bool, line: StatusLine | None = None) -> Callable[[str], None]
     return tell
 
 
+def import_summary() -> None:
+    """Import what :func:`print_summary` imports."""
+    for module in ("lo2io.otf2.foreign.opening", "lo2io.reports.summary.summary", "lo2io.reports.text.page"):
+        importlib.import_module(module)
+
+
 def print_summary(
     trace: Path,
     *,
@@ -157,7 +166,7 @@ def print_summary(
         UsageError: A filter or a time cannot be understood.
         TraceError: The trace cannot be read.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for converting: nothing uses these threads
+    prepare_libraries()
 
     from lo2io.otf2.foreign.opening import open_any
     from lo2io.reports.summary import summary

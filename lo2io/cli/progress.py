@@ -60,7 +60,7 @@ def share_progress(what: str) -> Iterator[Callable[[float], None]]:
         what: The word before the bar.
 
     Yields:
-        A function to call with the share, from 0 to 1; it does nothing if no bar is wanted.
+        A function to call with the share, from 0 to 1. If no bar is wanted, the function does nothing.
     """
     started = time.monotonic()
     with contextlib.ExitStack() as stack:

@@ -19,6 +19,7 @@ from lo2io.cli.options import (
     Force,
     Json,
     Sample,
+    import_summary,
     parse_rate,
     parse_seconds,
     parse_size,
@@ -155,7 +156,7 @@ _OPTIONS = (
     ),
     _Option(
         "ring_bytes",
-        Annotated[str | None, typer.Option("--ring", metavar="SIZE", help="Ring buffer of each CPU, e.g. 8MiB.")],
+        Annotated[str | None, typer.Option("--ring", metavar="SIZE", help="Size of each CPU's buffer, e.g. 8MiB.")],
         parse=parse_size,
     ),
     _Option("backend", Backend),
@@ -168,6 +169,18 @@ _OPTIONS = (
                 click_type=click.Choice(("kernel", "proc")),
                 help="Get the names of files from programs in the kernel, or from /proc. "
                 "[default: kernel where allowed]",
+            ),
+        ],
+    ),
+    _Option(
+        "hook",
+        Annotated[
+            str | None,
+            typer.Option(
+                "--hook",
+                click_type=click.Choice(("auto", "raw", "single")),
+                help="Let programs in the kernel watch all calls (raw), or each recorded call alone (single), which "
+                "spares the other calls. [default: auto, single for few calls]",
             ),
         ],
     ),
@@ -288,7 +301,12 @@ def _record(request: RecordRequest, *, quiet: bool, as_json: bool) -> None:
 
     line = status_line(quiet=quiet)
     recorded = pipeline.record(
-        request, say(quiet=quiet, line=line), progress_bar, say(quiet=False, line=line), line.show if line else None
+        request,
+        say(quiet=quiet, line=line),
+        progress_bar,
+        say(quiet=False, line=line),
+        line.show if line else None,
+        meanwhile=(lambda: None) if quiet else import_summary,
     )
     if recorded.converted and (as_json or not quiet):
         print_summary(recorded.converted.trace, as_json=as_json, to_stdout=as_json)

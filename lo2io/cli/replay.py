@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 import typer
 
 from lo2io.cli.options import Filter, Json, SpanBegin, SpanEnd, TraceArgument
+from lo2io.libraries import prepare_libraries
 from lo2io.signals import ended_by_signals
 
 
@@ -67,7 +67,7 @@ def replay(
 
     Operations, offsets and sizes are those of the trace.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for converting: nothing uses these threads
+    prepare_libraries()
 
     from lo2io.exports.fio import replay as replaying
     from lo2io.trace.reader import open_trace

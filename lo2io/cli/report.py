@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +17,7 @@ from lo2io.cli.options import (
     print_summary,
 )
 from lo2io.errors import UsageError
+from lo2io.libraries import prepare_libraries
 from lo2io.signals import ended_by_signals
 from lo2io.units import format_bytes
 
@@ -30,10 +30,6 @@ Html = Annotated[
         "--html", metavar="F", help="Write a page with pictures to this file. Browsers show the page without a network."
     ),
 ]
-By = Annotated[str | None, typer.Option("--by", hidden=True)]
-"""This option chose one of two tables. The report has both now."""
-_TABLES: Final = {"syscall": ("By system call", "calls"), "cmdline": ("By command line", "cmdlines")}
-"""The tables that ``--by`` chose: their names on the page and in the JSON."""
 HtmlForce = Annotated[bool, typer.Option("--force", help="With --html: replace an existing page.")]
 
 
@@ -42,7 +38,6 @@ def report(
     filters: Filter = None,
     begin: SpanBegin = None,
     until: SpanEndTo = None,
-    by: By = None,
     as_json: Json = False,
     html: Html = None,
     force: HtmlForce = False,
@@ -52,17 +47,14 @@ def report(
     The report also has a table of system calls like that of strace -c, the slowest calls, access patterns, findings
     and losses.
     """
-    if by is not None:
-        title, key = _TABLES.get(by, _TABLES["syscall"])
-        remedy = f"leave --by away: the table is {title!r} in the report, and {key!r} in the output of --json"
-        raise UsageError(f"report --by {by}", "the report has all tables, and no --by", remedy)
     if html is None:
         if force:
-            raise UsageError("report --force", "only a page can be replaced", "add --html F, or leave it away")
+            raise UsageError("report --force", "only a page can be replaced", "add --html F, or leave --force away")
         print_summary(trace, as_json=as_json, to_stdout=True, filters=filters or (), begin=begin, end=until)
         return
     if as_json:
-        raise UsageError("report --html", "--json prints something else", "call it twice")
+        remedy = "run the command twice: once with --html F, once with --json"
+        raise UsageError("report --html", "--html writes a page, and --json prints JSON: choose one", remedy)
     size_bytes = _write_page(trace, html, filters or (), (begin, until), force=force)
     print(html)
     print(f"lo2io: {format_bytes(size_bytes)}", file=sys.stderr)
@@ -72,7 +64,7 @@ def _write_page(
     trace: Path, target: Path, filters: Sequence[str], span: tuple[str | None, str | None], *, force: bool
 ) -> int:
     """Write the page of a trace, or of the chosen part of a trace; return its size in bytes."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for converting: nothing uses these threads
+    prepare_libraries()
 
     from lo2io.cli.progress import share_progress
     from lo2io.exports.target import check_apart, open_output

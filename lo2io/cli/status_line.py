@@ -19,7 +19,7 @@ _MINUTE_S, _HOUR_S = 60, 3600
 
 
 class StatusLine:
-    """A line that is drawn over itself. Other messages ask it to make way first.
+    """A line on a terminal that is drawn again in place. Before another message is printed, :meth:`clear` removes it.
 
     Args:
         stream: The terminal; by default stderr.
@@ -57,7 +57,7 @@ def render(status: Status) -> str:
         f"{_count(status.events_per_s)} events/s",
         f"{format_bytes(status.bytes_per_s)}/s",
         f"{status.nr_lost:,} lost",
-        f"rings {status.ring_fill:.0%} full",
+        f"buffers {status.ring_fill:.0%} full",
         f"spool {format_bytes(status.spool_bytes)}",
     )
     return f"lo2io: {' · '.join(parts)}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def protect() -> None:
-    """Replace Python's streams by such streams. A missing or already replaced stream stays as it is."""
+    """Replace Python's stdout and stderr by streams that fail so. A missing or already replaced stream stays."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr = wrap(_Messages(sys.stderr.fileno(), "wb", closefd=False), sys.stderr, line_buffering=True)
@@ -42,7 +42,7 @@ def flush() -> None:
     """Flush stdout, if there is one.
 
     Raises:
-        Lo2ioError: It cannot be written.
+        Lo2ioError: stdout cannot be written.
     """
     with contextlib.suppress(AttributeError):  # a command may be started with stdout closed: Python has None then
         sys.stdout.flush()

@@ -14,9 +14,7 @@ from lo2io.cli.options import Backend, Cgroup, Cpus, Events, Filter, Json, parse
 def top(
     trace: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[T]", help="Directory of a running `system-wide --last`. [default: a recording of its own]"
-        ),
+        typer.Argument(metavar="[T]", help="Directory of a running `system-wide --last`. [default: start a recording]"),
     ] = None,
     interval: Annotated[
         str,

@@ -69,7 +69,6 @@ class Engine:
         if engine == ffi.NULL:
             raise SpoolError(f"read {spool.path}", ffi.string(error).decode(errors="replace"))
         self._engine = ffi.gc(engine, lib.lo2_engine_free)
-        self._started = False
 
     def batches(self) -> Iterator[Batch]:
         """Yield every batch of the spool in order, filled in the caller's thread.
@@ -92,10 +91,6 @@ class Engine:
         Raises:
             SpoolError: A stream cannot be read any further.
         """
-        if not self._started:
-            self._started = True
-            if self._completions_missing():
-                lib.lo2_engine_set_completions_missing(self._engine)
         more: int = lib.lo2_engine_run(self._engine, native)
         if more < 0:
             answer = ffi.string(lib.lo2_engine_error(self._engine)).decode(errors="replace")
@@ -157,6 +152,7 @@ class Engine:
         config.buffer_bytes = BUFFER_BYTES if len(streams) <= MANY_STREAMS else BUFFER_BYTES // 4
         config.start_ns = meta.start_ns
         self._set_clock(config)
+        self._set_completions(config)
         return config
 
     def _set_stream(self, stream: Any, paths: Sequence[Path], cpu: int, kind: int) -> None:
@@ -211,7 +207,11 @@ class Engine:
         config.partitions, config.nr_partitions = rows, len(partitions)
 
     def _set_clock(self, config: Any) -> None:
-        """Facts bear CLOCK_MONOTONIC. Both clocks were read at the start, and at the stop of a complete recording."""
+        """Set the readings of the spool's clock together with CLOCK_MONOTONIC, which facts bear.
+
+        There is one at the start and, in a complete recording, one at the stop. A reading that is not later on
+        CLOCK_MONOTONIC than the one before it is skipped.
+        """
         syncs = self.spool.meta.syncs
         if not syncs:
             return
@@ -225,37 +225,16 @@ class Engine:
         config.syncs, config.nr_syncs = rows, len(rising)
         config.clock_error_ns = max(sync.error_ns for sync in syncs) + CLOCK_SLACK_NS
 
-    def _completions_missing(self) -> bool:
-        """True if the kernel counted more request completions on some CPU than its buffer has, or reports lost ones."""
-        completions = {e.event: e.type for e in self.layout.events if e.role is Role.RQ_COMPLETE}
-        counted = [c for c in self.spool.meta.counts if c.name in {self.spool.meta.events[e] for e in completions}]
+    def _set_completions(self, config: Any) -> None:
+        """The kernel's counts of completed block requests, by which the engine finds out whether some are missing."""
+        completions = {self.spool.meta.events[e.event] for e in self.layout.events if e.role is Role.RQ_COMPLETE}
+        counted = [c for c in self.spool.meta.counts if c.name in completions]
         if any(any(c.lost or ()) for c in counted):
-            return True
-        if not any(any(c.counts) for c in counted):
-            return False
-        kinds = [(lib.LO2_STREAM_SAMPLES, self.spool.streams())]
-        if any(c.name in self.spool.meta.kernel_events for c in counted):
-            kinds.append((lib.LO2_STREAM_EVENTS, self.spool.event_streams()))
-        types = list(completions.values())
-        for index in range(len(self.spool.meta.cpus)):
-            seen = sum(self._count_events(*streams[index], kind, types) for kind, streams in kinds)
-            if seen < sum(c.counts[index] for c in counted):
-                return True
-        return False
-
-    def _count_events(self, paths: Sequence[Path], cpu: int, kind: int, types: Sequence[int]) -> int:
-        """How many events of these types a stream holds."""
-        stream = ffi.new("lo2_stream *")
-        self._set_stream(stream, paths, cpu, kind)
-        found = np.zeros(max(types) + 1, np.uint64)
-        pointer = ffi.cast("uint64_t *", found.ctypes.data)
-        if lib.lo2_count_samples(stream, self.layout.type_offset, pointer, len(found)):
-            raise self._unreadable(paths, os.strerror(ffi.errno))
-        return int(found[types].sum())
-
-    def _unreadable(self, paths: Sequence[Path], answer: str) -> SpoolError:
-        missing = next((path for path in paths if not path.is_file()), paths[-1])
-        return SpoolError(f"read {self.spool.path}", f"reading {missing}: {answer}")
+            config.completions = lib.LO2_COMPLETIONS_MISSING
+        elif any(any(c.counts) for c in counted):
+            sums = [sum(column) for column in zip(*(c.counts for c in counted), strict=True)]
+            config.completions, config.nr_cpus = lib.LO2_COMPLETIONS_COUNTED, len(sums)
+            config.nr_completions = self._keep(ffi.new("uint64_t[]", sums))
 
 
 class BatchStream:

@@ -379,8 +379,11 @@ def _likely_causes(sources: set[str], meta: SpoolMeta, proof: Completeness) -> l
     causes = []
     if proof.lost and not proof.whole:
         causes.append(f"the {proof.lost:,} events that are missing")
-    if "proc_io" in sources and meta.backend == "perf" and meta.machine in _COMPAT_MACHINES:
-        causes.append("32-bit programs, whose calls perf does not see (--backend bpf does)")
+    if "proc_io" in sources and meta.machine in _COMPAT_MACHINES:
+        if meta.backend == "perf":
+            causes.append("32-bit programs, whose calls perf does not see (--backend bpf --hook raw does)")
+        elif meta.hook == "single":
+            causes.append("32-bit programs, whose calls do not pass the tracepoints of single calls (--hook raw)")
     if "proc_io" in sources and meta.scope == "inherit":
         causes.append("set-uid or set-gid programs, at which the kernel ends inherited events (--scope system)")
     return causes

@@ -1,1 +1,1 @@
-"""What a trace's tables become for other programs: one module a format, ``formats.py`` names them."""
+"""Exports of a trace to formats of other programs. Each format has a module; ``formats.py`` lists them."""

@@ -1,9 +1,9 @@
-"""The formats there are, and how one is written.
+"""All formats of exports, and the function that writes one.
 
-A format is a module with a function ``export(trace, target, progress, **options) -> ExportSummary``. It writes to
-``target``, which :func:`lo2io.exports.target.open_output` gives its name afterwards: a file it makes, or a folder that
-is there and empty. It reads the trace batch by batch, and says how far it is through ``progress`` (0 to 1). Its module
-is imported when it is asked for.
+A format is a module with a function ``export(trace, target, progress, **options) -> ExportSummary``. The function
+writes to ``target``: it makes a file, or fills an empty folder. :func:`lo2io.exports.target.open_output` then gives the
+target its final name. The function reads the trace batch by batch, and calls ``progress`` with the finished share (0 to
+1). A format's module is imported only when the format is used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Option:
 
     name: str
     values: tuple[str, ...]
-    """What it may be, the default first. Empty: any text, and an empty one by default."""
+    """The allowed values, the default first. Empty: any text; the default is the empty text."""
     text: str
 
 
@@ -41,11 +41,11 @@ class Format:
     module: str
     text: str
     suffix: str
-    """Of the default name, with its dot."""
+    """The suffix of the default name, with its dot."""
     folder: bool = False
-    """It is a folder of files."""
+    """True if the export is a folder of files."""
     magic: bytes = b""
-    """What its file begins with."""
+    """The first bytes of the format's files."""
     options: tuple[Option, ...] = ()
     without_tables: str = ""
     """Why an archive without lo2io's tables cannot become this format; empty: it can."""
@@ -53,20 +53,20 @@ class Format:
     """Why an archive that has operations twice cannot become this format; empty: it can."""
 
 
-_TABLES = Option("tables", (), "which tables, separated by colons; without it all: tables=operations:files")
+_TABLES = Option("tables", (), "the tables to write, separated by colons, e.g. tables=operations:files; default: all")
 
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
     {
         "parquet": Format(
             "lo2io.exports.tables.parquet",
-            "a folder of Parquet files, one a table, for DuckDB, Polars, pandas",
+            "a folder of Parquet files, one for each table, for DuckDB, Polars, pandas",
             ".parquet",
             folder=True,
-            options=(_TABLES, Option("compression", ("zstd", "snappy", "none"), "of the columns")),
+            options=(_TABLES, Option("compression", ("zstd", "snappy", "none"), "compression of the columns")),
         ),
         "csv": Format(
             "lo2io.exports.tables.csv",
-            "a folder of CSV files, one a table",
+            "a folder of CSV files, one for each table",
             ".csv",
             folder=True,
             options=(_TABLES,),
@@ -86,46 +86,46 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
         ),
         "fio": Format(
             "lo2io.exports.fio.export",
-            "a folder of I/O logs that `fio --read_iolog` replays, one a process or disk",
+            "a folder of I/O logs for `fio --read_iolog`, one for each process or disk",
             ".iologs",
             folder=True,
             options=(
-                Option("by", ("process", "thread", "device"), "whose actions make a log"),
-                Option("version", ("3", "2"), "of the logs: 3 with times, 2 without"),
+                Option("by", ("process", "thread", "device"), "write a log for each of these"),
+                Option("version", ("3", "2"), "version of the logs: 3 with times, 2 without"),
             ),
             counted_twice="a replay would do much of it twice",
         ),
     }
 )
-"""By the name that ``--to`` takes."""
+"""Name for ``--to`` → format."""
 
 
 def find_format(name: str) -> Format:
-    """The format of that name.
+    """The format of this name.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such format.
     """
     if name not in FORMATS:
-        raise UsageError(f"export to {name!r}", "it is no format", f"formats are {', '.join(FORMATS)}")
+        raise UsageError(f"export to {name!r}", "there is no such format", f"formats are {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
 def check_foreign(name: str, trace: Path, foreign: Mapping[str, Any] | None) -> None:
-    """Refuse what would be wrong of another tool's archive.
+    """Refuse an export of another tool's archive that would be wrong.
 
     Args:
         name: One of ``FORMATS``.
-        trace: Named in the error.
-        foreign: What the metadata say of such an archive; None: the trace has lo2io's tables.
+        trace: The path for the error's text.
+        foreign: The metadata about such an archive; None: the trace has lo2io's tables.
 
     Raises:
-        TraceError: The format needs what the archive has not.
+        TraceError: The archive lacks facts that the format needs.
     """
     if foreign is None:
         return
     found = find_format(name)
-    tried, remedy = f"export {trace} to {name}", "take parquet, csv or perfetto, or record with lo2io"
+    tried, remedy = f"export {trace} to {name}", "use parquet, csv or perfetto, or record with lo2io"
     if found.without_tables:
         raise TraceError(tried, found.without_tables, remedy)
     if found.counted_twice and foreign["twice"]:
@@ -133,20 +133,21 @@ def check_foreign(name: str, trace: Path, foreign: Mapping[str, Any] | None) -> 
 
 
 def read_options(name: str, given: Iterable[str]) -> dict[str, str]:
-    """``NAME=VALUE`` of the command line as keyword arguments of the format's ``export``, defaults filled in.
+    """Options of the command line (``NAME=VALUE``) as keyword arguments of the format's ``export``, with defaults.
 
     Raises:
-        UsageError: The format has no such option, or the option no such value.
+        UsageError: The format has no such option, or the option does not allow the value.
     """
     known = {option.name: option for option in find_format(name).options}
     chosen = {option.name: option.values[0] if option.values else "" for option in known.values()}
     for text in given:
         key, equal, value = text.partition("=")
         if not equal or key not in known:
-            remedy = f"it has {', '.join(known)}; write -O NAME=VALUE" if known else "leave it away: it has none"
-            raise UsageError(f"export to {name} with {text!r}", "it has no such option", remedy)
+            remedy = f"options are {', '.join(known)}: write -O NAME=VALUE" if known else "leave -O away"
+            answer = f"{name} has no such option" if known else f"{name} has no options"
+            raise UsageError(f"export to {name} with {text!r}", answer, remedy)
         if known[key].values and value not in known[key].values:
-            remedy = f"it may be {', '.join(known[key].values)}"
+            remedy = f"allowed values are {', '.join(known[key].values)}"
             raise UsageError(f"export to {name} with {text!r}", f"{key} cannot be {value!r}", remedy)
         chosen[key] = value
     return chosen
@@ -155,18 +156,19 @@ def read_options(name: str, given: Iterable[str]) -> dict[str, str]:
 def export(
     trace: Trace, name: str, target: Path, progress: Progress, *, force: bool = False, options: Iterable[str] = ()
 ) -> ExportSummary:
-    """Write a trace in a format; the target is whole afterwards, or as it was before.
+    """Write a trace in a format. Afterwards the target is a whole export, or after an error as it was before.
 
     Args:
-        trace: A trace, or what :func:`lo2io.trace.selection.selection.select` made of one.
+        trace: A trace, or a part from :func:`lo2io.trace.selection.selection.select`.
         name: One of ``FORMATS``.
-        target: File or folder.
-        progress: Told how far it is.
-        force: Replace an export that is there.
-        options: ``NAME=VALUE``.
+        target: The file or folder to write.
+        progress: Called with the finished share.
+        force: Replace an existing export.
+        options: ``NAME=VALUE`` each.
 
     Raises:
-        UsageError: No such format, option or value; or the target must not be replaced, or lies in the trace.
+        UsageError: The format, option or value does not exist; or the target must not be replaced, or lies in the
+            trace.
         TraceError: A table cannot be read.
         Lo2ioError: The target cannot be written.
     """

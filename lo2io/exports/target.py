@@ -1,11 +1,11 @@
-"""Where an export goes: written under another name, and there whole or not at all.
+"""The target of an export: written under another name, so that the target is whole or does not exist.
 
-In: the name of a file or folder. Out: that name, once everything is written and on the disk. What was there before is
-replaced with ``force`` alone, and only if it is an export of the same kind: a file that begins as such do, a folder of
-nothing but what an export's ``lo2io-export.json`` lists.
+In: the name of a file or folder. Out: that file or folder, once all data is written and on the disk. An existing target
+is replaced only with ``force``, and only if it is an export of the same kind: a file with the kind's first bytes, or a
+folder of only those files that its ``lo2io-export.json`` lists.
 
-What is being written lies in a folder that is lo2io's alone, beside its future name (:mod:`lo2io.folder`). The file or
-folder inside has the mode that the umask gives: an export is made to be handed on, as any program's output is.
+While the export is written, it lies in a private folder beside its final name (:mod:`lo2io.folder`). The file or folder
+inside has the mode that the umask gives, for exports are made to be handed on.
 """
 
 from __future__ import annotations
@@ -29,46 +29,46 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Progress: TypeAlias = Callable[[float], None]
-"""Takes the share that is done, from 0 to 1."""
+"""A function that takes the finished share, from 0 to 1."""
 
 MARKER: Final = "lo2io-export.json"
-"""In an export that is a folder: what it is, of which trace, and its files."""
+"""The file in an exported folder that names the format, the trace and the export's files."""
 MARKER_FORMAT: Final = "lo2io-export"
 _REPLACED: Final = ".replaced"
-"""What had the name before, while the new export gets it."""
+"""The name of the former export while the new one is renamed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """What was written."""
+    """The result of an export."""
 
     rows: int
-    """Rows of the trace's tables that are in it."""
+    """Number of the trace's rows in the export."""
     size_bytes: int = 0
-    """Of all its files; an exporter may leave that to :func:`lo2io.exports.formats.export`."""
+    """Size of all files. An exporter may leave this to :func:`lo2io.exports.formats.export`."""
     notes: tuple[str, ...] = ()
-    """What the user must know of it, a line each: what the format has no place for, what was left out and why."""
+    """Lines for the user: facts that the format cannot hold, rows that were left out, and the reasons."""
 
 
 @contextlib.contextmanager
 def open_output(
     path: Path, *, force: bool, folder: bool = False, magic: bytes = b"", facts: Mapping[str, Any] | None = None
 ) -> Iterator[Path]:
-    """Where to write meanwhile; it gets its name at the end, and is removed if anything fails, Ctrl-C included.
+    """Yield a path to write an export to. The export gets its final name at the end; after an error it is removed.
 
     Args:
-        path: The name it is to have.
-        force: Replace an export that is there.
-        folder: It is a folder, made here; else a file, yet to be made.
-        magic: What such a file begins with; one that begins otherwise is not replaced.
-        facts: What else a folder's ``lo2io-export.json`` says; must be fit for JSON.
+        path: The final name.
+        force: Replace an existing export.
+        folder: The export is a folder, made here; else it is a file, which the caller makes.
+        magic: First bytes of such a file. A file with other first bytes is not replaced.
+        facts: Further keys of a folder's ``lo2io-export.json``, as values for JSON.
 
     Yields:
-        Where to write: in a folder beside the name, so that renaming it is one step.
+        The path to write to, in a folder beside the final name, so that a rename is one step.
 
     Raises:
-        UsageError: There is something, and ``force`` is not set; or it is no export of the kind.
-        Lo2ioError: It cannot be written.
+        UsageError: The target exists and ``force`` is not set, or the target is no export of this kind.
+        Lo2ioError: The export cannot be written.
     """
     tried = f"write {path}"
     with contextlib.ExitStack() as held:
@@ -77,20 +77,20 @@ def open_output(
         except OSError as error:
             missing = isinstance(error, FileNotFoundError | NotADirectoryError)
             answer = f"there is no folder {path.absolute().parent}" if missing else error.strerror or str(error)
-            raise UsageError(tried, answer, "make it, or choose another") from error
+            raise UsageError(tried, answer, "make the folder, or choose another") from error
         _check_replaceable(beside, path, force=force, folder=folder, magic=magic)
         try:
             part = held.enter_context(beside.make(f".lo2io-{os.urandom(6).hex()}.part"))
             held.callback(_discard, part)
             if folder:
-                os.mkdir(path.name, dir_fd=part.fd)  # of the mode that the umask gives
+                os.mkdir(path.name, dir_fd=part.fd)  # with the mode that the umask gives
             with told_as(part.place / path.name, path):
                 yield part.place / path.name
             if folder:
                 _write_marker(part, path.name, facts or {})
             give_away(part, itself=False)
             _sync(part)
-            # Something may have come up meanwhile.
+            # Another process may have made the target in the meantime.
             _check_replaceable(beside, path, force=force, folder=folder, magic=magic)
             _replace(beside, part, path.name)
         except OSError as error:
@@ -100,17 +100,17 @@ def open_output(
 
 
 def check_apart(path: Path, trace: Path) -> None:
-    """A trace is only read: one with other files in it could not be replaced any more by recording again.
+    """Refuse a target within the trace's folder. A trace with foreign files could not be replaced by a new recording.
 
     Args:
-        path: What is to be written.
+        path: The target.
         trace: The trace's folder.
 
     Raises:
-        UsageError: It lies there.
+        UsageError: The target lies in the trace's folder.
     """
     if path.resolve().is_relative_to(trace.resolve()):
-        raise UsageError(f"write {path}", f"that is in the trace {trace}", "choose another place")
+        raise UsageError(f"write {path}", f"this place is in the trace {trace}", "choose another place")
 
 
 def size_of(path: Path) -> int:
@@ -122,8 +122,8 @@ def _check_replaceable(beside: Folder, path: Path, *, force: bool, folder: bool,
     tried = f"write {path}"
     try:
         if str(path) == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
-            answer = "an export gets its name when it is whole, and so cannot go through a pipe or to a device"
-            raise UsageError(tried, answer, "name a file or folder that is yet to be made")
+            answer = "an export is renamed when it is whole, so it cannot be a pipe or a device"
+            raise UsageError(tried, answer, "name a file or folder that does not exist yet")
         if not beside.status(path.name) or (folder and _is_empty_folder(beside, path.name)):
             return
         own = _is_own_folder(beside, path.name) if folder else _is_own_file(beside, path.name, magic)
@@ -148,7 +148,7 @@ def _is_empty_folder(beside: Folder, name: str) -> bool:
 
 
 def _is_own_folder(beside: Folder, name: str) -> bool:
-    """Nothing lies there but files that an export wrote."""
+    """True for a folder that holds only files that an export wrote."""
     if not beside.is_folder(name):
         return False
     with beside.enter(name) as found:
@@ -156,7 +156,7 @@ def _is_own_folder(beside: Folder, name: str) -> bool:
             marker = json.loads(found.read(MARKER))
             known = {MARKER, *marker["files"]} if marker["format"] == MARKER_FORMAT else set()
         except (OSError, ValueError, KeyError, TypeError):
-            return False  # without going through it: it may be a whole disk
+            return False  # the folder is not searched: it may be a whole disk
         return bool(known) and known.issuperset(found.files())
 
 
@@ -167,7 +167,7 @@ def _write_marker(part: Folder, name: str, facts: Mapping[str, Any]) -> None:
 
 
 def _sync(part: Folder) -> None:
-    """Have everything on the disk: files, and then the folders around them."""
+    """Write everything to the disk: first files, then their folders."""
     for _, _, files, folder in os.fwalk(".", topdown=False, dir_fd=part.fd):
         for name in files:
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
@@ -179,13 +179,13 @@ def _sync(part: Folder) -> None:
 
 
 def _replace(beside: Folder, part: Folder, name: str) -> None:
-    """Give the export its name; what had it before is removed with the folder of the part."""
+    """Give the export its final name. A former export is removed together with the folder of the part."""
     found = beside.status(name)
-    if found and stat.S_ISDIR(found.st_mode):  # rename(2) replaces no folder that holds something
+    if found and stat.S_ISDIR(found.st_mode):  # rename(2) does not replace a folder that is not empty
         try:
             beside.rename(name, part, _REPLACED)
             part.rename(name, beside)
-        finally:  # of an error, or of Ctrl-C
+        finally:  # also after an error or Ctrl-C
             if not beside.status(name):
                 part.rename(_REPLACED, beside, name)
     else:
@@ -194,6 +194,6 @@ def _replace(beside: Folder, part: Folder, name: str) -> None:
 
 
 def _discard(part: Folder) -> None:
-    """What stayed of an export that failed; an error here must not hide the one that led to it."""
+    """Remove the rest of a failed export. An error here must not hide the error that led here."""
     with contextlib.suppress(OSError):
         part.discard()

@@ -1,1 +1,1 @@
-"""The filter language: what a filter is, its text, and what of it the kernel can apply."""
+"""The language of filters: its grammar and parser, the part that the kernel can apply, and rows that pass."""

@@ -1,15 +1,15 @@
 """Removes rows that do not pass a filter from batches, between the engine and the writers.
 
-The engine runs twice over the spool. What decides is often known late: a file's name when its handle ends, a thread's
-when it exits, a request's latency at its completion. So the first run only finds out what passes, in memory that grows
-with the number of threads, files and handles (and by a bit a row for requests); the second one changes each batch in
-place. A run in between tells which waits belong to calls that pass, where ``sched_switch`` was recorded, and which
-rings' requests pass, where more than their own columns is asked.
+The engine runs twice over the spool, because the deciding facts are often known late: a file's name when its handle
+ends, a thread's name when the thread exits, a request's latency when the request completes. So the first run only finds
+the rows that pass. Its memory grows with the number of threads, files and handles, and by one bit for each request. The
+last run changes each batch in place. A run in between is needed in two cases. If ``sched_switch`` was recorded, it
+finds the waits of calls that pass. If requests of rings are chosen by more than their own columns, it finds those that
+pass.
 
-What stays: calls and requests that pass, all events of these requests, and what workers did for them; handles that they
-name, the handles they come from, their files and what happens to them; the waits, batches and paths of calls that pass.
-Threads, switches, completions, rings with their states and losses stay whole: they say what the machine did and what is
-not known.
+These rows stay: calls and requests that pass, all events of these requests, and their executions by workers; handles
+that they name, the handles' parents, files and events; and the waits, batches and paths of calls that pass. Threads,
+switches, completions, rings with their states, and losses stay whole, because they describe the machine and the gaps.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 _SUBJECTS = ("task", "handle", "handle2")
 _MOST_LOOSE_USES = 1 << 20
-"""So many distinct uses of handles are gathered before they are compared with earlier ones."""
+"""The number of distinct uses of handles that are gathered before a comparison with earlier ones."""
 
 
 class Stream(Protocol):
-    """What pairing.BatchStream is."""
+    """The interface of ``convert/engine.py``'s BatchStream."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -53,11 +53,11 @@ class Stream(Protocol):
 
 @dataclass(slots=True)
 class LeftOut:
-    """Rows that a filter left out of a trace."""
+    """Numbers of rows that a filter left out of a trace."""
 
     calls: int = 0
     requests: int = 0
-    """Of disks."""
+    """Requests of disks."""
     ring_requests: int = 0
 
 
@@ -65,9 +65,9 @@ class FilteredStream:
     """A stream of batches without the rows that do not pass. It is used like the stream that it wraps.
 
     Args:
-        stream: Where the batches come from; its batches are changed in place.
-        passing: What passes: :func:`find_passing` on the same spool.
-        watch: Called with each batch as it was recorded: without the requests of other cgroups, else whole.
+        stream: The stream of all batches. Its batches are changed in place.
+        passing: The result of :func:`find_passing` for the same spool.
+        watch: Called with each batch before filtering, but without requests of other cgroups than the recorded one.
     """
 
     def __init__(self, stream: Stream, passing: Passing, watch: Callable[[Batch], object] = lambda _: None) -> None:
@@ -95,7 +95,7 @@ class FilteredStream:
             yield batch
 
     def release(self, batch: Batch) -> None:
-        """As the stream's own."""
+        """Give a batch back."""
         self._stream.release(batch)
 
     def _apply(self, batch: Batch) -> None:
@@ -135,7 +135,10 @@ class FilteredStream:
             _keep(batch, table, keep)
 
     def _move_ordinals(self, batch: Batch, calls: Flags) -> None:
-        """Count only rows that stay. What stood before an earlier batch's row now stands at this one's begin."""
+        """Renumber ordinals so that they count only rows that stay.
+
+        A ``before`` that names a row of an earlier batch becomes the begin of its own batch.
+        """
         kept = np.concatenate([np.zeros(1, np.uint64), np.cumsum(calls, dtype=np.uint64)])
         for rows in (batch.handle_events, batch.off_cpu, batch.ring_events):
             before = np.maximum(rows["before"], np.uint64(batch.first_operation)) - np.uint64(batch.first_operation)
@@ -163,7 +166,7 @@ def _keep(batch: Batch, table: str, keep: Flags) -> None:
 
 
 class Passing:
-    """What passes: calls and requests that match, and the handles and files that they name."""
+    """The rows that pass: calls and requests that match, and the handles and files that they name."""
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
@@ -173,9 +176,9 @@ class Passing:
         self._ring_uses = _Uses()
         self.waits = NumberSet()
         self.rings = NumberSet()
-        """Ids of rings' requests that pass, once told."""
+        """Ids of rings' requests that pass. :meth:`find_rings` fills the set."""
         self.rings_open = False
-        """Whether some filter asks for subjects, which takes a run of its own."""
+        """True if rings' requests are chosen by their subjects, which takes a run of its own."""
         self._ring_handles = Numbered(np.bool_, missing=False)
         self.named = Numbered(np.bool_, missing=False)
         self.handles = Numbered(np.bool_, missing=False)
@@ -198,24 +201,24 @@ class Passing:
         return self._matcher.path_calls[operations["call"]]
 
     def find_rings(self, requests: Columns) -> None:
-        """Tell which requests of rings pass. Their subjects must be known."""
+        """Find requests of rings that pass. Their subjects must be known."""
         if self.rings_open:
             passes = self._matcher.rings_by_columns(requests)
             passes &= self._matcher.rings_by_subjects(*(requests[name] for name in _SUBJECTS))
             self.rings.add(requests["id"][passes])
 
     def recorded(self, requests: Columns) -> Flags:
-        """Requests that were meant to be recorded, whether they pass the filter or not."""
+        """Requests of the recorded cgroup, whether they pass the filter or not."""
         return self._matcher.requests_recorded(requests["task"])
 
     def requests(self, rows: Columns) -> Flags:
-        """Requests that pass, or events of such; rows of either table."""
+        """Requests that pass, or events of requests that pass: ``rows`` are of either table."""
         return self._requests.holds(rows["id"]) & self._matcher.requests_by_subjects(rows["task"])
 
     # ---- the first run ----
 
     def learn(self, batch: Batch) -> None:
-        """Take what a batch says."""
+        """Take the facts of a batch."""
         matcher = self._matcher
         matcher.learn(batch)
         self._parents.put(batch.handles["handle"], batch.handles["parent"])
@@ -236,7 +239,7 @@ class Passing:
             self.rings_open |= bool(passes.any())
 
     def conclude(self) -> None:
-        """Tell which handles and files stay, once all subjects are known."""
+        """Find the handles and files that stay, after all subjects are known."""
         for uses in self._uses.take():
             self._name(uses[:, self._matcher.calls_by_subjects(*uses)])
         for uses in self._ring_uses.take():
@@ -260,32 +263,32 @@ def _known(handles: NDArray[Any]) -> tuple[NDArray[Any], bool]:
 
 
 def _subjects(rows: Columns, passes: Flags) -> NDArray[np.uint32]:
-    """What rows are about, of shape (3, n)."""
+    """The subjects of the rows that pass, of shape (3, n)."""
     return np.stack([rows[name][passes] for name in _SUBJECTS])
 
 
 class _Uses:
-    """Threads and handles that rows name; most combinations occur once."""
+    """Threads and handles that rows name, with each combination kept about once."""
 
     def __init__(self) -> None:
         self._parts: list[NDArray[np.uint32]] = []
         self._compared = 0
 
     def add(self, uses: NDArray[np.uint32]) -> None:
-        """Take more, of shape (3, n)."""
+        """Add uses of shape (3, n)."""
         self._parts.append(_distinct(uses))
         if sum(part.shape[1] for part in self._parts) > 2 * self._compared + _MOST_LOOSE_USES:
             self._parts = [_distinct(np.concatenate(self._parts, axis=1))]
             self._compared = self._parts[0].shape[1]
 
     def take(self) -> list[NDArray[np.uint32]]:
-        """All, which are forgotten."""
+        """Return all uses, and forget them."""
         parts, self._parts = self._parts, []
         return parts
 
 
 def _distinct(uses: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Columns that differ, of shape (3, n)."""
+    """The distinct columns, of shape (3, n)."""
     if not uses.shape[1]:
         return uses
     ordered = uses[:, np.lexsort(uses)]
@@ -301,13 +304,13 @@ def find_passing(
     calls: Sequence[CallSpec],
     tick: Callable[[], None] = lambda: None,
 ) -> Passing:
-    """Find out what passes.
+    """Find the rows that pass.
 
     Args:
-        streams: Opens the spool's batches from the beginning; called once or, with switches or rings, twice.
-        criteria: What the user chose.
-        meta: What was recorded.
-        calls: By the codes of ``operations.call``.
+        streams: Opens the spool's batches from the beginning. It is called once, or twice with switches or rings.
+        criteria: The user's choice.
+        meta: The recording's metadata.
+        calls: The calls, indexed by the codes of ``operations.call``.
         tick: Called after each batch.
 
     Raises:
@@ -328,7 +331,10 @@ def find_passing(
 def _find_more(
     streams: Callable[[], AbstractContextManager[Stream]], passing: Passing, tick: Callable[[], None]
 ) -> None:
-    """Rings' requests; and waits: one belongs to the next call that its thread ends, at or behind its ordinal's row."""
+    """Find the rings' requests and the waits that pass.
+
+    A wait belongs to the next call that its thread ends, at the row of the wait's ordinal or later.
+    """
     number = 0
     open_waits = np.zeros((3, 0), np.uint64)  # number, task, ordinal of the row it stands before
     with streams() as stream:
@@ -360,6 +366,6 @@ def _each(stream: Stream, tick: Callable[[], None]) -> Iterator[Batch]:
 
 
 def properties(criteria: Criteria, left_out: LeftOut) -> dict[str, str]:
-    """What a trace says of its filter, for ``TraceEnd.properties``."""
+    """A trace's properties about its filter, for ``TraceEnd.properties``."""
     facts = {f"FILTERED_{name.upper()}": str(number) for name, number in asdict(left_out).items()}
     return {"FILTER": str(criteria.filter), **facts} if criteria else {}

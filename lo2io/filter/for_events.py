@@ -1,9 +1,9 @@
-"""What of a filter the kernel can apply: fewer events, and filters of the block tracepoints.
+"""The part of a filter that the kernel can apply: fewer events, and filters of the block tracepoints.
 
-A sample must be left out only if nothing that the trace will hold depends on it. Two rules follow. All tracepoints of
-a request pass or none does: the device's number and the letter of the operation are the same in all of them, while
-size and flags change on the way. And of calls, those that open, close, read, write or seek are always recorded: what
-follows on their descriptors and positions.
+A sample may be left out only if no row of the trace depends on it. Two rules follow from this. First, all tracepoints
+of a block request pass, or none does. So filters use only the device's number and the letter of the operation, which
+are the same in all of them; size and flags change on the way. Second, calls that open, close, read, write or seek are
+always recorded, because later calls depend on their descriptors and positions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lo2io.model import BlockDevice
 
 _BIO_ROLES = frozenset({Role.BIO_FRONTMERGE, Role.BIO_FLUSH})
-"""Bios name the partition they were sent to, requests the disk."""
+"""Roles of bios. A bio names the partition that it was sent to; a request names the disk."""
 _REQUEST_ROLES = _BIO_ROLES | {
     Role.RQ_INSERT,
     Role.RQ_ISSUE,
@@ -37,7 +37,7 @@ _REQUEST_ROLES = _BIO_ROLES | {
 }
 _RING_ROLES = frozenset(role for role in Role if role.name.startswith("RING_"))
 _WITHOUT_EFFECT = frozenset({CallKind.META, CallKind.SYNC})
-"""Calls that move neither descriptors nor positions."""
+"""Kinds of calls that change neither descriptors nor positions."""
 _LETTERS = {
     RequestOp.READ: "R",
     RequestOp.WRITE: "W",
@@ -46,7 +46,8 @@ _LETTERS = {
     RequestOp.WRITE_ZEROES: "WZ",
     RequestOp.ZONE: "Z",
 }
-"""Behind the F of a preflush, if there is one; W is also how WZ begins. kernel/trace/blktrace.c: blk_fill_rwbs."""
+"""Operation → first letters of rwbs, after an F for a preflush. WZ also begins with W (blk_fill_rwbs in
+kernel/trace/blktrace.c)."""
 _NUMBERS = re.compile(r"([0-9]{1,4}):([0-9]{1,7})")
 
 
@@ -55,15 +56,15 @@ def kernel_filters(chosen: Filter, selection: Selection, devices: Sequence[Block
 
     Args:
         chosen: The filter.
-        selection: What ``--events`` chose.
+        selection: The choice of ``--events``.
         devices: Disks and partitions of this machine.
-        catalog: What the events mean.
+        catalog: The meaning of the events.
 
     Returns:
-        The events that are still needed, and the kernel's filters of them; events' own filters are part of these.
+        The events that are still needed, and their filters in the kernel, which include the events' own filters.
 
     Raises:
-        UsageError: No such device, or no record of the chosen events can pass the filter.
+        UsageError: A device does not exist, or no record of the chosen events can pass the filter.
     """
     if not chosen:
         return selection
@@ -74,13 +75,13 @@ def kernel_filters(chosen: Filter, selection: Selection, devices: Sequence[Block
     requests = frozenset[RequestOp]() if chosen.of("path") else operations.requests
     if not any(_role(spec) in _REQUEST_ROLES for spec in specs.values()):
         requests = frozenset()
-    # Rings' requests open, close and read through the descriptors of calls, and calls through theirs.
+    # Rings' requests use descriptors that calls opened, and calls use descriptors that rings' requests opened.
     rings = operations.opcodes and any(_role(spec) in _RING_ROLES for spec in specs.values())
     descriptors = bool(calls or rings)
     if not descriptors and not requests:
         raise UsageError(
             f"record what passes `{chosen}`",
-            "of the chosen events, none can pass",
+            "none of the chosen events can pass",
             "leave a comparison out, or choose other events with -e",
         )
     watched = any(_role(spec) is Role.SCHED_SWITCH for spec in specs.values())
@@ -90,7 +91,7 @@ def kernel_filters(chosen: Filter, selection: Selection, devices: Sequence[Block
         if _needed(spec, calls, requests, descriptors=descriptors) or (watched and _role(spec) in _REQUEST_ROLES)
     )
     filters = {event: text for event, text in selection.filters.items() if event in kept}
-    if not watched:  # when threads wait for a device is told from all requests of theirs
+    if not watched:  # all requests of a thread tell when it waits for a device
         for event in kept:
             text = _block_filter(specs[event], chosen, requests, devices)
             if text:
@@ -99,20 +100,20 @@ def kernel_filters(chosen: Filter, selection: Selection, devices: Sequence[Block
 
 
 def choose(texts: Sequence[str], selection: Selection, catalog: Catalog) -> tuple[Selection, str]:
-    """What to record on this machine under filters, and the filters as one text.
+    """The events to record on this machine under filters, and the filters as one text.
 
     Raises:
-        UsageError: As :func:`kernel_filters` and :func:`lo2io.filter.parser.parse`.
+        UsageError: As for :func:`kernel_filters` and :func:`lo2io.filter.parser.parse`.
     """
     chosen = parse_all(texts)
     return kernel_filters(chosen, selection, read_devices(), catalog), str(chosen)
 
 
 def check_devices(chosen: Filter, devices: Sequence[BlockDevice]) -> None:
-    """Refuse names that no device bears, and partitions whose place on their disk is not known.
+    """Refuse names of devices that do not exist, and partitions with an unknown place on their disk.
 
     Raises:
-        UsageError: With names like it.
+        UsageError: There is such a name. The remedy has similar names.
     """
     for comparison in chosen.of("device"):
         if comparison.operator not in {EQUAL, DIFFERENT}:
@@ -125,23 +126,23 @@ def check_devices(chosen: Filter, devices: Sequence[BlockDevice]) -> None:
                 raise UsageError(
                     f"apply `{comparison}`",
                     f"no block device is called {name}",
-                    f"there are {', '.join(close)}; MAJOR:MINOR works, too" if close else "`lsblk` lists them",
+                    f"there are {', '.join(close)}; MAJOR:MINOR works, too" if close else "`lsblk` lists all devices",
                 )
             if device is not None and device.disk is not None and device.start_sector is None:
                 raise UsageError(
                     f"apply `{comparison}`",
-                    f"where {name} lies on its disk is not known, and requests name disks",
+                    f"the place of {name} on its disk is not known, and requests name disks",
                     "name the disk",
                 )
 
 
 def find_device(name: str, devices: Sequence[BlockDevice]) -> BlockDevice | None:
-    """The device of a name or of ``MAJOR:MINOR``."""
+    """The device with this name, or with this ``MAJOR:MINOR``."""
     return next((one for one in devices if one.name == name or one.device == device_number(name)), None)
 
 
 def device_number(text: str) -> int | None:
-    """The kernel's number of ``MAJOR:MINOR``; None: it is a name."""
+    """The kernel's number of ``MAJOR:MINOR``; None: the text is a name."""
     numbers = _NUMBERS.fullmatch(text)
     return kernel_dev(int(numbers[1]), int(numbers[2])) if numbers else None
 
@@ -153,7 +154,7 @@ def _role(spec: CallSpec | TracepointSpec) -> Role | None:
 def _needed(
     spec: CallSpec | TracepointSpec, calls: Collection[str], requests: Collection[RequestOp], *, descriptors: bool
 ) -> bool:
-    """Whether a row that can pass depends on an event; ``descriptors``: on whatever moves descriptors and positions."""
+    """True if a row that can pass depends on an event. ``descriptors``: rows depend on descriptors and positions."""
     if isinstance(spec, CallSpec):
         return descriptors and (spec.name in calls or spec.kind not in _WITHOUT_EFFECT)
     if spec.role in _RING_ROLES:
@@ -166,11 +167,11 @@ def _needed(
 def _block_filter(
     spec: CallSpec | TracepointSpec, chosen: Filter, requests: Collection[RequestOp], devices: Sequence[BlockDevice]
 ) -> str:
-    """In the kernel's syntax (Documentation/trace/events.rst); empty: everything passes."""
+    """The filter in the kernel's syntax (Documentation/trace/events.rst); empty: everything passes."""
     if isinstance(spec, CallSpec) or spec.role not in _REQUEST_ROLES:
         return ""
     parts = [*_device_parts(spec, chosen, devices)]
-    if spec.role is not Role.BIO_FLUSH:  # has a filter of its own, and is needed for flushes alone
+    if spec.role is not Role.BIO_FLUSH:  # a flush bio has a filter of its own, and only flushes need it
         parts += [*_operation_parts(spec, requests)]
     return " && ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts)
 
@@ -188,7 +189,7 @@ def _device_parts(spec: TracepointSpec, chosen: Filter, devices: Sequence[BlockD
 
 
 def _numbers(comparison: Comparison, devices: Sequence[BlockDevice]) -> set[int]:
-    """Disks: those all of whose requests, or none but whose, can pass. Patterns may fit devices that come later."""
+    """The numbers of the disks in a comparison. Empty for patterns, which may match devices that come later."""
     if comparison.operator not in {EQUAL, DIFFERENT}:
         return set()
     found = set()
@@ -196,7 +197,7 @@ def _numbers(comparison: Comparison, devices: Sequence[BlockDevice]) -> set[int]
         device = find_device(name, devices)
         number = device_number(name) if device is None else device.device
         if device is not None and device.disk is not None:
-            # Of a partition's disk, some requests pass and some do not: converting tells them by their sectors.
+            # Only some requests of a partition's disk pass. Converting tells them apart by their sectors.
             number = None if comparison.negative else device.disk
         if number is not None:
             found.add(number)
@@ -204,8 +205,8 @@ def _numbers(comparison: Comparison, devices: Sequence[BlockDevice]) -> set[int]
 
 
 def _operation_parts(spec: TracepointSpec, requests: Collection[RequestOp]) -> Iterator[str]:
-    """A filter that the operations pass, and some others with the same letters."""
-    if RequestOp.OTHER in requests:  # every letter that is not known here
+    """The parts of a filter that the operations pass, and also others with the same letters."""
+    if RequestOp.OTHER in requests:  # OTHER has letters that are not known here
         return
     rwbs = spec.fields["rwbs"]
     letters = [letter for one, letter in _LETTERS.items() if one in requests]

@@ -1,10 +1,9 @@
-"""What of a filter lo2io's programs in the kernel can apply to calls, besides what kernel.py leaves to events.
+"""The part of a filter that lo2io's programs in the kernel can apply to calls, beside ``for_events.py``.
 
-The rule is kernel.py's: left out is only what nothing else in the trace depends on. So it is calls that move neither
-descriptors nor positions, and none where requests of rings or switches of CPUs are recorded: what these did meanwhile
-is told from the calls around them. Converting applies the whole filter, so it is enough that nothing is left out that
-would pass. ``path`` is never left to the kernel: the trace's name of a file is the first that was proven, the kernel's
-is today's.
+As there, a call may be left out only if no other row of the trace depends on it. So the call must change neither
+descriptors nor positions. If requests of rings or switches of threads are recorded, no call is left out, because those
+are understood by the calls around them. Converting applies the whole filter, so the programs may let too much pass.
+They never apply ``path``: the trace names a file by the first name that was proven, the kernel by its present name.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
     from lo2io.model import BlockDevice
 
 MAX_DEVICES = 16
-"""As many as the programs compare with."""
+"""The most devices that the programs compare with."""
 _WITHOUT_EFFECT = frozenset({CallKind.META, CallKind.SYNC})
 _TRANSFERS = frozenset({CallKind.READ, CallKind.WRITE})
 _TASKS = "process"
-"""The group of calls by which tasks begin and end. They show when the recording of a command begins."""
+"""The group of calls that begin and end tasks. They show when the recording of a command begins."""
 
 
 def call_filter(chosen: Filter, events: Iterable[str], devices: Sequence[BlockDevice], catalog: Catalog) -> CallFilter:
@@ -36,9 +35,9 @@ def call_filter(chosen: Filter, events: Iterable[str], devices: Sequence[BlockDe
 
     Args:
         chosen: The filter.
-        events: What is recorded.
+        events: The recorded events.
         devices: Disks and partitions of this machine.
-        catalog: What the events mean.
+        catalog: The meaning of the events.
     """
     specs = catalog.specs(events)
     roles = {spec.role for spec in specs if isinstance(spec, TracepointSpec)}
@@ -54,7 +53,7 @@ def call_filter(chosen: Filter, events: Iterable[str], devices: Sequence[BlockDe
 
 
 def choose_calls(texts: Sequence[str], events: Iterable[str], catalog: Catalog) -> CallFilter:
-    """As :func:`call_filter`, on this machine.
+    """As :func:`call_filter`, for this machine.
 
     Raises:
         UsageError: A text is no filter.
@@ -63,14 +62,14 @@ def choose_calls(texts: Sequence[str], events: Iterable[str], catalog: Catalog) 
 
 
 def _stands_alone(spec: CallSpec) -> bool:
-    """Whether only the call's own row depends on it. With flags (preadv2) an offset of -1 moves the position."""
+    """True if only the call's own row depends on the call. With flags (preadv2), an offset of -1 moves the position."""
     if spec.kind in _TRANSFERS:
         return "offset" in spec.fields and "flags" not in spec.fields
     return spec.kind in _WITHOUT_EFFECT and spec.group != _TASKS
 
 
 def _least(comparisons: Sequence[Comparison]) -> int:
-    """The least number that fits all; 0: any may."""
+    """The least number that fits all comparisons; 0: any number fits."""
     least = 0
     for comparison in comparisons:
         values = [int(value) for value in comparison.values]
@@ -84,7 +83,7 @@ def _least(comparisons: Sequence[Comparison]) -> int:
 
 
 def _devices(comparisons: Sequence[Comparison], devices: Sequence[BlockDevice]) -> tuple[int, ...]:
-    """Where files can lie that fit the first comparison with names; empty: anywhere."""
+    """The devices that can hold files which fit the first comparison with names; empty: any device."""
     for comparison in comparisons:
         if comparison.operator != EQUAL:
             continue

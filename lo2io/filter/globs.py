@@ -11,10 +11,10 @@ def compile_glob(glob: str, *, slashes: bool) -> re.Pattern[str]:
     """A pattern for whole texts.
 
     Args:
-        glob: ``*`` is any text, ``?`` any letter, ``[a-c]`` and ``[!a-c]`` one of these or none of them; all else is
-            itself. ``[*]`` is a star.
-        slashes: The texts are paths: ``*`` and ``?`` stop at slashes, ``**`` does not, ``/**/`` is any number of
-            folders, none included, and ``/**`` at the end is the folder itself and everything below it.
+        glob: ``*`` matches any text, ``?`` any letter, ``[a-c]`` one of these letters, ``[!a-c]`` any other letter. All
+            other letters match themselves. ``[*]`` is a star.
+        slashes: True for paths: ``*`` and ``?`` match no slash. ``**`` does. ``/**/`` matches any number of folders,
+            also none, and ``/**`` at the end matches the folder itself and everything below it.
 
     Raises:
         ValueError: A range runs backwards.
@@ -27,7 +27,7 @@ def compile_glob(glob: str, *, slashes: bool) -> re.Pattern[str]:
 
 
 def _part(glob: str, at: int, *, slashes: bool) -> tuple[str, int]:
-    """The regular expression of what stands at a place, and where the next thing stands."""
+    """The regular expression for the part of a pattern at a place, and the place of the next part."""
     if slashes and glob.startswith("/**", at):
         if len(glob) == at + 3:
             return "(?:/.*)?", at + 3
@@ -42,7 +42,7 @@ def _part(glob: str, at: int, *, slashes: bool) -> tuple[str, int]:
     if letter == "?":
         return "[^/]" if slashes else ".", at + 1
     if letter == "[":
-        # A bracket right behind the opening one is a member of the set; one that is never closed is itself.
+        # A closing bracket right after the opening one is a member of the set. A bracket without an end is itself.
         end = glob.find("]", at + (3 if glob[at + 1 : at + 2] == "!" else 2))
         if end > 0:
             return _letters(glob[at + 1 : end]), end + 1
@@ -66,5 +66,5 @@ def _letters(members: str) -> str:
 
 
 def escape_glob(text: str) -> str:
-    """A pattern that only this text fits."""
+    """A pattern that matches only this text."""
     return re.sub(r"[*?\[]", r"[\g<0>]", text)

@@ -1,7 +1,7 @@
-"""What a filter is: comparisons of a record's fields, one language for recording and for converting.
+"""The language of filters: comparisons of a record's fields, the same for recording and for converting.
 
-Grammar, fields and what each costs: docs/reference/filters.md. The kernel's share is kernel.py's to find, applying the
-rest that of lo2io/filter/batches.py; this module knows neither samples nor tables.
+docs/reference/filters.md has the grammar, the fields and their costs. ``for_events.py`` and ``for_programs.py`` find
+the kernel's part of a filter, ``batches.py`` applies the rest. This module knows neither samples nor tables.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 EQUAL, DIFFERENT, LIKE, UNLIKE = "==", "!=", "~", "!~"
 NEGATIVE = frozenset({DIFFERENT, UNLIKE})
-"""None of the values may be the record's; the others ask for one of them."""
+"""Operators that demand that none of the values is the record's. All others demand that one of them is."""
 ORDER = ("<", "<=", ">", ">=")
 KINDS = ("call", "request", "ring")
 PATHS = tuple(path.name.lower() for path in RingPath if path is not RingPath.UNKNOWN)
-"""Ways of a ring's request: docs/explanation/rules/ring-requests.md."""
+"""Paths of a ring's request: docs/explanation/rules/ring-requests.md."""
 
 
 class Kind(enum.Enum):
-    """What a field's values are."""
+    """The kind of a field's values, in the words of messages."""
 
     NUMBER = "a number"
     SIZE = "a size like 4096 or 64KiB"
@@ -77,23 +77,23 @@ OPERATORS: Mapping[Kind, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One field against one value or several: any of them, or with ``!=`` and ``!~`` none."""
+    """A comparison of one field with one or several values. One value must match, or with ``!=`` and ``!~`` none."""
 
     field: str
     operator: str
     values: tuple[int | str, ...]
-    """Numbers for pid and tid, bytes for size, nanoseconds for latency; text for all others."""
+    """Numbers for pid and tid, bytes for size, nanoseconds for latency, texts for all other fields."""
 
     def __str__(self) -> str:
         return f"{self.field} {self.operator} {', '.join(_render(self.field, value) for value in self.values)}"
 
     @property
     def negative(self) -> bool:
-        """Whether none of the values may be the record's."""
+        """True if none of the values may be the record's."""
         return self.operator in NEGATIVE
 
     def accepts(self, text: str) -> bool:
-        """Whether a text is one of the values, or like one; also for ``!=`` and ``!~``: the caller turns it round."""
+        """True if a text matches one of the values, even for ``!=`` and ``!~``: there the caller negates the result."""
         if self.operator in {EQUAL, DIFFERENT}:
             return text in self.values
         slashes = FIELDS[self.field] is Kind.PATH
@@ -102,7 +102,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Comparisons, all of which must hold. Without any, everything passes and it is false."""
+    """Comparisons, all of which must hold. A filter without comparisons is false, and everything passes."""
 
     comparisons: tuple[Comparison, ...] = ()
 
@@ -120,9 +120,9 @@ class Filter:
         return tuple(comparison for comparison in self.comparisons if comparison.field in fields)
 
     def operations(self) -> Operations:
-        """The operations that pass what is said about ``operation``, ``opcode`` and ``kind``.
+        """The operations that pass all comparisons of ``operation``, ``opcode`` and ``kind``.
 
-        Only requests of rings have an ``opcode`` and a ``via``: nothing else passes what is said about these.
+        Only requests of rings have an ``opcode`` and a ``via``, so only they pass comparisons of these.
         """
         every = _every_operation(load_catalog())
         chosen = every
@@ -146,14 +146,14 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What a name means, or what passes."""
+    """A set of calls, block requests and opcodes: the meaning of a name, or all that pass."""
 
     calls: frozenset[str] = frozenset()
-    """By their tracepoints' names."""
+    """Calls, by their tracepoints' names."""
     requests: frozenset[RequestOp] = frozenset()
-    """Of disks."""
+    """Operations of block requests."""
     opcodes: frozenset[int] = frozenset()
-    """Of rings' requests, those that have a name."""
+    """Opcodes of rings' requests, if the opcodes have a name."""
 
     def __and__(self, other: Operations) -> Operations:
         return Operations(self.calls & other.calls, self.requests & other.requests, self.opcodes & other.opcodes)
@@ -162,7 +162,7 @@ class Operations:
         return Operations(self.calls - other.calls, self.requests - other.requests, self.opcodes - other.opcodes)
 
     def of_kinds(self, *kinds: str) -> Operations:
-        """Those of some kinds of records."""
+        """The operations of some kinds of records."""
         return Operations(
             self.calls if "call" in kinds else frozenset(),
             self.requests if "request" in kinds else frozenset(),
@@ -180,20 +180,20 @@ def _every_operation(catalog: Catalog) -> Operations:
 
 @cache
 def opcode_numbers() -> Mapping[str, int]:
-    """Every name that ``opcode`` takes, and its number."""
+    """Name that ``opcode`` takes → number."""
     return MappingProxyType({opcode.name: opcode.number for opcode in load_catalog().opcodes})
 
 
 def below_cgroup(path: str) -> Comparison:
-    """That a record belongs to a cgroup or one below it."""
+    """The comparison that a record belongs to a cgroup or one below it."""
     return Comparison("cgroup", LIKE, (f"{escape_glob(path.rstrip('/'))}/**",))
 
 
 @cache
 def operation_names() -> Mapping[str, Operations]:
-    """Every name that ``operation`` takes.
+    """Name that ``operation`` takes → its operations.
 
-    Classes are wider than the calls that bear the same name, so ``sys_read`` is the call alone, as in ``--events``.
+    A class has more calls than the one of the same name. ``sys_read`` names the call alone, as in ``--events``.
     """
     catalog = load_catalog()
     names = {f"sys_{name}": call.name for call in catalog.calls for name in (call.name, call.abi_name)}
@@ -233,13 +233,13 @@ CLASSES: Mapping[str, tuple[tuple[CallKind, ...], str, tuple[RequestOp, ...]]] =
     "zone": ((), "", (RequestOp.ZONE,)),
     "other": ((), "", (RequestOp.OTHER,)),
 }
-"""Class → kinds of its calls and opcodes, the io_mode that makes others one of it, the operations of requests."""
+"""Class → kinds of its calls and opcodes, io_mode of its further opcodes, operations of its block requests."""
 
 
 # ---- text out ----
 
 WORD = r"""[^\s,'"=!<>~()&|]+"""
-"""What needs no quotes, unless it is one of these:"""
+"""Values that need no quotes, except reserved words:"""
 KEYWORDS = frozenset({"and", "or", "not"})
 _BARE = re.compile(WORD)
 _DURATION_UNITS = (("s", 10**9), ("ms", 10**6), ("us", 1000))
@@ -247,7 +247,7 @@ _SIZE_UNITS = (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10))
 
 
 def _render(field: str, value: int | str) -> str:
-    """As short as it can be and still be read as the same."""
+    """The shortest text that is read as the same value."""
     if isinstance(value, str):
         if _BARE.fullmatch(value) and value.lower() not in KEYWORDS:
             return value

@@ -1,4 +1,4 @@
-"""Parses a filter's text. Every refusal shows the place and says what may stand there."""
+"""Parses a filter's text. An error shows the place in the text, and what may stand there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _MOST_NUMBER = 2**32
 _MOST_SIZE = 2**63
 _MOST_DURATION_NS = 2**53
-"""104 days: as far as a float is exact, for which units.py takes them."""
+"""The longest time, 104 days: units.py computes with floats, which are exact up to this."""
 
 
 def parse(text: str) -> Filter:
@@ -44,16 +44,16 @@ def parse(text: str) -> Filter:
         text: Comparisons, joined by ``and``, ``&&`` or the end of a line. Empty: a filter that lets everything pass.
 
     Raises:
-        UsageError: It is no filter; the answer shows the place, the remedy says what may stand there.
+        UsageError: The text is no filter. The answer shows the place, the remedy says what may stand there.
     """
     return _Parser(text).read()
 
 
 def parse_all(texts: Iterable[str]) -> Filter:
-    """Several filters, all of which must hold: as ``--filter`` given several times.
+    """Read several filters as one. All must hold, as when ``--filter`` is given several times.
 
     Raises:
-        UsageError: As :func:`parse`.
+        UsageError: As for :func:`parse`.
     """
     joined = Filter()
     for text in texts:
@@ -62,7 +62,7 @@ def parse_all(texts: Iterable[str]) -> Filter:
 
 
 _SHOWN = 50
-"""Characters of a filter that an error shows on each side of the place."""
+"""The number of characters that an error shows on each side of the place."""
 _TOKEN = re.compile(
     rf"""(?P<string>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|(?P<operator>==|!=|<=|>=|!~|<|>|~)|(?P<comma>,)"""
     rf"""|(?P<line>[\r\n]\s*)|(?P<blank>[^\S\r\n]+)|(?P<joint>&&)|(?P<word>{WORD})|(?P<other>.)""",
@@ -87,7 +87,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Recursive descent over the tokens; every refusal names its place."""
+    """A recursive descent parser. Every error names its place."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -123,10 +123,10 @@ class _Parser:
         if operator.kind == "other":
             self._unjoined(operator)
         if operator.kind != "operator":
-            answer = "here ends what should be a comparison" if operator.kind == "end" else "no operator"
+            answer = "the comparison is not complete" if operator.kind == "end" else "this is no operator"
             self._fail(operator, answer, f"after {field.text} stands {_any_of(operators)}")
         if operator.text not in operators:
-            problem = f"{field.text} is not compared by {operator.text}"
+            problem = f"{field.text} cannot be compared by {operator.text}"
             self._fail(operator, problem, f"{field.text} takes {_any_of(operators)}")
         values = [self._value(field.text, operator.text)]
         while self._peek().kind == "comma":
@@ -147,7 +147,7 @@ class _Parser:
         else:
             if token.kind == "other":
                 self._unjoined(token)
-            answer = "a value is missing" if token.kind in {"end", "line", "joint", "comma"} else "no value"
+            answer = "a value is missing" if token.kind in {"end", "line", "joint", "comma"} else "this is no value"
             self._fail(token, answer, f"{field} is compared with {kind.value}{_quoting(token)}")
         if kind in {Kind.NUMBER, Kind.SIZE, Kind.DURATION}:
             return self._number(token, kind, text)
@@ -184,7 +184,7 @@ class _Parser:
             near = _near(str(one.values[0]), names)
             expected = f"one of {', '.join(CLASSES if one.field == 'operation' else names)}"
             more = ", a group or a call: `lo2io tracepoints list`" if one.field == "operation" else ""
-            what = "no way of a ring's request" if one.field == "via" else f"no {one.field}"
+            what = "no path of a ring's request" if one.field == "via" else f"no {one.field}"
             self._fail(token, f"{_shown(str(one.values[0]))} is {what}", near + expected + more)
 
     # ---- tokens ----
@@ -208,19 +208,21 @@ class _Parser:
     def _unjoined(self, token: _Token) -> NoReturn:
         text = token.text
         if text.lower() == "or" or text.startswith("|"):
-            self._fail(token, "a filter knows no 'or'", "several values mean any of them: device == vda, vdb")
+            self._fail(token, "a filter has no 'or'", "several values mean any of them: device == vda, vdb")
         if text.lower() == "not":
-            self._fail(token, "a filter knows no 'not'", "write != or !~")
+            self._fail(token, "a filter has no 'not'", "write != or !~")
         if text in {"!", "=", "&"}:
             whole = {"!": "!= or !~", "=": "==", "&": "&& or `and`"}[text]
             self._fail(token, f"{text} alone means nothing", f"write {whole}; quote a value that has such signs")
         if text in {"(", ")"}:
-            self._fail(token, "a filter knows no parentheses", "all comparisons must hold; quote a value that has some")
+            self._fail(
+                token, "a filter has no parentheses", "all comparisons must hold; quote a value that has parentheses"
+            )
         if text in {"'", '"'}:
             self._fail(token, "this quote is not closed", f"end the value with {text}")
         if token.kind == "comma":
             self._fail(token, "a comma stands between values", "comparisons are joined by `and`")
-        self._fail(token, "not expected here", "comparisons are joined by `and`, each is: field operator value")
+        self._fail(token, "this cannot stand here", "comparisons are joined by `and`, each is: field operator value")
 
     def _fail(self, token: _Token, problem: str, expected: str) -> NoReturn:
         at = min(token.at, len(self._text))
@@ -239,7 +241,7 @@ def _clip(line: str, place: int) -> tuple[str, int]:
 
 
 def _names(kind: Kind) -> Iterable[str] | None:
-    """All values that a field can have; None: any."""
+    """All values that a field can have; None: any text."""
     if kind is Kind.OPERATION:
         return operation_names()
     if kind is Kind.OPCODE:

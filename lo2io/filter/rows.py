@@ -1,7 +1,7 @@
-"""Which rows of the engine's tables pass a filter, by their columns and subjects.
+"""Decides which rows of the engine's tables pass a filter, by their columns and subjects.
 
-In: columns, and the rows that say what threads, files and handles are. Out: arrays of bools. A comparison about what a
-row does not have (the path of a request, the size of an open, the name of a thread nobody knows) does not hold.
+In: columns, and the rows of threads, files and handles. Out: arrays of bools. A comparison of a field that a row does
+not have (the path of a block request, the size of an open, an unknown thread's name) does not hold.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 NR_OPCODES = 256
-"""An opcode is a byte."""
+"""The number of opcodes: an opcode is a byte."""
 _BATCHES = frozenset({CallKind.RING_ENTER, CallKind.AIO_SUBMIT, CallKind.AIO_COLLECT})
 _ORDER = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
 
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """What the user chose. False: everything passes."""
+    """The user's choice. If the object is false, everything passes."""
 
     filter: Filter = field(default_factory=Filter)
     requests_of_cgroup: str = ""
-    """Requests, of disks and of rings, must come from a thread of this cgroup or of one below it; calls may come from
-    any. What ``--cgroup`` leaves to converting: the kernel tells a call's cgroup, but a request completes in any
-    thread."""
+    """Requests of disks and of rings must come from a thread of this cgroup or one below it; calls may come from any.
+    This is the part of ``--cgroup`` that is left to converting: the kernel knows a call's cgroup, but a request
+    completes in any thread."""
 
     def __bool__(self) -> bool:
         return bool(self.filter) or bool(self.requests_of_cgroup)
 
 
 class Machine(Protocol):
-    """What matching needs of a recording: ``SpoolMeta``, or its like from a trace's metadata."""
+    """The facts about a recording that matching needs: ``SpoolMeta``, or the same from a trace's metadata."""
 
     @property
     def devices(self) -> Sequence[BlockDevice]: ...  # noqa: D102
@@ -58,14 +58,14 @@ class Machine(Protocol):
 
 
 class Numbered:
-    """A column by number. It is as long as the highest number that was set."""
+    """A column indexed by number. It is as long as the highest number that was set."""
 
     def __init__(self, dtype: type[Any], missing: Any) -> None:
         self._missing = missing
         self._array: NDArray[Any] = np.full(64, missing, dtype)
 
     def put(self, numbers: NDArray[Any], values: Any) -> None:
-        """Set some; a number without a value has none of its own."""
+        """Set the values of some numbers. All other numbers have the default value."""
         if not len(numbers):
             return
         need = int(numbers.max()) + 1
@@ -76,24 +76,24 @@ class Numbered:
         self._array[numbers] = values
 
     def at(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """The values of some."""
+        """The values of some numbers."""
         inside = numbers < len(self._array)
         found = np.full(len(numbers), self._missing, self._array.dtype)
         found[inside] = self._array[numbers[inside]]
         return found
 
     def where(self) -> NDArray[np.intp]:
-        """The numbers of all that are true."""
+        """The numbers with a true value."""
         return np.flatnonzero(self._array)
 
 
 class Matcher:
-    """Learns what threads, files and handles are, and says which rows pass.
+    """Learns facts about threads, files and handles, and decides which rows pass.
 
     Args:
-        criteria: What the user chose.
-        meta: What was recorded: its devices and mounts.
-        calls: By the codes of ``operations.call``.
+        criteria: The user's choice.
+        meta: Devices and mounts of the recording.
+        calls: The calls, indexed by the codes of ``operations.call``.
     """
 
     def __init__(self, criteria: Criteria, meta: Machine, calls: Sequence[CallSpec]) -> None:
@@ -102,9 +102,9 @@ class Matcher:
         operations = self.filter.operations()
         self._calls = np.array([call.name in operations.calls for call in calls] or [False], np.bool_)
         self.batch_calls = np.array([call.kind in _BATCHES for call in calls] or [False], np.bool_)
-        """By the codes of ``operations.call``: what has a row of batches."""
+        """Code of ``operations.call`` → True if the call has a row of batches."""
         self.path_calls = np.array([_takes_path(call) for call in calls] or [False], np.bool_)
-        """Likewise, what may have rows of paths."""
+        """Code of ``operations.call`` → True if the call may have rows of paths."""
         self._requests = np.array([op in operations.requests for op in RequestOp], np.bool_)
         self._opcodes = _opcodes(criteria.filter)
         self._ways = np.array([_passes_via(criteria.filter, path) for path in RingPath], np.bool_)
@@ -123,18 +123,18 @@ class Matcher:
 
     @property
     def columns_suffice(self) -> bool:
-        """Whether a call's own columns decide, without its thread or file."""
+        """True if a call's own columns decide, without its thread or file."""
         return not self._of_tasks and not self._of_files
 
     @property
     def ring_columns_suffice(self) -> bool:
-        """The same of rings' requests."""
+        """True if the own columns of a ring's request decide."""
         return self.columns_suffice and not self._own
 
     # ---- what is learnt ----
 
     def learn(self, batch: Batch) -> None:
-        """Take what a batch says of threads, files and handles."""
+        """Take the facts of a batch about threads, files and handles."""
         self._learn_tasks(batch)
         self._learn_files(batch)
         self._learn_paths(batch)
@@ -180,11 +180,11 @@ class Matcher:
             hits.add(rows["operation"][np.array([comparison.accepts(path) for path in paths], np.bool_)])
 
     def file_of(self, handles: NDArray[Any]) -> NDArray[np.uint32]:
-        """Rows of the files table; UNKNOWN_U32 where there is none."""
+        """The handles' rows of the files table; UNKNOWN_U32: none."""
         return self._handle_file.at(handles)
 
     def _by_numbers(self, rows: Columns, span: tuple[NDArray[Any], NDArray[Any]], size: NDArray[Any]) -> Flags:
-        """Rows whose duration, size and numbers are as asked for. A number they have no column of is their thread's."""
+        """Rows with the wanted duration, size and numbers. A number without a column in the table is the thread's."""
         begin, end = span
         passes = np.ones(len(begin), np.bool_)
         for comparison in self._numbers:
@@ -207,9 +207,9 @@ class Matcher:
     def calls_by_subjects(
         self, task: NDArray[Any], handle: NDArray[Any], handle2: NDArray[Any], ids: NDArray[Any] | None = None
     ) -> Flags:
-        """Calls whose thread and files pass. All must be known.
+        """Calls whose thread and files pass. All subjects must be known.
 
-        Calls without a handle are about the paths they were given, which are looked up where ``ids`` are.
+        A call without a handle is about the paths that it was given. They are looked up if ``ids`` are given.
         """
         passes = self._task_passes.at(task) if self._of_tasks else np.ones(len(task), np.bool_)
         if self._of_files:
@@ -236,7 +236,7 @@ class Matcher:
         return passes & self._by_numbers(requests, span, requests["bytes_result"])
 
     def rings_by_subjects(self, task: NDArray[Any], handle: NDArray[Any], handle2: NDArray[Any]) -> Flags:
-        """Requests of rings whose submitter and files pass. All must be known."""
+        """Requests of rings whose submitter and files pass. All subjects must be known."""
         return self.calls_by_subjects(task, handle, handle2) & self.requests_recorded(task)
 
     # ---- requests of disks ----
@@ -255,11 +255,11 @@ class Matcher:
         return passes
 
     def requests_recorded(self, task: NDArray[Any]) -> Flags:
-        """Requests of threads of the cgroup that was to be recorded."""
+        """Requests of threads of the recorded cgroup."""
         return self._task_asks.at(task) if self._own else np.ones(len(task), np.bool_)
 
     def requests_by_subjects(self, task: NDArray[Any]) -> Flags:
-        """Requests whose thread passes. It must be known."""
+        """Requests whose thread passes. The thread must be known."""
         passes = self.requests_recorded(task)
         if self._of_tasks:
             passes &= self._task_passes.at(task)
@@ -270,7 +270,7 @@ class Matcher:
 
 
 def whole_path(directory: str, path: str) -> str:
-    """A path behind the directory it starts at; dots and symbolic links in it stay."""
+    """A path joined to the directory that it starts at. Dots and symbolic links stay."""
     return f"{directory.rstrip('/')}/{path.lstrip('/')}" if path else directory
 
 
@@ -279,7 +279,10 @@ def _takes_path(call: CallSpec) -> bool:
 
 
 def _opcodes(chosen: Filter) -> Flags:
-    """Which opcodes pass, by number; those without a name only where nothing is said of what a request does."""
+    """Number of an opcode → True if it passes.
+
+    Opcodes without a name pass only if no comparison is about operations.
+    """
     passes = np.zeros(NR_OPCODES, np.bool_)
     named = chosen.operations().opcodes
     passes[list(named)] = True
@@ -289,14 +292,14 @@ def _opcodes(chosen: Filter) -> Flags:
 
 
 def _passes_via(chosen: Filter, path: RingPath) -> bool:
-    """A way that is not known is none."""
+    """True if a path passes the comparisons of ``via``. An unknown path passes none."""
     return not (comparisons := chosen.of("via")) or (
         path is not RingPath.UNKNOWN and all(one.accepts(path.name.lower()) is not one.negative for one in comparisons)
     )
 
 
 class _Devices:
-    """Which names the device of a file or a request bears: its own, its disk's, its partition's, and their numbers."""
+    """The names of a file's or request's device: its own, its disk's, its partition's, and their numbers."""
 
     def __init__(self, devices: Sequence[BlockDevice], mounts: Sequence[Mount]) -> None:
         self._devices = devices
@@ -304,11 +307,11 @@ class _Devices:
         self._sources = {mount.id: mount.source for mount in mounts}
 
     def of_file(self, st_dev: int, mode: int, mount: int, path: str) -> frozenset[str]:
-        """Empty: it lies on no block device that is known."""
+        """The names of a file's device. Empty: the file is on no known block device."""
         found = self._by_number.get(kernel_dev(os.major(st_dev), os.minor(st_dev)))
         if stat.S_ISBLK(mode):  # the file is the device
             found = find_device(path.removeprefix("/dev/"), self._devices)
-        elif found is None:  # file systems of several devices have a number of their own
+        elif found is None:  # a file system on several devices has a number of its own
             found = find_device(self._sources.get(mount, "").removeprefix("/dev/"), self._devices)
         if found is None:
             return frozenset()
@@ -321,7 +324,7 @@ class _Devices:
         return frozenset({f"{major}:{minor}", *([] if device is None else [device.name])})
 
     def of_requests(self, comparison: Comparison, requests: Columns) -> Flags:
-        """Requests whose disk, or the partition that their first sector lies in, bears a name."""
+        """Requests whose disk, or the partition of their first sector, has a name that the comparison accepts."""
         hit = np.zeros(len(requests["id"]), np.bool_)
         for number in np.unique(requests["device"]).tolist():
             here = requests["device"] == number
@@ -352,6 +355,6 @@ def _holds(comparison: Comparison, text: str) -> bool:
 
 
 def _texts(columns: Columns, name: str, text: bytes) -> list[str]:
-    r"""Names are bytes to the kernel; in filters and tables they are UTF-8, other bytes as ``\\xNN``."""
+    r"""The texts of a column. The kernel's names are bytes; here they are UTF-8, with other bytes as ``\\xNN``."""
     places = zip(columns[f"{name}_offset"].tolist(), columns[f"{name}_length"].tolist(), strict=True)
     return [text[at : at + length].decode("utf-8", errors="backslashreplace") for at, length in places]

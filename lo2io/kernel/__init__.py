@@ -1,1 +1,1 @@
-"""The kernel as files: tracefs, /proc, /sys, and what it grants."""
+"""The kernel as files: tracefs, ``/proc``, ``/sys``; and the rights that it grants to this process."""

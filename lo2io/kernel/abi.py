@@ -1,4 +1,4 @@
-"""perf_event_open(2) as numbers and structures of the kernel's header.
+"""perf_event_open(2): numbers and structures of the kernel's header.
 
 Source: include/uapi/linux/perf_event.h, Linux 6.18.
 """
@@ -24,7 +24,7 @@ SAMPLE_TIME = 1 << 2
 SAMPLE_RAW = 1 << 10
 FORMAT_ID = 1 << 2
 FORMAT_LOST = 1 << 4
-"""Since Linux 6.0: read(2) tells how many samples of this event found the ring full."""
+"""Since Linux 6.0: read(2) also returns how many samples of this event found the buffer full."""
 FLAG_PID_CGROUP = 1 << 2
 FLAG_FD_CLOEXEC = 1 << 3
 IOC_ENABLE = 0x2400
@@ -36,7 +36,7 @@ RECORD_COMM = 3
 RECORD_SAMPLE = 9
 COMM_BYTES = 16
 HEAD_OFFSET = 1024
-"""Of ``data_head`` in the ring's control page; ``data_tail`` and ``data_size`` follow."""
+"""Offset of ``data_head`` in the buffer's control page. ``data_tail`` and ``data_size`` follow."""
 TAIL_OFFSET = 1032
 SIZE_OFFSET = 1048
 RECORD_HEADER = struct.Struct("<IHH")
@@ -88,16 +88,16 @@ class EventAttr(ctypes.Structure):
 
 
 def event_open(attr: EventAttr, pid: int, cpu: int, flags: int = 0) -> int:
-    """perf_event_open(2); the new fd is closed on exec.
+    """Call perf_event_open(2). The new fd is closed on exec.
 
     Args:
-        attr: What to open.
-        pid: The task, or with ``FLAG_PID_CGROUP`` an open folder of the cgroup; -1: everybody.
-        cpu: Where; -1: everywhere.
-        flags: Further ones.
+        attr: The event.
+        pid: The task, or with ``FLAG_PID_CGROUP`` an open folder of the cgroup; -1: every task.
+        cpu: The CPU; -1: every CPU.
+        flags: Further flags.
 
     Raises:
-        OSError: The kernel's answer.
+        OSError: The kernel refuses.
     """
     attr.size = ctypes.sizeof(attr)
     number = _SYSCALL_NUMBER.get(platform.machine(), _SYSCALL_GENERIC)
@@ -116,17 +116,17 @@ def event_open(attr: EventAttr, pid: int, cpu: int, flags: int = 0) -> int:
 
 
 def event_id(fd: int) -> int:
-    """The kernel's number of an open event: they ascend in the order of opening."""
+    """The kernel's number of an open event. Numbers ascend in the order of opening."""
     buffer = bytearray(8)
     ioctl(fd, IOC_ID, buffer)
     return int.from_bytes(buffer, "little")
 
 
 def read_count(fd: int, *, has_lost: bool) -> tuple[int, int]:
-    """How often an event happened, and how many of its samples found the ring full (0 where that is not told).
+    """The count of an event, and the number of its samples that found the buffer full (0 if the kernel does not tell).
 
     Raises:
-        CaptureError: The kernel answers with other than what was asked for at opening.
+        CaptureError: The answer has another size than the read format demands.
     """
     size = 24 if has_lost else 16
     content = os.read(fd, size)
@@ -137,10 +137,10 @@ def read_count(fd: int, *, has_lost: bool) -> tuple[int, int]:
 
 
 def sum_counts(fds: Iterable[int], *, has_lost: bool) -> tuple[int, int]:
-    """Counts and lost samples of several events, as of an event's instances on one CPU.
+    """The sums of counts and of lost samples of several events, such as an event's instances on one CPU.
 
     Raises:
-        CaptureError: As :func:`read_count`.
+        CaptureError: As for :func:`read_count`.
     """
     pairs = [read_count(fd, has_lost=has_lost) for fd in fds]
     return sum(count for count, _ in pairs), sum(lost for _, lost in pairs)

@@ -1,6 +1,6 @@
-"""What this process may do: its capabilities and limits, and whether it can open events and rings.
+"""The rights of this process: its capabilities and limits, and trials whether it can open events and rings.
 
-The kernel is asked, never its version. Only the tries tell whether recording works; the settings explain why not.
+lo2io asks the kernel, never its version. Only trials tell whether recording works; settings explain a refusal.
 
 Facts: capabilities(7), perf_event_open(2), Documentation/admin-guide/sysctl/kernel.rst, ``perf_mmap`` and
 ``perf_event_open`` in kernel/events/core.c, ``perf_trace_event_perm`` in kernel/trace/trace_event_perf.c, Linux 6.18.
@@ -29,10 +29,10 @@ CAPABILITIES = {
     "CAP_PERFMON": 38,
     "CAP_BPF": 39,
 }
-"""Name → bit, of those that matter here (include/uapi/linux/capability.h)."""
+"""Name of a capability that matters here → its bit (include/uapi/linux/capability.h)."""
 
 _IO_URING_SETUP = 425
-"""Its number on every architecture but Alpha."""
+"""The call's number on every architecture except Alpha."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Attempt:
     """An event that was opened and closed again, or the kernel's refusal."""
 
     error: int
-    """errno; 0: it worked."""
+    """The refusal's errno; 0: the kernel opened the event."""
 
     @property
     def ok(self) -> bool:
-        """The kernel opened it."""
+        """True if the kernel opened the event."""
         return self.error == 0
 
     def __str__(self) -> str:
@@ -53,29 +53,29 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What perf_event_open(2) answered."""
+    """The answers of perf_event_open(2)."""
 
     any_task: Attempt
-    """A software event of every task on a CPU: what recording per CPU needs."""
+    """A software event of every task on a CPU. Recording per CPU needs it."""
     own_task: Attempt
-    """A software event of this task, user mode only: what ``--scope inherit`` needs."""
+    """A software event of this task, in user mode only. ``--scope inherit`` needs it."""
     tracepoint: Attempt | None
-    """A tracepoint with its raw data, of every task; None: its id could not be read."""
+    """A tracepoint of every task, with its raw data; None: the tracepoint's id could not be read."""
     own_tracepoint: Attempt | None
-    """A system call's tracepoint of this task; None as above."""
+    """A system call's tracepoint of this task; None: the tracepoint's id could not be read."""
     clockid: Attempt
-    """A clock of one's choice (CLOCK_MONOTONIC)."""
+    """An event with a chosen clock (CLOCK_MONOTONIC)."""
     lost: Attempt
-    """Counts of lost samples per event (``PERF_FORMAT_LOST``, Linux 6.0)."""
+    """An event with a count of its lost samples (``PERF_FORMAT_LOST``, Linux 6.0)."""
     cgroup: Attempt | None
-    """An event of every task of a cgroup on a CPU: what ``--cgroup`` needs; None: there is no cgroup to try."""
+    """An event of every task of a cgroup on a CPU. ``--cgroup`` needs it. None: there is no cgroup to try."""
 
 
 def read_capabilities(root: Path = ROOT) -> frozenset[str]:
-    """The effective ones among :data:`CAPABILITIES`.
+    """The capabilities among :data:`CAPABILITIES` that are effective.
 
     Raises:
-        OSError: There is no ``proc/self/status``.
+        OSError: ``proc/self/status`` does not exist.
     """
     for line in (root / "proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines():
         key, _, value = line.partition(":")
@@ -91,28 +91,28 @@ def read_paranoid(root: Path = ROOT) -> int | None:
 
 
 def read_perf_mlock_bytes(root: Path = ROOT) -> int | None:
-    """What each user may lock for rings per CPU, besides RLIMIT_MEMLOCK; None: this kernel has no perf events."""
+    """The bytes that each user may lock for buffers of one CPU, besides RLIMIT_MEMLOCK; None: no perf events here."""
     kib = _read_int(root / "proc/sys/kernel/perf_event_mlock_kb")
     return None if kib is None else kib << 10
 
 
 def read_limit(number: int) -> tuple[int | None, int | None]:
-    """Soft and hard limit by its ``RLIMIT_`` number; None is unlimited."""
+    """Soft and hard value of the limit with this ``RLIMIT_`` number; None: unlimited."""
     soft, hard = resource.getrlimit(number)
     return _limit(soft), _limit(hard)
 
 
 def largest_ring_bytes(cpus: int, mlock_bytes: int, memlock_bytes: int | None, page_bytes: int) -> int | None:
-    """The largest ring every CPU can have under the limits, for those the limits bind.
+    """The largest buffer that every CPU can have, for users that the limits bind.
 
     Args:
-        cpus: How many CPUs get a ring.
-        mlock_bytes: As :func:`read_perf_mlock_bytes` says, per CPU.
-        memlock_bytes: RLIMIT_MEMLOCK, None for unlimited.
-        page_bytes: Of memory; each ring takes one page more than its size.
+        cpus: Number of CPUs that get a buffer.
+        mlock_bytes: The result of :func:`read_perf_mlock_bytes`.
+        memlock_bytes: RLIMIT_MEMLOCK; None: unlimited.
+        page_bytes: Size of a page. Each buffer takes one page more than its size.
 
     Returns:
-        Bytes, a power of two of at least a page; 0: not even that; None: unlimited.
+        Bytes, a power of two of at least a page; 0: not even a page; None: unlimited.
     """
     if memlock_bytes is None:
         return None
@@ -121,7 +121,7 @@ def largest_ring_bytes(cpus: int, mlock_bytes: int, memlock_bytes: int | None, p
 
 
 def read_event_id(tracefs: Path, event: str) -> int | None:
-    """The id of ``subsystem:name``; None: it does not exist or may not be read."""
+    """The id of the tracepoint ``subsystem:name``; None: it does not exist or may not be read."""
     return _read_int(tracefs / "events" / event.replace(":", "/") / "id")
 
 
@@ -129,12 +129,12 @@ def try_events(cpu: int, tracepoint_id: int | None, cgroup: Path | None = None) 
     """Open each kind of event that recording needs, disabled, and close it at once.
 
     Args:
-        cpu: One that is online.
-        tracepoint_id: Of a system call's tracepoint; None if it could not be read.
-        cgroup: The folder of one, in the hierarchy that perf knows; None if there is none.
+        cpu: An online CPU.
+        tracepoint_id: Id of a system call's tracepoint; None: it could not be read.
+        cgroup: Folder of a cgroup in the hierarchy that perf knows; None: there is none.
     """
     user = abi.EXCLUDE_KERNEL | abi.EXCLUDE_HV
-    # What is asked about clock and counts is asked of this task's own event: anybody may open that.
+    # Clock and lost counts are tried with an event of this task, which every user may open.
     return Attempts(
         any_task=_try(abi.TYPE_SOFTWARE, abi.COUNT_SW_DUMMY, -1, cpu),
         own_task=_try(abi.TYPE_SOFTWARE, abi.COUNT_SW_DUMMY, 0, -1, flags=user),
@@ -147,9 +147,9 @@ def try_events(cpu: int, tracepoint_id: int | None, cgroup: Path | None = None) 
 
 
 def try_io_uring() -> Attempt:
-    """Whether this process may make rings. io_uring_setup(2) gets no parameters, so it checks the right and makes none.
+    """Try whether this process may make rings. Called without parameters, io_uring_setup(2) only checks the right.
 
-    ENOSYS: the kernel has no io_uring. EPERM: it is disabled, or seccomp refuses it.
+    ENOSYS: the kernel has no io_uring. EPERM: io_uring is disabled, or seccomp refuses it.
     """
     made = abi.libc.syscall(ctypes.c_long(_IO_URING_SETUP), ctypes.c_uint(1), None)
     answer = 0 if made == 0 else ctypes.get_errno()
@@ -157,7 +157,7 @@ def try_io_uring() -> Attempt:
 
 
 def read_io_uring_disabled(root: Path = ROOT) -> str:
-    """``kernel.io_uring_disabled``: 0, 1 (but not for privileged users and ``io_uring_group``), 2; empty: not there."""
+    """``kernel.io_uring_disabled``: 0, 1 (not for privileged users and ``io_uring_group``), 2; empty: no such file."""
     try:
         return (root / "proc/sys/kernel/io_uring_disabled").read_text(encoding="ascii").strip()
     except OSError:
@@ -178,7 +178,7 @@ def _try_cgroup(folder: Path, cpu: int) -> Attempt:
 def _try(
     kind: int, config: int, pid: int, cpu: int, *, flags: int = 0, read_format: int = 0, open_flags: int = 0
 ) -> Attempt:
-    """perf_event_open(2) and close(2)."""
+    """Call perf_event_open(2) and close(2)."""
     attr = abi.EventAttr(
         type=kind,
         config=config,

@@ -1,13 +1,14 @@
-"""The kernel's own counts of disks, a process, a cgroup: running totals in, increases between two looks out.
+"""The kernel's own accounts of disks, a process, a cgroup. In: running totals. Out: increases between two readings.
 
-Three files of the kernel, none of which knows anything of tracepoints:
+The kernel has three files of accounts. None depends on tracepoints:
 
-- ``/proc/diskstats`` (Documentation/admin-guide/iostats.rst, block/genhd.c, block/blk-mq.c, Linux 6.18): requests
-  when they complete, merged ones in the request that took them up, failed ones too; a bio that asks for a flush and
-  carries nothing is a write without sectors, and the flush that serves it a flush. Only whole disks whose driver takes
-  requests are read: what takes bios (device mapper, md, zram) sends its requests to others.
-- ``/proc/PID/io`` (fs/proc/base.c): what a process' threads and the children it has waited for read and wrote.
-- ``io.stat`` of a cgroup (v2), or ``blkio.throttle.io_*_recursive`` (v1): bios, when they are submitted.
+- ``/proc/diskstats`` (Documentation/admin-guide/iostats.rst, block/genhd.c, block/blk-mq.c, Linux 6.18) counts requests
+  when they complete, also failed ones. A merged request counts with the request that absorbed it. A bio that asks for a
+  flush without data is a write without sectors, and the flush that serves it is a flush. Only whole disks whose driver
+  takes requests are read: drivers that take bios (device mapper, md, zram) send requests to other disks.
+- ``/proc/PID/io`` (fs/proc/base.c) counts the reads and writes of a process' threads, and of children that it waited
+  for.
+- ``io.stat`` of a cgroup (v2), or ``blkio.throttle.io_*_recursive`` (v1), counts bios when they are submitted.
 
 Every function takes the ``root`` under which ``proc`` and ``sys`` lie.
 """
@@ -30,7 +31,7 @@ DISKSTATS, PROC_IO, CGROUP_IO = "diskstats", "proc_io", "cgroup_io"
 
 DISK_NAMES = ("reads", "read_bytes", "writes", "write_bytes", "discards", "discard_bytes", "flushes")
 _DISK_FIELDS = (3, 5, 7, 9, 14, 16, 18)
-"""Of :data:`DISK_NAMES`: where they stand in a line of diskstats, which begins with major, minor and name."""
+"""Places of :data:`DISK_NAMES` in a line of diskstats, which begins with major, minor and name."""
 _IN_SECTORS = frozenset({"read_bytes", "write_bytes", "discard_bytes"})
 _MIN_DISK_FIELDS = max(_DISK_FIELDS) + 1
 PROCESS_NAMES = ("rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes")
@@ -42,7 +43,7 @@ _V1_OPERATIONS = {"Read": "read", "Write": "write", "Discard": "discard"}
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Running totals of one subject, as they were somewhen in [begin_ns, end_ns]."""
+    """Running totals of one subject, true at some time in [begin_ns, end_ns]."""
 
     source: str
     subject: str
@@ -50,9 +51,9 @@ class Reading:
     names: tuple[str, ...]
     values: tuple[int, ...]
     begin_ns: int
-    """CLOCK_MONOTONIC before the file was read …"""
+    """CLOCK_MONOTONIC before the file was read."""
     end_ns: int
-    """… and after."""
+    """CLOCK_MONOTONIC after the file was read."""
 
 
 def snapshot(
@@ -61,13 +62,13 @@ def snapshot(
     root: Path = ROOT,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> tuple[Reading, ...]:
-    """Read all accounts now; what cannot be read is left out.
+    """Read all accounts now. Accounts that cannot be read are left out.
 
     Args:
         pid: A process whose account is wanted.
         cgroup: The folder of a cgroup whose account is wanted.
-        root: Where ``proc`` and ``sys`` lie.
-        clock: Nanoseconds, read before and after each file.
+        root: The folder above ``proc`` and ``sys``.
+        clock: Returns nanoseconds. It is read before and after each file.
     """
     process = () if pid is None else read_process(pid, root, clock)
     group = () if cgroup is None else read_cgroup(cgroup, clock)
@@ -77,15 +78,15 @@ def snapshot(
 def difference(
     first: Iterable[Reading], last: Iterable[Reading], to_spool_clock: Callable[[int], int] = lambda time_ns: time_ns
 ) -> tuple[Account, ...]:
-    """What was counted between two snapshots.
+    """The increase of all accounts between two snapshots.
 
-    A disk that came in between, or a cgroup's that it had not used, began with nothing. A disk about which nothing was
-    counted is left out, and so is what became less: it is another one of the same name.
+    A subject that is missing in the first snapshot, such as a new disk, began with zero. A disk without any increase is
+    left out. So is a disk with a decrease: it is another disk of the same name.
 
     Args:
         first: The earlier readings.
-        last: The later ones.
-        to_spool_clock: Turns CLOCK_MONOTONIC into the spool's.
+        last: The later readings.
+        to_spool_clock: Turns CLOCK_MONOTONIC into the spool's clock.
     """
     before = {(each.source, each.subject, each.device): each for each in first}
     whole: dict[str, Reading] = {}
@@ -108,7 +109,7 @@ def difference(
 
 
 def read_disks(root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> tuple[Reading, ...]:
-    """Every whole disk that takes requests and counts them."""
+    """The accounts of every whole disk that takes requests and counts them."""
     begin = clock()
     content = _read(root / "proc/diskstats")
     end = clock()
@@ -128,7 +129,7 @@ def read_disks(root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) 
 
 
 def read_process(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> tuple[Reading, ...]:
-    """A process' account, also if it ended and nobody waited for it. Nothing if it is gone or somebody else's."""
+    """A process' account, also of a zombie. Empty if the process does not exist or belongs to another user."""
     begin = clock()
     content = _read(root / f"proc/{pid}/io")
     end = clock()
@@ -149,7 +150,7 @@ def add(whole: tuple[Reading, ...], part: tuple[Reading, ...]) -> tuple[Reading,
 
 
 def read_cgroup(folder: Path, clock: Callable[[], int] = time.monotonic_ns) -> tuple[Reading, ...]:
-    """The account of a cgroup and those below it, by device; nothing if its hierarchy does not account I/O."""
+    """The account of a cgroup and the cgroups below it, by device. Empty if its hierarchy does not account I/O."""
     begin = clock()
     v2 = (folder / "io.stat").exists()
     numbers = _parse_v2(_read(folder / "io.stat")) if v2 else _read_v1(folder)
@@ -169,7 +170,7 @@ def read_cgroup(folder: Path, clock: Callable[[], int] = time.monotonic_ns) -> t
 
 
 def _parse_v2(content: str) -> dict[int, dict[str, int]]:
-    """``254:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0``; further keys belong to controllers of I/O."""
+    """Parse ``254:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0``. Further keys belong to I/O controllers."""
     names = dict(zip(_V2_KEYS, CGROUP_NAMES, strict=True))
     found: dict[int, dict[str, int]] = {}
     for line in content.splitlines():
@@ -182,7 +183,7 @@ def _parse_v2(content: str) -> dict[int, dict[str, int]]:
 
 
 def _read_v1(folder: Path) -> dict[int, dict[str, int]]:
-    """``254:0 Read 4096``, one operation a line, bytes and bios in two files."""
+    """Read lines like ``254:0 Read 4096``, one for each operation. Bytes and bios are in two files."""
     found: dict[int, dict[str, int]] = {}
     for name, ending in _V1_FILES:
         for line in _read(folder / name).splitlines():
@@ -201,7 +202,7 @@ def _device(text: str) -> int | None:
 
 
 def _counts_requests(disk: str, root: Path) -> bool:
-    """It is a disk, its driver takes requests (then it has hardware queues to show), and statistics are on."""
+    """True for a disk with statistics whose driver takes requests. Such a disk has a folder of hardware queues."""
     folder = root / "sys/block" / disk.replace("/", "!")
     return (folder / "mq").is_dir() and _read(folder / "queue/iostats").strip() == "1"
 

@@ -1,11 +1,11 @@
-"""The kernel's Python binding for perf: where it lies, and whether it fits this Python.
+"""Finds the kernel's Python binding for perf that fits this Python.
 
-It is no wheel: each distribution builds one extension module per Python minor version and installs it for the system's
-Python, where a virtual environment does not look. Here it is looked for, and loaded by its path; ``sys.path`` stays as
-it is, so nothing else of the system's Python leaks in.
+The binding is no wheel. A distribution builds one extension module for each minor version of Python, and installs it
+for the system's Python, where a virtual environment does not look. This module finds the file and loads it by its path.
+``sys.path`` does not change, so no other module of the system's Python is imported.
 
-Another project of the same import name exists (pyperf, formerly "perf", a package for benchmarks). It has no
-``evlist`` and is refused.
+Another project has the same import name (pyperf, formerly "perf", a package for benchmarks). It has no ``evlist`` and
+is refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FOLDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The binding found: its file, and the loaded module."""
+    """The file of the binding, and the loaded module."""
 
     path: Path
     module: ModuleType = field(repr=False)
@@ -50,12 +50,12 @@ def candidates(root: Path = ROOT, suffixes: Sequence[str] | None = None, version
     """Candidates for this Python's binding, in the order in which they are tried.
 
     Args:
-        root: Where the system's folders begin.
-        suffixes: Endings of extension modules this interpreter can load; by default the interpreter's own.
+        root: The folder above the system's folders.
+        suffixes: Endings of extension modules that this interpreter can load; by default the interpreter's own.
         version: Python's ``major.minor``; by default the interpreter's own.
 
     Yields:
-        Existing files. Of several kernels' folders (Ubuntu) the running kernel's comes first, then the newest.
+        Existing files. Ubuntu has a folder for each kernel: the running kernel's comes first, then the newest.
     """
     endings = importlib.machinery.EXTENSION_SUFFIXES if suffixes is None else suffixes
     minor = version or f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -93,7 +93,7 @@ def find_binding(root: Path = ROOT) -> Binding:
     """The distribution's perf binding for this Python.
 
     Raises:
-        AccessError: There is none, or none that can be loaded; the remedy names the package that brings it.
+        AccessError: There is no binding that can be loaded. The remedy names the package to install.
     """
     refused = []
     for path in candidates(root):
@@ -111,10 +111,10 @@ def find_binding(root: Path = ROOT) -> Binding:
 
 
 def install_command(root: Path = ROOT) -> str:
-    """The command that brings the binding on this distribution, by ``/etc/os-release``."""
+    """The command that installs the binding on this distribution, by ``/etc/os-release``."""
     names = _os_names(root)
     if "ubuntu" in names:
-        # Since 25.04 Ubuntu has Debian's package name; before, the tools come per kernel flavour.
+        # Since 25.04 Ubuntu has Debian's package name. Before, each kernel flavour had a package of tools.
         return "sudo apt-get install linux-perf || sudo apt-get install linux-tools-generic"
     if "debian" in names:
         return "sudo apt-get install linux-perf"
@@ -140,6 +140,6 @@ def _os_names(root: Path) -> frozenset[str]:
 
 
 def _release_key(folder: Path) -> list[int]:
-    """Sorts ``6.8.0-9`` before ``6.8.0-31``."""
+    """A sort key that puts ``6.8.0-9`` before ``6.8.0-31``."""
     digits = "".join(c if c.isdigit() else " " for c in str(folder))
     return [int(part) for part in digits.split()]

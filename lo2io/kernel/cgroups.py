@@ -1,7 +1,7 @@
-"""Where cgroups lie: the user's path in, the folder for perf events out.
+"""Finds cgroups. In: the user's path. Out: the folder for perf events.
 
-Perf events know the cgroups of one hierarchy: a v1 one that has the controller ``perf_event``, else cgroup v2
-(kernel/events/core.c: ``perf_event_cgrp_subsys`` is there implicitly on v2). Formats: cgroups(7), proc(5).
+Perf events know the cgroups of one hierarchy: the v1 hierarchy with the controller ``perf_event``, else cgroup v2
+(kernel/events/core.c: v2 always has ``perf_event_cgrp_subsys``). Formats: cgroups(7), proc(5).
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 
 ROOT = Path("/")
 _MAX_LOOKED_AT = 5000
-"""At most so many folders are searched for names like a missing one."""
+"""The most folders that are searched for names like a missing one."""
 _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """One that exists."""
+    """An existing cgroup."""
 
     path: str
-    """In its hierarchy, as ``/proc/PID/cgroup`` has it."""
+    """Path in the hierarchy, as in ``/proc/PID/cgroup``."""
     folder: Path
     controller: bytes
-    """Names its hierarchy: ``perf_event`` of v1, or empty for v2."""
+    """The controller that names the hierarchy: ``perf_event`` for v1, empty for v2."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
     point: Path
     root: str
-    """The cgroup that is mounted there; ``/`` but in containers."""
+    """The mounted part of the hierarchy: ``/`` except in containers."""
     is_v1: bool
 
 
 def find_cgroup(text: str, root: Path = ROOT) -> Cgroup:
-    """The cgroup of a path: below a mount of the hierarchy, or in the hierarchy, with or without the slash before it.
+    """The cgroup of a path: an absolute path below the hierarchy's mount, or a path within the hierarchy.
 
     Raises:
-        UsageError: There is none, or no hierarchy is mounted; names near ones.
+        UsageError: There is no such cgroup, or no hierarchy is mounted. The remedy names similar cgroups.
     """
     mount = _find_mount(root)
     tried = f"find the cgroup {text!r}"
@@ -60,12 +60,12 @@ def find_cgroup(text: str, root: Path = ROOT) -> Cgroup:
             path = str(PurePosixPath(mount.root) / inside.as_posix()) if inside.parts else mount.root
             return Cgroup(path, folder, b"perf_event" if mount.is_v1 else b"")
     near = _near_names(text, mount)
-    remedy = f"did you mean {' or '.join(near)}?" if near else "`cat /proc/PID/cgroup` tells a process' own"
-    raise UsageError(tried, f"there is none below {mount.point}", remedy)
+    remedy = f"did you mean {' or '.join(near)}?" if near else "`cat /proc/PID/cgroup` shows the cgroup of a process"
+    raise UsageError(tried, f"there is no such cgroup below {mount.point}", remedy)
 
 
 def has_processes(cgroup: Cgroup) -> bool:
-    """Whether a process is in the cgroup or in one below it; true where the kernel does not say."""
+    """True if the cgroup or one below it has a process, and also if the kernel does not tell."""
     try:
         for folder, _, _ in os.walk(cgroup.folder):
             if Path(folder, "cgroup.procs").read_bytes().strip():
@@ -76,7 +76,7 @@ def has_processes(cgroup: Cgroup) -> bool:
 
 
 def _candidates(text: str, mount: _Mount) -> Iterator[Path]:
-    """Folders the text may mean; none that lies elsewhere."""
+    """The folders below the mount that the text may mean."""
     for named in (Path(text), mount.point / text.lstrip("/")):
         folder = Path(os.path.normpath(named))
         if folder.is_relative_to(mount.point):
@@ -84,7 +84,7 @@ def _candidates(text: str, mount: _Mount) -> Iterator[Path]:
 
 
 def _find_mount(root: Path) -> _Mount | None:
-    """The hierarchy's mount that shows most of it."""
+    """The mount that shows the largest part of the hierarchy."""
     found: list[tuple[bool, int, _Mount]] = []
     try:
         lines = (root / "proc/self/mountinfo").read_bytes().splitlines()
@@ -104,7 +104,7 @@ def _find_mount(root: Path) -> _Mount | None:
 
 
 def _near_names(text: str, mount: _Mount) -> list[str]:
-    """Cgroups whose path, or whose name, is like the one asked for."""
+    """Cgroups with a path or name similar to the text."""
     wanted = text.removeprefix(str(mount.point)).strip("/")
     folders = (Path(folder) for folder, _, _ in os.walk(mount.point))
     paths = [str(folder.relative_to(mount.point)) for folder in itertools.islice(folders, _MAX_LOOKED_AT)][1:]

@@ -1,8 +1,8 @@
-"""Whether this machine delivers samples of idle CPUs. Trying takes a third of a second.
+"""Tries whether this machine delivers samples of idle CPUs. The trial takes a third of a second.
 
-Some virtual machines count events while the current task of a CPU is the idle task, and deliver none of them. A timer
-that expires on an idle CPU is such an event. So timers are sampled on some CPUs, while this process sleeps again and
-again, and the kernel's own count of them is compared with the samples in the rings.
+Some virtual machines count events on an idle CPU but do not deliver them. A timer that expires on an idle CPU is such
+an event. So the trial samples timers on some CPUs, while this process sleeps again and again. Then it compares the
+kernel's count with the samples in the buffers.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _NAP_S: Final = 0.003
 
 @dataclass(frozen=True, slots=True)
 class IdleSamples:
-    """Timers that expired."""
+    """Counts of timers that expired."""
 
     counted: int
-    """By the kernel, but for those that found a ring full."""
+    """Timers by the kernel's count, without those that found a full buffer."""
     delivered: int
     idle_ns: int
-    """So long all CPUs together idled meanwhile."""
+    """Idle time of all CPUs during the trial, summed."""
 
 
 def try_idle(tracepoint_id: int, cpus: Sequence[int], *, has_lost: bool) -> IdleSamples:
     """Count timers that expire, and how many of them are delivered as samples.
 
     Args:
-        tracepoint_id: Of :data:`TIMER_EVENT`.
-        cpus: Online ones; the first :data:`MOST_CPUS` are tried.
-        has_lost: The kernel tells how many samples of an event found the ring full.
+        tracepoint_id: Id of :data:`TIMER_EVENT`.
+        cpus: Online CPUs. The first :data:`MOST_CPUS` are tried.
+        has_lost: True if the kernel tells how many samples of an event found a full buffer.
 
     Raises:
-        OSError: The kernel refuses the events or their rings.
-        CaptureError: It answers with other than what was asked for.
+        OSError: The kernel refuses the events or their buffers.
+        CaptureError: A count cannot be read.
     """
     fds: list[int] = []
     rings: list[mmap.mmap] = []
@@ -87,13 +87,13 @@ def _attr(tracepoint_id: int, *, has_lost: bool) -> abi.EventAttr:
 
 
 def _read_idle_ns() -> int:
-    """Of all CPUs since the machine began, with and without I/O under way: the first line of ``/proc/stat``."""
+    """Idle time of all CPUs since boot, with and without I/O under way, from the first line of ``/proc/stat``."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=6)
     return (int(fields[4]) + int(fields[5])) * NS_PER_S // os.sysconf("SC_CLK_TCK")
 
 
 def _nr_samples(ring: mmap.mmap) -> int:
-    """Samples in a ring that nobody has read yet."""
+    """The number of samples in a buffer that nobody has read yet."""
     head = int.from_bytes(ring[abi.HEAD_OFFSET : abi.HEAD_OFFSET + 8], "little")
     content = ring[mmap.PAGESIZE : mmap.PAGESIZE + min(head, _RING_BYTES)]
     samples = position = 0

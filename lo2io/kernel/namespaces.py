@@ -1,9 +1,9 @@
-"""Whether this process counts pids and times as the kernel's records do.
+"""Checks that pids and times here are those of the kernel's records.
 
-Samples and lo2io's own programs tell the numbers of the first PID namespace; ``/proc``, fork(2) and the records about
-new tasks tell those of the reader's own (pid_namespaces(7); kernel/events/core.c: ``perf_event_pid``). Times of both
-are the kernel's ``CLOCK_MONOTONIC``, while a time namespace may have another (time_namespaces(7)). So they mean the
-same only outside of all such.
+Samples and lo2io's programs have pids of the first PID namespace. ``/proc``, fork(2) and records about new tasks have
+pids of the reader's namespace (pid_namespaces(7); kernel/events/core.c: ``perf_event_pid``). Times in records are the
+kernel's ``CLOCK_MONOTONIC``, but a time namespace may have another one (time_namespaces(7)). So pids and times mean the
+same only outside of such namespaces.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _TRIED = "record from inside of a container"
 
 
 def check_namespaces(root: Path = ROOT) -> None:
-    """Make sure that pids and times are the same here as in the kernel's records.
+    """Check that pids and times here are those of the kernel's records.
 
-    What ``/proc`` does not tell is taken to be so: kernels without such namespaces.
+    If ``/proc`` has no entry for a namespace, the kernel has no such namespaces, and the check passes.
 
     Raises:
-        AccessError: They do not: no sample could be told to be of a process.
+        AccessError: They differ, so no sample could be assigned to a process.
     """
     try:
         space = str((root / "proc/self/ns/pid").readlink())
@@ -34,7 +34,7 @@ def check_namespaces(root: Path = ROOT) -> None:
     if space != _FIRST:
         raise AccessError(
             _TRIED,
-            "the kernel tells of processes by their numbers outside of this PID namespace",
+            "the kernel's records have the pids outside of this PID namespace",
             "record from the host, by --cgroup or --pid; or start the container with the host's PIDs (--pid host)",
         )
     try:
@@ -43,5 +43,5 @@ def check_namespaces(root: Path = ROOT) -> None:
         offsets = []
     if "monotonic" in offsets and offsets[offsets.index("monotonic") + 1 :][:2] != ["0", "0"]:
         raise AccessError(
-            _TRIED, "the kernel tells times of another clock than this time namespace has", "record from the host"
+            _TRIED, "the kernel's records have times of another clock than this time namespace", "record from the host"
         )

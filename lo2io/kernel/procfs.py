@@ -1,4 +1,4 @@
-"""Reads of ``/proc``: tasks, file descriptors, mounts. A process that dies meanwhile is left out.
+"""Reads of ``/proc``: tasks, file descriptors, mounts. A process that ends during a read is left out.
 
 Every function takes the ``root`` under which ``proc`` lies, so that tests can build one. Formats: proc(5).
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path("/")
 _GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionError)
-"""A task that died, or that belongs to somebody else."""
+"""Errors about a task that has ended, or that belongs to another user."""
 _STAT_PPID = 1
 _STAT_FLAGS = 6
 _STAT_START = 19
@@ -30,19 +30,20 @@ _PF_KTHREAD = 0x00200000
 """include/linux/sched.h"""
 _CHUNK_BYTES = 64 << 10
 RING_LINK = b"anon_inode:[io_uring]"
-"""What the link of an io_uring's descriptor reads."""
+"""The link of an io_uring's descriptor."""
 _FDINFO_BASES = {
     b"pos": 10, b"flags": 8, b"mnt_id": 10,
     b"SqMask": 0, b"CqMask": 0, b"SqThread": 10, b"UserFiles": 10, b"UserBufs": 10,
 }  # fmt: skip
-"""The lines of fdinfo that are read, and the base of their numbers; 0: as written."""
+"""Key of a line of fdinfo that is read → base of its number; 0: as written."""
 MAX_COMMAND_BYTES = 4096
-"""Of a command line: as much as the programs in the kernel read (LO2_MAX_COMMAND)."""
+"""The most bytes of a command line: as many as the programs in the kernel read (LO2_MAX_COMMAND)."""
 CGROUP_V1_ORDER = (b"perf_event", b"blkio", b"memory", b"pids", b"cpu")
-"""Controllers of cgroup v1 whose path tells best which container a process belongs to, best first."""
+"""Controllers of cgroup v1 whose path shows the container of a process, best first."""
 _CONTAINER = re.compile(
-    # cgroupfs names the folder after the container; systemd's driver makes it RUNTIME-ID.scope; containerd without it
-    # SLICE:RUNTIME:ID. What only watches over one (crio-conmon-ID.scope) is not in it.
+    # With cgroupfs the folder's name is the container's id; with systemd's driver it is RUNTIME-ID.scope; containerd
+    # without that driver has SLICE:RUNTIME:ID. A process that watches a container (crio-conmon-ID.scope) does not
+    # match.
     r"(?:(?:.*:)?(?:docker|cri-containerd|containerd|nerdctl|crio|libpod)[-:]([0-9a-f]{12,64})|([0-9a-f]{64}))"
     r"(?:\.scope)?"
 )
@@ -57,20 +58,20 @@ class TaskStat:
     tid: int
     comm: bytes
     state: str
-    """R, S, D, Z, T … of proc(5)."""
+    """The state by proc(5): R, S, D, Z, T …"""
     ppid: int
     start_ticks: int
-    """Clock ticks after boot; tells a task from a later one of the same number."""
+    """Start in clock ticks after boot. It tells a task from a later one of the same number."""
     is_kernel: bool = False
-    """A kernel thread: it has neither user memory nor descriptors."""
+    """True for a kernel thread, which has neither user memory nor descriptors."""
 
 
 @dataclass(frozen=True, slots=True)
 class RingState:
-    """What fdinfo says of an io_uring; None: this kernel does not say, or could not just then.
+    """Facts of fdinfo about an io_uring. None: the kernel does not tell, or could not at that moment.
 
-    Kernels before 5.16 name no sizes, and those that find the ring's lock taken (io_uring/fdinfo.c tries it only) may
-    deny an SQ thread that is there, or say nothing at all.
+    Kernels before 5.16 do not tell sizes. If the ring's lock is taken (io_uring/fdinfo.c does not wait for it), a
+    kernel may not tell an existing SQ thread, or nothing at all.
     """
 
     sq_entries: int | None = None
@@ -78,13 +79,13 @@ class RingState:
     poller: int | None = None
     """tid of the SQ thread."""
     nr_files: int | None = None
-    """Registered."""
+    """Number of registered files."""
     nr_buffers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FdState:
-    """A file descriptor as it was somewhen in [begin_ns, end_ns]."""
+    """A file descriptor, true at some time in [begin_ns, end_ns]."""
 
     fd: int
     path: bytes
@@ -95,12 +96,12 @@ class FdState:
     mode: int
     position: int | None
     flags: int | None
-    """``O_*`` as in fdinfo, with ``O_CLOEXEC``."""
+    """``O_*`` flags as in fdinfo, with ``O_CLOEXEC``."""
     mount: int | None
     begin_ns: int
     end_ns: int
     ring: RingState | None = None
-    """Of a descriptor of an io_uring of which anything is known."""
+    """For an io_uring's descriptor, the known facts about the ring."""
 
 
 def iter_pids(root: Path = ROOT) -> Iterator[int]:
@@ -109,17 +110,17 @@ def iter_pids(root: Path = ROOT) -> Iterator[int]:
 
 
 def iter_tids(pid: int, root: Path = ROOT) -> Iterator[int]:
-    """Every thread of a process; none if it is gone."""
+    """Every thread of a process. Empty if the process has ended."""
     return _iter_numbers(root / f"proc/{pid}/task")
 
 
 def read_stat(pid: int, tid: int | None = None, root: Path = ROOT) -> TaskStat | None:
-    """A thread's state (without ``tid``: the process's), or None if it is gone."""
+    """The state of a thread, or without ``tid`` of the process; None: it has ended."""
     name = f"proc/{pid}/stat" if tid is None else f"proc/{pid}/task/{tid}/stat"
     content = _read(f"{root}/{name}")
     if content is None:
         return None
-    # The name may hold spaces and parentheses: it ends at the last one.
+    # The name may hold spaces and parentheses, so it ends at the last parenthesis.
     head, closing, tail = content.rpartition(b")")
     number, opening, comm = head.partition(b"(")
     fields = tail.split()
@@ -136,16 +137,16 @@ def read_stat(pid: int, tid: int | None = None, root: Path = ROOT) -> TaskStat |
 
 
 def read_last_pid(root: Path = ROOT) -> int | None:
-    """The number of the newest task, whether it lives or not; None if the kernel does not say.
+    """The number of the newest task, alive or not; None: the kernel does not tell.
 
-    The last word of ``loadavg``, whatever else that is about (fs/proc/loadavg.c).
+    This is the last word of ``loadavg`` (fs/proc/loadavg.c).
     """
     words = (_read(root / "proc/loadavg") or b"").split()
     return int(words[-1]) if words and words[-1].isdigit() else None
 
 
 def read_process_of(tid: int, root: Path = ROOT) -> int | None:
-    """The process a thread belongs to, or None if there is no such thread."""
+    """The process of a thread; None: there is no such thread."""
     for line in (_read(root / f"proc/{tid}/status") or b"").splitlines():
         key, _, value = line.partition(b":")
         if key == b"Tgid":
@@ -154,9 +155,9 @@ def read_process_of(tid: int, root: Path = ROOT) -> int | None:
 
 
 def read_children(pid: int, root: Path = ROOT) -> tuple[int, ...]:
-    """The processes all threads of ``pid`` started and that live, in no order.
+    """The living children of all threads of ``pid``, in no order.
 
-    Kernels without CONFIG_PROC_CHILDREN lack the list; then every process's parent is looked up.
+    Kernels without CONFIG_PROC_CHILDREN have no list of children. Then every process' parent is looked up.
     """
     found: list[int] = []
     for tid in iter_tids(pid, root):
@@ -170,9 +171,9 @@ def read_children(pid: int, root: Path = ROOT) -> tuple[int, ...]:
 
 
 def read_command(pid: int, root: Path = ROOT) -> tuple[bytes, bool] | None:
-    """The arguments of a process, each ended by a zero byte, or the title that replaced them; and whether it is cut.
+    """The arguments of a process, each ended by a zero byte, or its title instead; and True if they were cut.
 
-    At most :data:`MAX_COMMAND_BYTES` are read. None: the process is gone, is amid an exec, or is one of the kernel's.
+    At most :data:`MAX_COMMAND_BYTES` are read. None: the process has ended, is amid an exec, or is the kernel's.
     """
     try:
         with (root / f"proc/{pid}/cmdline").open("rb") as file:
@@ -183,18 +184,18 @@ def read_command(pid: int, root: Path = ROOT) -> tuple[bytes, bool] | None:
 
 
 def read_cgroup(pid: int, root: Path = ROOT, controller: bytes | None = None) -> tuple[int, bytes] | None:
-    """The cgroup of a process: hierarchy number (0: v2) and path, or None if the process is gone.
+    """The cgroup of a process: hierarchy number (0: v2) and path; None: the process has ended.
 
-    It is the one in the hierarchy of that v1 controller (empty: v2), if there is one. Else the v2 one, unless that is
-    the root and a v1 hierarchy says more, as on machines that mount both and whose containers use v1: then the first
-    of :data:`CGROUP_V1_ORDER` that is not the root. Format: cgroups(7).
+    With ``controller``, the hierarchy of this v1 controller counts (empty: v2), if it exists. Otherwise v2 counts. But
+    if the process is in the root of v2, the first hierarchy of :data:`CGROUP_V1_ORDER` counts in which it is not in the
+    root: some machines mount both versions and have their containers in v1. Format: cgroups(7).
     """
     found: dict[bytes, tuple[int, bytes]] = {}
     for line in (_read(root / f"proc/{pid}/cgroup") or b"").split(b"\n"):
         number, first, rest = line.partition(b":")
         controllers, second, path = rest.partition(b":")
         if first and second and number.isdigit() and path.startswith(b"/"):
-            # Of two v1 hierarchies with one controller, which cannot be, and of several names: the first.
+            # The first one counts, should several hierarchies have the same controller or name.
             for name in controllers.split(b","):
                 found.setdefault(name, (int(number), path))
     if controller in found:
@@ -209,8 +210,8 @@ def read_cgroup(pid: int, root: Path = ROOT, controller: bytes | None = None) ->
 def container_id(path: str) -> str | None:
     """The id of the container whose cgroup has this path; None: the path names no container.
 
-    Knows the paths that docker, containerd, cri-o, podman and Kubernetes give with either of their cgroup drivers.
-    Containers in containers: the inner one.
+    The function knows the paths of docker, containerd, cri-o, podman and Kubernetes, with both of their cgroup drivers.
+    For containers within containers, it returns the inner one.
     """
     parts = path.split("/")
     for parent, name in zip(reversed(parts[:-1]), reversed(parts[1:]), strict=True):
@@ -223,12 +224,12 @@ def container_id(path: str) -> str | None:
 
 
 def iter_fds(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> Iterator[FdState]:
-    """Every open file descriptor of a process that could be read whole; none if it is gone or somebody else's.
+    """Every open file descriptor of a process that could be read. Empty if the process has ended or is another user's.
 
     Args:
         pid: The process.
-        root: Where ``proc`` lies.
-        clock: Nanoseconds, read before the first look at each descriptor and after the last.
+        root: The folder above ``proc``.
+        clock: Returns nanoseconds. It is read before and after the reads of each descriptor.
     """
     folder = f"{root / 'proc'}/{pid}"
     for fd in _iter_numbers(Path(f"{folder}/fd")):
@@ -237,7 +238,7 @@ def iter_fds(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monoto
             path = os.readlink(b"%b/fd/%d" % (os.fsencode(folder), fd))  # noqa: PTH115 - bytes, and as called above
             status = os.stat(f"{folder}/fd/{fd}")  # noqa: PTH116 - no Path per descriptor
         except OSError:
-            continue  # closed meanwhile
+            continue  # it has been closed
         info = _parse_fdinfo(_read(f"{folder}/fdinfo/{fd}") or b"")
         yield FdState(
             fd, path, status.st_dev, status.st_ino, status.st_mode,
@@ -247,13 +248,13 @@ def iter_fds(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monoto
 
 
 def read_mounts(pid: int | str = "self", root: Path = ROOT) -> tuple[Mount, ...]:
-    """The mounts a process sees, from ``mountinfo``; empty if the process is gone."""
+    """The mounts that a process sees, from ``mountinfo``. Empty if the process has ended."""
     content = _read(root / f"proc/{pid}/mountinfo") or b""
     return tuple(mount for line in content.splitlines() if (mount := _parse_mount(line)) is not None)
 
 
 def _parse_mount(line: bytes) -> Mount | None:
-    """``36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw``; None if it is not so."""
+    """Parse ``36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw``; None: the line has another form."""
     before, dash, after = line.partition(b" - ")
     fields, rest = before.split(), after.split(b" ")
     if not dash or len(fields) < _MOUNT_FIELDS or len(rest) < 2:  # noqa: PLR2004 - file system type and source
@@ -269,17 +270,17 @@ def _parse_mount(line: bytes) -> Mount | None:
 
 
 def unescape_mount(text: bytes) -> str:
-    r"""A field of mountinfo, with ``\040`` for a space.
+    r"""The text of a field of mountinfo, which has ``\040`` for a space.
 
-    The kernel's mangle() writes blanks, backslash and # so (fs/proc_namespace.c).
+    The kernel's mangle() escapes blanks, backslash and # in this way (fs/proc_namespace.c).
     """
     return os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), text))
 
 
 def _parse_fdinfo(content: bytes) -> dict[bytes, int]:
-    """The numbers of the lines that are known; ``flags`` is octal.
+    """The numbers of the known lines. ``flags`` is octal.
 
-    The first line of a name counts: further down, old kernels print names of files as they are, newlines included.
+    The first line of a key counts. Further down, old kernels print names of files, which may hold newlines.
     """
     values: dict[bytes, int] = {}
     for line in content.splitlines():
@@ -292,7 +293,7 @@ def _parse_fdinfo(content: bytes) -> dict[bytes, int]:
 
 
 def _ring_state(info: dict[bytes, int]) -> RingState | None:
-    """From the lines of io_uring_show_fdinfo (io_uring/fdinfo.c; fs/io_uring.c before 6.0)."""
+    """The state of a ring from the lines of io_uring_show_fdinfo (io_uring/fdinfo.c; fs/io_uring.c before 6.0)."""
     sq_mask, cq_mask, poller = (info.get(key) for key in (b"SqMask", b"CqMask", b"SqThread"))
     state = RingState(
         sq_entries=None if sq_mask is None else sq_mask + 1,
@@ -320,7 +321,7 @@ def _iter_numbers(folder: Path) -> Iterator[int]:
 
 
 def _read(path: Path | str) -> bytes | None:
-    """Called for every descriptor of the machine: without a file object."""
+    """Read a file, without a file object: this is called for every descriptor of the machine."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except _GONE:

@@ -1,4 +1,4 @@
-"""Reads of ``/sys``: which CPUs run and where they sit, which disks there are.
+"""Reads of ``/sys``: online CPUs and their places, disks.
 
 Every function takes the ``root`` under which ``sys`` lies. Formats: Documentation/ABI of the kernel's source,
 stable/sysfs-devices-system-cpu and stable/sysfs-block.
@@ -22,7 +22,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     """``0-2,5`` → (0, 1, 2, 5).
 
     Raises:
-        ValueError: It is no such list.
+        ValueError: The text is no such list.
     """
     cpus: list[int] = []
     for part in text.strip().split(","):
@@ -44,12 +44,12 @@ def format_cpu_list(cpus: Iterable[int]) -> str:
 
 
 def read_online_cpus(root: Path = ROOT) -> tuple[int, ...]:
-    """The CPUs that run, ascending."""
+    """The online CPUs, in ascending order."""
     return parse_cpu_list((root / "sys/devices/system/cpu/online").read_text(encoding="ascii"))
 
 
 def read_cpus(root: Path = ROOT) -> tuple[Cpu, ...]:
-    """Where each running CPU sits; a machine that does not say has one package, and a core per CPU."""
+    """Package and core of each online CPU. If the machine does not tell them, it counts as one package of own cores."""
     found = []
     for cpu in read_online_cpus(root):
         topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
@@ -59,7 +59,7 @@ def read_cpus(root: Path = ROOT) -> tuple[Cpu, ...]:
 
 
 def read_devices(root: Path = ROOT) -> tuple[BlockDevice, ...]:
-    """Every disk and partition, by device number; a partition's queue is that of its disk."""
+    """Every disk and partition, by device number. A partition has its disk's queue."""
     folder = root / "sys/class/block"
     if not folder.is_dir():
         return ()
@@ -68,7 +68,7 @@ def read_devices(root: Path = ROOT) -> tuple[BlockDevice, ...]:
 
 
 def _read_device(entry: Path) -> BlockDevice | None:
-    """None: it vanished (a loop device, a pulled disk)."""
+    """The disk or partition of a folder; None: it vanished (a loop device, a pulled disk)."""
     device = _read_dev(entry)
     if device is None:
         return None
@@ -81,7 +81,7 @@ def _read_device(entry: Path) -> BlockDevice | None:
     sectors = _read_int(entry / "size")
     return BlockDevice(
         device=device,
-        name=entry.name.replace("!", "/"),  # sysfs writes a name's slash so: cciss!c0d0
+        name=entry.name.replace("!", "/"),  # sysfs writes ! for a slash in a name: cciss!c0d0
         scheduler=_chosen(_read_text(disk / "queue/scheduler")),
         rotational=None if rotational is None else bool(rotational),
         size_bytes=None if sectors is None else sectors * SECTOR_BYTES,
@@ -97,14 +97,14 @@ def _read_dev(entry: Path) -> int | None:
 
 
 def _chosen(text: str | None) -> str | None:
-    """``none [mq-deadline] kyber`` → mq-deadline; a queue without a choice says just ``none``."""
+    """``none [mq-deadline] kyber`` → mq-deadline. A queue without a choice has just ``none``."""
     if not text:
         return None
     return next((word[1:-1] for word in text.split() if word.startswith("[")), text.split()[0])
 
 
 def _read_text(path: Path) -> str | None:
-    """The stripped text, or None if there is none."""
+    """The stripped text of a file; None: the file does not exist or is empty."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:

@@ -1,4 +1,4 @@
-"""tracefs: where it is mounted, and what the ``format`` file of a tracepoint says.
+"""tracefs: its mount point, and the ``format`` files of tracepoints.
 
 Facts: Documentation/trace/events.rst (the format file), ``trace_seq`` output of ``f_show`` in
 kernel/trace/trace_events.c, Linux 5.5 to 6.18.
@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 MOUNT_POINT = Path("/sys/kernel/tracing")
 MAX_FORMAT_CHARS = 1 << 20
-"""Far above the longest of Linux 6.18 (5.5 kB, most of it print format)."""
+"""The most characters of a format. The longest of Linux 6.18 has 5.5 kB, mostly print format."""
 MAX_FIELDS = 4096
 MAX_RAW_BYTES = 1 << 16
-"""``common_type`` and the record's size are 16 bits wide; so are the places in its data."""
+"""The most bytes of a record: its size, and places within it, are 16 bits wide."""
 
 _FIELD = re.compile(
     r"\s*field:(?P<declaration>[^;]{1,512});\s*offset:(?P<offset>\d{1,9});\s*size:(?P<size>\d{1,9});\s*signed:(?P<signed>[01]);\s*",
@@ -37,17 +38,17 @@ _DYNAMIC = ("__data_loc", "__rel_loc")
 
 
 class FormatError(SpoolError, ValueError):
-    """A format text that cannot be read, be it the kernel's or a spool's."""
+    """A format text, of the kernel or of a spool, that cannot be read."""
 
 
 def find_tracefs(root: Path = Path("/")) -> Path:
-    """Where tracefs is mounted; mounts it where it belongs if it is nowhere.
+    """The mount point of tracefs. If tracefs is not mounted, it is mounted at the usual place.
 
     Args:
-        root: Whose ``proc/self/mounts`` counts; mounting is tried for the real ``/`` only.
+        root: The folder above ``proc/self/mounts``. Mounting is tried for the real ``/`` only.
 
     Raises:
-        AccessError: It is nowhere and cannot be mounted.
+        AccessError: tracefs is not mounted and cannot be mounted.
     """
     found = _mounted(root)
     if found is None and root == Path("/"):
@@ -56,7 +57,7 @@ def find_tracefs(root: Path = Path("/")) -> Path:
     if found is None:
         raise AccessError(
             f"find tracefs in {root / 'proc/self/mounts'}",
-            "it is not mounted",
+            "tracefs is not mounted",
             f"sudo mount -t tracefs nodev {MOUNT_POINT}",
         )
     return found
@@ -86,15 +87,15 @@ def _mount() -> None:
         number = ctypes.get_errno()
         remedy = f"sudo mount -t tracefs nodev {MOUNT_POINT}"
         if number in (errno.ENODEV, errno.ENOENT):
-            remedy = "a kernel with CONFIG_FTRACE and CONFIG_EVENT_TRACING"
+            remedy = "boot a kernel with CONFIG_FTRACE and CONFIG_EVENT_TRACING"
         raise AccessError(f"mount tracefs at {MOUNT_POINT}", os.strerror(number), remedy)
 
 
 def event_exists(tracefs: Path, event: str) -> bool:
-    """Whether this kernel has the tracepoint ``subsystem:event``.
+    """True if this kernel has the tracepoint ``subsystem:event``.
 
     Raises:
-        AccessError: tracefs may not be looked into.
+        AccessError: The user may not look into tracefs.
     """
     path = _format_path(tracefs, event)
     try:
@@ -107,12 +108,12 @@ def event_exists(tracefs: Path, event: str) -> bool:
 
 
 def lacking_events(events: Sequence[str], newer: Mapping[str, str], there: Container[str]) -> tuple[str, ...]:
-    """The events that a kernel has neither by their name nor by another one.
+    """The events that a kernel has neither under their own name nor under their successor's.
 
     Args:
-        events: Full names.
-        newer: Event to the one that took its place: a kernel has one of the two.
-        there: What the kernel has.
+        events: Full names of the wanted events.
+        newer: Event → the event that replaced it. A kernel has one of the two.
+        there: The kernel's events.
     """
     older = {new: old for old, new in newer.items()}
     return tuple(
@@ -123,16 +124,16 @@ def lacking_events(events: Sequence[str], newer: Mapping[str, str], there: Conta
 
 
 def load_format(tracefs: Path, event: str) -> tuple[EventFormat, str]:
-    """A tracepoint's fields as this kernel lays them out, and the text that says so, byte for byte.
+    """A tracepoint's fields in this kernel's layout, and the unchanged text of the format file.
 
     Args:
-        tracefs: As :func:`find_tracefs` found it.
+        tracefs: The mount point, from :func:`find_tracefs`.
         event: Full name, ``subsystem:event``.
 
     Raises:
-        AccessError: The file may not be read.
+        AccessError: The user may not read the file.
         UsageError: This kernel has no such tracepoint.
-        FormatError: The file says what no known kernel says.
+        FormatError: The file has a form that no known kernel writes.
     """
     path = _format_path(tracefs, event)
     try:
@@ -140,7 +141,7 @@ def load_format(tracefs: Path, event: str) -> tuple[EventFormat, str]:
     except (FileNotFoundError, NotADirectoryError) as error:
         tried = f"read {path}"
         raise UsageError(
-            tried, "this kernel has no such tracepoint", "`lo2io tracepoints check` lists what it has"
+            tried, "this kernel has no such tracepoint", "`lo2io tracepoints check` lists the kernel's tracepoints"
         ) from error
     except OSError as error:
         raise _refused(path, error) from error
@@ -149,7 +150,7 @@ def load_format(tracefs: Path, event: str) -> tuple[EventFormat, str]:
 
 def _format_path(tracefs: Path, event: str) -> Path:
     if not _EVENT.fullmatch(event) or {".", ".."} & set(event.split(":")):
-        raise UsageError(f"find the tracepoint {event!r}", "it is not named subsystem:event")
+        raise UsageError(f"find the tracepoint {event!r}", "the name must be of the form subsystem:event")
     subsystem, _, name = event.partition(":")
     return tracefs / "events" / subsystem / name / "format"
 
@@ -162,25 +163,26 @@ def _refused(path: Path, error: OSError) -> AccessError:
     )
 
 
+@cache
 def parse_format(text: str, event: str | None = None) -> EventFormat:
-    """Read the text of a ``format`` file.
+    """Parse the text of a ``format`` file.
 
-    ``char rwbs[10]`` is an array; ``__data_loc char[] cmd`` is marked as such. Data that ``__rel_loc`` points to lies
-    relative to the end of its field, so it is no ``is_data_loc``: its ctype says what it is.
+    ``char rwbs[10]`` is an array. ``__data_loc char[] cmd`` sets ``is_data_loc``. ``__rel_loc`` does not, since its
+    data lies relative to the end of the field; only the ctype tells it.
 
     Args:
         text: The whole file.
-        event: ``subsystem:event``, for the file itself only knows the event's last name.
+        event: ``subsystem:event``. The file itself has the event's name without its subsystem.
 
     Returns:
-        The format; its name is ``event``, or what the file says when that is None.
+        The format. Its name is ``event``, or with None the name in the file.
 
     Raises:
-        FormatError: The text is no format file, or tells of fields that cannot be.
+        FormatError: The text is no format file, or describes impossible fields.
     """
     label = event or "a tracepoint"
     if len(text) > MAX_FORMAT_CHARS:
-        raise FormatError(f"read the format of {label}", f"{len(text)} characters are too many")
+        raise FormatError(f"read the format of {label}", f"the text has {len(text)} characters, which are too many")
     name: str | None = None
     number: int | None = None
     fields: list[FieldLayout] = []
@@ -195,15 +197,17 @@ def parse_format(text: str, event: str | None = None) -> EventFormat:
         elif key == "print fmt":
             break
     if not name or number is None or not fields or len(fields) > MAX_FIELDS:
-        raise FormatError(f"read the format of {label}", "it lacks a name, an ID or fields, or has too many of them")
+        raise FormatError(
+            f"read the format of {label}", "the text lacks a name, an ID or fields, or has too many of them"
+        )
     if event is not None and event.rpartition(":")[2] != name:
-        raise FormatError(f"read the format of {label}", f"it is that of {name!r}")
+        raise FormatError(f"read the format of {label}", f"this is the format of {name!r}")
     return EventFormat(event or name, number, tuple(fields))
 
 
 def _event_id(text: str, label: str) -> int:
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < MAX_RAW_BYTES:
-        raise FormatError(f"read the format of {label}", f"ID {text[:40]!r} is none")
+        raise FormatError(f"read the format of {label}", f"the ID {text[:40]!r} is not valid")
     return int(text)
 
 
@@ -211,14 +215,14 @@ def _field(line: str, label: str) -> FieldLayout:
     tried = f"read the format of {label}"
     match = _FIELD.fullmatch(line)
     if not match:
-        raise FormatError(tried, f"no field as the kernel writes them: {line[:200]!r}")
+        raise FormatError(tried, f"the kernel does not write fields like this: {line[:200]!r}")
     offset, size = int(match["offset"]), int(match["size"])
     if offset + size > MAX_RAW_BYTES:
-        raise FormatError(tried, f"no record is as long as this field needs: {line[:200]!r}")
+        raise FormatError(tried, f"this field lies beyond the end of any record: {line[:200]!r}")
     declaration = match["declaration"].strip()
     parts = _FUNCTION_POINTER.fullmatch(declaration) or _DECLARATION.fullmatch(declaration)
     if not parts or not parts["type"].strip():
-        raise FormatError(tried, f"no type and name in {declaration[:200]!r}")
+        raise FormatError(tried, f"there is no type and name in {declaration[:200]!r}")
     array = parts.groupdict().get("array") or ""
     ctype = parts["type"].strip()
     return FieldLayout(

@@ -1,4 +1,4 @@
-"""Sets of numbers from a counter, with one bit for each."""
+"""Distinct numbers; sets of numbers from a counter, with one bit for each."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PAGE_BITS = 20
+
+
+def distinct(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Each number once, in rising order. ``np.unique`` imports NumPy's masked arrays for that, which takes 15 ms."""
+    rising = np.sort(numbers)
+    fresh = np.ones(len(rising), np.bool_)
+    fresh[1:] = rising[1:] != rising[:-1]
+    return rising[fresh]
 
 
 class NumberSet:
@@ -39,5 +47,5 @@ class NumberSet:
     def _split(numbers: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.int64]]]:
         wide = numbers.astype(np.int64)
         pages, places = wide >> _PAGE_BITS, wide & ((1 << _PAGE_BITS) - 1)
-        for page in np.unique(pages).tolist():
+        for page in distinct(pages).tolist():
             yield page, pages == page, places

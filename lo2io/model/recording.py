@@ -169,6 +169,9 @@ class SpoolMeta:
     """One of this many requests of rings is written, chosen by its number; 1: all."""
     backend: str = "perf"
     """The recorder of system calls: ``perf``, samples in the buffers, or ``bpf``, lo2io's programs in the kernel."""
+    hook: str = ""
+    """Where these programs saw calls: ``raw``, the pair of tracepoints that all calls pass, or ``single``, each call's
+    own. Empty: perf recorded the calls."""
     kernel_facts: bool = False
     """True if these programs recorded the files and paths of calls."""
     kernel_events: tuple[str, ...] = ()

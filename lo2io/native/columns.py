@@ -1,4 +1,4 @@
-"""NumPy columns over the native batch: tables and dtypes are those of ``columns.h`` and ``ring_columns.h``."""
+"""NumPy columns over the native batch, with the tables and dtypes of ``columns.h`` and ``ring_columns.h``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,39 @@ import numpy as np
 from lo2io.native._lib import ffi
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from lo2io.model import Columns
 
 CACHE_LINE_BYTES = 64
 _memory: weakref.WeakKeyDictionary[Any, tuple[dict[str, Columns], Any]] = weakref.WeakKeyDictionary()
-"""What each batch points to lives as long as the batch: C memory knows no reference counts."""
+"""Batch → the memory that it points to. C structures have no reference counts, so this keeps the memory alive."""
 
 
 def column_dtypes(table: str) -> dict[str, np.dtype[Any]]:
-    """Columns of ``lo2_<table>_columns`` (``operation`` …) in the header's order, and their dtypes."""
+    """The columns of ``lo2_<table>_columns`` (``operation`` …) in the header's order, with their dtypes."""
     return _dtypes(ffi.typeof(f"lo2_{table}_columns"))
+
+
+def array_members(struct: str) -> dict[str, tuple[str, np.dtype[Any]]]:
+    """C type and dtype of the elements that the struct's pointers point to."""
+    members = ((name, field.type) for name, field in ffi.typeof(struct).fields)
+    return {name: (kind.item.cname, _dtype(kind.item)) for name, kind in members if kind.kind == "pointer"}
+
+
+def allocate_rows(struct: str, nr: int) -> NDArray[Any]:
+    """``nr`` rows of a native struct, filled with zeros, whose members are the fields of the array's dtype."""
+    members = ffi.typeof(struct)
+    dtype = np.dtype([(name, _dtype(field.type)) for name, field in members.fields])
+    assert dtype.itemsize == ffi.sizeof(members)  # noqa: S101 - all members of such a struct have the same size
+    return np.zeros(nr, dtype)
+
+
+def pointer_to(values: NDArray[Any], native: str) -> Any:
+    """A pointer to the first of some values that lie one behind the other. The caller keeps the array."""
+    if not values.flags.c_contiguous:
+        raise ValueError("a pointer to values that lie apart")
+    return ffi.cast(f"{native} *", values.ctypes.data)
 
 
 def _dtypes(struct: Any) -> dict[str, np.dtype[Any]]:
@@ -29,7 +52,7 @@ def _dtypes(struct: Any) -> dict[str, np.dtype[Any]]:
 
 def _dtype(scalar: Any) -> np.dtype[Any]:
     # cffi spells the fixed-width types uint8_t … int64_t: NumPy's names with a suffix.
-    dtype: np.dtype[Any] = np.dtype(scalar.cname.removesuffix("_t"))
+    dtype: np.dtype[Any] = np.dtype("bool" if scalar.cname == "_Bool" else scalar.cname.removesuffix("_t"))
     return dtype
 
 
@@ -41,13 +64,13 @@ def allocate_batch(capacity: int, text_capacity: int) -> tuple[Any, dict[str, Co
         text_capacity: Bytes for paths and names.
 
     Returns:
-        The ``lo2_batch *`` and its tables by name (``operations``, ``handle_events`` …): per column an array of
-        shape (capacity,) over the same memory. The memory lives as long as the pointer or an array is held.
-        The counts (``nr_operations`` …) are zero.
+        The ``lo2_batch *`` and its tables by name (``operations``, ``handle_events`` …). Each column is an array of
+        shape (capacity,) over the same memory, which lives as long as the pointer or an array is held. The counts
+        (``nr_operations`` …) are zero.
     """
     batch = ffi.new("lo2_batch *")
     layout = _layout(capacity)
-    # One piece of memory for all: the pages of columns that nothing fills are never touched.
+    # All columns share one piece of memory. Pages of columns that stay empty are never touched.
     memory = np.zeros(layout[-1][-1] if layout else 0, np.uint8)
     start = memory.ctypes.data
     tables: dict[str, Columns] = {}
@@ -64,7 +87,7 @@ def allocate_batch(capacity: int, text_capacity: int) -> tuple[Any, dict[str, Co
 
 @cache
 def _layout(capacity: int) -> list[tuple[str, str, np.dtype[Any], Any, int, int]]:
-    """Table, column, dtype, C type, and the bytes from and to which it lies, aligned to cache lines."""
+    """Table, column, dtype, C type, first byte and end of each column. Columns are aligned to cache lines."""
     found, begin = [], 0
     for table, field in ffi.typeof("lo2_batch").fields:
         if field.type.kind != "struct":

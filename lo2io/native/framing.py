@@ -1,4 +1,4 @@
-"""The framing of a spool's files: where records begin, as the engine finds them."""
+"""The framing of a spool's files: finds the begins of records as the engine does."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ SAMPLES: int = lib.LO2_STREAM_SAMPLES
 FACTS: int = lib.LO2_STREAM_FACTS
 KERNEL: int = lib.LO2_STREAM_KERNEL
 EVENTS: int = lib.LO2_STREAM_EVENTS
-"""What a file of a spool holds."""
+"""Kinds of a spool's files, by their contents."""
 _NOT_FRAMED = 2**64 - 1
 
 
 def list_records(stream: int, content: bytes) -> tuple[NDArray[np.int64], int | None]:
-    """Find the whole records in a piece of a spool's file, as the engine frames them.
+    """Find the whole records in a piece of a spool's file, as the engine does.
 
     Args:
-        stream: ``SAMPLES``, ``FACTS``, ``KERNEL`` or ``EVENTS``; of the last two discarded records are left out.
-        content: Where a record begins.
+        stream: ``SAMPLES``, ``FACTS``, ``KERNEL`` or ``EVENTS``. In the last two, discarded records are left out.
+        content: Bytes that begin with a record.
 
     Returns:
-        In which word of 8 bytes each begins, int64 of shape (n,); and the byte behind the last one, None if what
-        follows cannot be framed.
+        The number of the 8 byte word in which each record begins, int64 of shape (n,); and the end of the last record
+        in bytes, None if the following bytes are no record.
     """
     places = np.empty(len(content) // 8 + 1, np.int64)
     end = ffi.new("uint64_t *")

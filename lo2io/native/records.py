@@ -1,7 +1,7 @@
-"""Records of the kernel programs, as ``lo2io/bpf/programs/records.h`` declares them: packed, unpacked, gathered.
+"""Packs, unpacks and gathers records of the programs in the kernel, declared in ``lo2io/bpf/programs/records.h``.
 
-A kind of record is named by its structure: ``file`` is a ``lo2_kernel_file`` of the type ``LO2_KERNEL_FILE``. A new
-kind, or a new member, is known here as soon as the header has it.
+A kind of record has the name of its structure: ``file`` is a ``lo2_kernel_file`` of the type ``LO2_KERNEL_FILE``. New
+kinds and members of the header are known here at once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 from lo2io.native._lib import ffi, lib
 
 FRAME_BYTES: int = lib.LO2_FRAME_BYTES
-"""The kernel's own header before each record."""
+"""Size of the kernel's header before each record."""
 UNFINISHED, DISCARDED = 1 << lib.LO2_FRAME_UNFINISHED_BIT, 1 << lib.LO2_FRAME_DISCARDED_BIT
-"""Bits of the length in that header."""
+"""Flags in the length of this header."""
 
 
 KINDS: dict[int, str] = {
@@ -32,7 +32,7 @@ def record_type(kind: str) -> int:
 
 @cache
 def record_bytes(kind: str) -> int:
-    """What a whole record of a kind has at least: arguments of calls, and texts, follow."""
+    """The least size of a record. Arguments of calls, and texts, follow."""
     struct = ffi.typeof(f"lo2_kernel_{kind}")
     arguments = dict(struct.fields).get("args")
     size: int = ffi.sizeof(struct) if arguments is None else arguments.offset
@@ -43,12 +43,12 @@ def pack(kind: str, time_ns: int, tid: int, *, event: int = 0, tail: bytes = b""
     """Make a record, without the kernel's header.
 
     Args:
-        kind: Such as ``file``.
+        kind: A kind such as ``file``.
         time_ns: CLOCK_MONOTONIC.
         tid: The thread.
-        event: As ``lo2_kernel_head`` has it.
-        tail: What follows ``record_bytes(kind)``.
-        members: Of the structure; those that are not named are 0.
+        event: ``event`` of ``lo2_kernel_head``.
+        tail: The bytes after ``record_bytes(kind)``.
+        members: Members of the structure. Others are 0.
     """
     head = {"time_ns": time_ns, "tid": tid, "type": record_type(kind), "event": event}
     record = ffi.new(f"lo2_kernel_{kind} *", {"head": head, **members})
@@ -56,18 +56,18 @@ def pack(kind: str, time_ns: int, tid: int, *, event: int = 0, tail: bytes = b""
 
 
 def unpack(kind: str, record: bytes) -> Any:
-    """The structure, as a ``lo2_kernel_<kind> *``, or of ``head``; members that the bytes do not reach are 0."""
+    """The record as a ``lo2_kernel_<kind> *``; the kind may be ``head``. Members beyond the record's end are 0."""
     name = f"lo2_kernel_{kind}"
     return ffi.from_buffer(f"{name} *", record.ljust(ffi.sizeof(name), b"\0"))
 
 
 def framed(record: bytes, flags: int = 0) -> bytes:
-    """A record as it lies in a ring: the kernel's header, the record, padding to a multiple of 8 bytes."""
+    """A record in the form of a buffer: the kernel's header, the record, padding to a multiple of 8 bytes."""
     return (len(record) | flags).to_bytes(FRAME_BYTES, "little") + record + bytes(-len(record) % 8)
 
 
 def member_at(kind: str, member: str) -> int:
-    """At which byte of a record a number stands."""
+    """The offset of a number in a record, in bytes."""
     return _places(kind)[member][0]
 
 
@@ -76,9 +76,9 @@ def gather(words: Any, places: Any, kind: str, member: str) -> Any:
 
     Args:
         words: An array of uint64, shape (m,).
-        places: Where in it each record begins, shape (n,); the records are of this kind, and whole.
-        kind: Such as ``call``.
-        member: Of its structure, or of the head.
+        places: The begin of each record in ``words``, shape (n,). The records are of this kind, and whole.
+        kind: A kind such as ``call``.
+        member: A member of the kind's structure, or of the head.
 
     Returns:
         The values, shape (n,), in the member's dtype.
@@ -89,7 +89,7 @@ def gather(words: Any, places: Any, kind: str, member: str) -> Any:
 
 @cache
 def _places(kind: str) -> dict[str, tuple[int, str, int]]:
-    """Offset, dtype and bytes of each number in a record: NumPy's names of dtypes are C's without the suffix."""
+    """Offset, dtype and size of each number in a record. NumPy's names of dtypes are C's without the suffix."""
     fields = [*ffi.typeof("lo2_kernel_head").fields, *ffi.typeof(f"lo2_kernel_{kind}").fields]
     return {
         name: (field.offset, field.type.cname.removesuffix("_t"), ffi.sizeof(field.type))

@@ -1,10 +1,10 @@
-"""The one binding of libotf2, as it lies in the ``otf2`` package's wheel: plain ctypes, nothing interpreted.
+"""The one binding of libotf2, by plain ctypes. The library comes with the wheel of the ``otf2`` package.
 
-The package's own functions set ``argtypes`` at every call; its writer writes 28 k definitions per second. Its reader
-resolves references while it reads, so it trips over the wrong ones that verifying is to find; some of its functions
-(reading markers) cannot be called at all in version 3.2. Here each function gets its C types once, when it is first
-used. A handle of our own on the same library keeps our types apart from the package's. Prototypes are those of OTF2 3's
-headers, as in the package's ``_otf2`` modules.
+The package's own Python functions are not used, for three reasons. They set ``argtypes`` at every call, so the package
+writes only 28 k definitions per second. Its reader resolves references while it reads, so it fails on the wrong
+references that verifying looks for. Some functions (for reading markers) cannot be called at all in version 3.2. Here
+each function gets its C types once, when it is first used. A separate handle on the library keeps these types apart
+from the package's. The prototypes are those of OTF2 3's headers, as in the package's ``_otf2`` modules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNDEFINED_U32 = 2**32 - 1
 UNDEFINED_U64 = 2**64 - 1
 SUCCESS = 0
 CONTINUE = 0
-"""What a callback returns."""
+"""A callback's return value for "go on"."""
 _MESSAGE_BYTES = 512
 DAMAGED = "the trace is damaged: copy it again, or convert the spool again if there is one"
 """Remedy for files that the library cannot read."""
@@ -40,7 +40,7 @@ _REMEDIES = {
     "MEM_FAULT": "free memory",
     "MEM_ALLOC_FAILED": "free memory",
 }
-"""Names of error codes that say nothing of the trace → what helps."""
+"""Name of an error code that is not about the trace → remedy."""
 
 _ERROR_CALLBACK = CFUNCTYPE(c_int, c_void_p, c_char_p, c_uint64, c_char_p, c_int, c_char_p, c_void_p)
 _HANDLE = c_void_p
@@ -142,8 +142,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 @functools.cache
 def _loaded() -> ctypes.CDLL:
-    """A handle of our own."""
-    from _otf2.Config import conf  # noqa: PLC0415 -- 6 MB of library: only who reads or writes traces pays
+    """libotf2, under a handle of its own."""
+    from _otf2.Config import conf  # noqa: PLC0415 -- a library of 6 MB, loaded only to read or write traces
 
     return ctypes.CDLL(conf.lib._name)  # noqa: SLF001 -- the path ctypes loaded it from
 
@@ -165,19 +165,19 @@ def value(name: str) -> int:
 
 
 def address(name: str) -> int:
-    """Where ``OTF2_<name>`` lies, for native code to call it."""
+    """The address of ``OTF2_<name>``, for native code."""
     return ctypes.cast(getattr(_loaded(), f"OTF2_{name}"), c_void_p).value or 0
 
 
 def has(name: str) -> bool:
-    """Whether this release of OTF2 exports ``OTF2_<name>``."""
+    """True if this release of OTF2 exports ``OTF2_<name>``."""
     return hasattr(_loaded(), f"OTF2_{name}")
 
 
 class Library:
-    """``OTF2_*`` functions as attributes without their prefix, and the messages that libotf2 has for one user of it.
+    """``OTF2_*`` functions as attributes without their prefix, and libotf2's messages for one user of the library.
 
-    Loads libotf2 at the first of them.
+    The first use of a function loads libotf2.
     """
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class Library:
         return function
 
     def setters(self, kind: str) -> tuple[str, ...]:
-        """Record types that ``kind`` (EvtReader) has a callback for: every one the wheel knows of."""
+        """The record types for which ``kind`` (EvtReader) has a callback, among those that the wheel knows."""
         import _otf2  # noqa: PLC0415
 
         prefix, suffix = f"{kind}Callbacks_Set", "Callback"
@@ -210,15 +210,14 @@ class Library:
         self.check(setter(callbacks, ctypes.cast(function, c_void_p)), f"registering for {record}")
 
     def check(self, code: int, tried: str) -> None:
-        """Raise what the library said unless it was content."""
+        """Raise an error with the library's message, unless the code means success."""
         if code != SUCCESS:
             raise self.failure(tried, code)
 
     def failure(self, tried: str, code: int | None = None, remedy: str = DAMAGED) -> TraceError:
-        """What went wrong in the library, by its first message since the last call, or else by its error code.
+        """The error for a failure in the library, with its first message since the last call, or else its error code.
 
-        The first message names the cause: those that follow come from its callers. The remedy is for causes that lie
-        in the trace.
+        The first message names the cause; later ones come from its callers. ``remedy`` is for causes in the trace.
         """
         cause = self._codes[0] if self._codes else code
         answer = self.answer(code)
@@ -235,16 +234,16 @@ class Library:
         return f"{name} ({message})" if name and message else name or message or "no reason given"
 
     def forget(self) -> None:
-        """Its messages so far tell of no failure."""
+        """Drop the messages so far."""
         self.messages.clear()
         self._codes.clear()
 
     def _on_error(
         self, _user: int, _file: bytes, _line: int, _function: bytes, code: int, template: bytes, arguments: int
     ) -> int:
-        """Keep a message of the library instead of having it on stderr.
+        """Keep a message of the library, which would go to stderr otherwise.
 
-        A ``va_list`` reaches a function as a pointer on x86-64 and aarch64 alike, so vsnprintf takes it as one.
+        On x86-64 and aarch64, a ``va_list`` argument is a pointer, so vsnprintf takes it as one.
         """
         text = ctypes.create_string_buffer(_MESSAGE_BYTES)
         if template:
@@ -255,17 +254,17 @@ class Library:
         return code
 
     def catch(self) -> None:
-        """Catch the library's messages from here on, which go to stderr otherwise; until ``release``."""
+        """Catch the library's messages until ``release``. Otherwise they go to stderr."""
         self.forget()
         self._previous.append(self.Error_RegisterCallback(ctypes.cast(self._error_callback, c_void_p), None))
 
     def release(self) -> None:
-        """They go where they went before ``catch``."""
+        """Send messages where they went before ``catch``."""
         self.Error_RegisterCallback(self._previous.pop(), None)
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """Catch the library's messages meanwhile."""
+        """Catch the library's messages within the ``with`` block."""
         self.catch()
         try:
             yield
@@ -277,7 +276,7 @@ class Library:
         """An open OTF2 reader.
 
         Raises:
-            TraceError: there is no such trace, or its anchor file cannot be read.
+            TraceError: The trace does not exist, or its anchor file cannot be read.
         """
         with self.quiet():
             handle = self.Reader_Open(str(anchor).encode())
@@ -303,8 +302,8 @@ class Library:
     def number(self, function: str, *arguments: Any, tried: str) -> int:
         """Call a function whose last argument is a ``uint64_t *`` and return what it stored.
 
-        Exceptions in callbacks, Ctrl-C included, cannot cross the C frames: they are caught where Python reports them
-        as unraisable, and raised again here.
+        An exception in a callback, Ctrl-C included, cannot pass through C frames. Python reports it as unraisable; here
+        it is caught and raised again.
         """
         value = c_uint64()
         raised: list[BaseException] = []
@@ -320,11 +319,11 @@ class Library:
         return value.value
 
     def property(self, reader: int, name: str) -> str | None:
-        """A trace property, or None if the trace has none of that name."""
+        """A trace property; None if the trace has none of this name."""
         return self._text(self.Reader_GetProperty, reader, name.encode())
 
     def creator(self, reader: int) -> str | None:
-        """The program that wrote the trace, as it calls itself."""
+        """The name of the program that wrote the trace."""
         return self._text(self.Reader_GetCreator, reader)
 
     def _text(self, function: Any, *arguments: Any) -> str | None:
@@ -340,7 +339,7 @@ class Library:
 
 
 def definition_type(*arguments: Any) -> Callable[..., Any]:
-    """C type of a definition or marker callback: user data, then ``arguments``."""
+    """The C type of a callback for definitions or markers: user data, then ``arguments``."""
     return CFUNCTYPE(c_int, c_void_p, *arguments)
 
 

@@ -1,6 +1,6 @@
-"""What ``/proc`` said, as the records of ``lo2io/native/api/facts.h``: values in, bytes out.
+"""Packs facts from ``/proc`` as the records of ``lo2io/native/api/facts.h``. In: values. Out: bytes.
 
-Times are CLOCK_MONOTONIC nanoseconds. Records are framed as perf's are, little-endian, and 8-byte aligned.
+Times are CLOCK_MONOTONIC nanoseconds. Records have the frame of perf's records, little-endian, and 8-byte aligned.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ FACT_FD = 0x4C02
 FACT_RING = 0x4C03
 FACT_COMMAND = 0x4C04
 TASK_SELECT = 1
-"""Record this task and its descendants …"""
+"""Flag: record this task and its descendants."""
 TASK_FROM_EXEC = 2
-"""… from its first exec on."""
+"""Flag, with TASK_SELECT: record them only from the task's first exec on."""
 
 COMM_BYTES = 16
 MAX_PATH_BYTES = 0xFF00
-"""A record's size is a u16; the kernel's own paths (PATH_MAX) are far shorter."""
+"""The longest path in a record, whose size is a u16. The kernel's own paths (PATH_MAX) are far shorter."""
 _HEADER = struct.Struct("<IHH")
 _TASK = struct.Struct("<QQIIII16s")
 _CGROUP = struct.Struct("<II")
@@ -40,18 +40,18 @@ def pack_task(
     flags: int = 0,
     cgroup: tuple[int, bytes] | None = None,
 ) -> bytes:
-    """A TASK fact: the thread as it was somewhen between the two times.
+    """A TASK fact: the state of a thread at some time between the two times.
 
     Args:
         begin_ns: CLOCK_MONOTONIC before the look.
-        end_ns: CLOCK_MONOTONIC after it; the record's place in the order.
-        pid: Its process.
+        end_ns: CLOCK_MONOTONIC after the look. Records are ordered by this time.
+        pid: The thread's process.
         tid: The thread.
         ppid: The parent process.
-        comm: Its name, cut to 15 bytes and a zero byte as the kernel does.
+        comm: The thread's name, cut to 15 bytes and a zero byte as the kernel does.
         flags: ``TASK_SELECT``, ``TASK_FROM_EXEC``.
-        cgroup: Its process' hierarchy and path, as ``/proc/PID/cgroup`` has them; None: unknown. A path that no record
-            can hold is unknown, too: half of one names another cgroup.
+        cgroup: The process' hierarchy and path, as in ``/proc/PID/cgroup``; None: unknown. A path that is too long for
+            a record counts as unknown, because a cut path names another cgroup.
     """
     body = _TASK.pack(end_ns, begin_ns, pid, tid, ppid, flags, comm[: COMM_BYTES - 1])
     if cgroup is not None and len(cgroup[1]) <= MAX_PATH_BYTES:
@@ -61,14 +61,14 @@ def pack_task(
 
 
 def pack_command(*, begin_ns: int, end_ns: int, pid: int, command: bytes, cut: bool = False) -> bytes:
-    """A COMMAND fact: what ``/proc/PID/cmdline`` held somewhen between the two times.
+    """A COMMAND fact: the contents of ``/proc/PID/cmdline`` at some time between the two times.
 
     Args:
         begin_ns: CLOCK_MONOTONIC before the look.
-        end_ns: CLOCK_MONOTONIC after it; the record's place in the order.
-        pid: Whose it is.
+        end_ns: CLOCK_MONOTONIC after the look. Records are ordered by this time.
+        pid: The process.
         command: The arguments, each ended by a zero byte, or a title.
-        cut: There is more of it.
+        cut: True if the command line is longer.
     """
     body = _COMMAND.pack(end_ns, begin_ns, pid, cut, len(command), 0) + command + bytes(-len(command) % 8)
     return _HEADER.pack(FACT_COMMAND, 0, _HEADER.size + len(body)) + body
@@ -88,14 +88,14 @@ def pack_fd(
     open_flags: int | None = None,
     mount: int | None = None,
 ) -> bytes:
-    """An FD fact: the descriptor as it was somewhen between the two times.
+    """An FD fact: the state of a descriptor at some time between the two times.
 
     Args:
-        begin_ns: CLOCK_MONOTONIC before the first look at it.
-        end_ns: CLOCK_MONOTONIC after the last.
-        pid: Whose table it stands in.
-        fd: Its number.
-        path: What readlink(2) of ``/proc/PID/fd/N`` gave, unchanged.
+        begin_ns: CLOCK_MONOTONIC before the first read about the descriptor.
+        end_ns: CLOCK_MONOTONIC after the last read.
+        pid: The process with the descriptor.
+        fd: The descriptor's number.
+        path: The result of readlink(2) of ``/proc/PID/fd/N``, unchanged.
         device: ``st_dev``.
         inode: ``st_ino``.
         mode: ``st_mode``.
@@ -133,13 +133,13 @@ def pack_ring(
     nr_files: int | None = None,
     nr_buffers: int | None = None,
 ) -> bytes:
-    """A RING fact: what fdinfo said of an io_uring's descriptor. Its place is behind the FD fact of the same look.
+    """A RING fact: facts of fdinfo about an io_uring's descriptor. It follows the FD fact of the same look.
 
     Args:
-        begin_ns: CLOCK_MONOTONIC before the first look at it.
-        end_ns: CLOCK_MONOTONIC after the last.
-        pid: Whose table it stands in.
-        fd: Its number.
+        begin_ns: CLOCK_MONOTONIC before the first read about the descriptor.
+        end_ns: CLOCK_MONOTONIC after the last read.
+        pid: The process with the descriptor.
+        fd: The descriptor's number.
         sq_entries: Size of the submission queue, if known.
         cq_entries: Size of the completion queue, if known.
         poller: tid of the SQ thread, if there is one.

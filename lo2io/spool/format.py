@@ -1,7 +1,7 @@
 r"""``spool.json``: magic, version, and :class:`lo2io.model.SpoolMeta` to JSON and back.
 
-The file is ASCII. Bytes of paths that are no UTF-8 live in Python strings as lone surrogates (``surrogateescape``),
-which JSON keeps as ``\udcXX``, so nothing is lost on the way.
+The file is ASCII. Bytes of paths that are not UTF-8 are lone surrogates in Python strings (``surrogateescape``), which
+JSON keeps as ``\udcXX``. So no byte is lost.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ if TYPE_CHECKING:
 
 MAGIC = "lo2io-spool"
 VERSION = 3
-"""Grows when an older reader would misread the spool; further keys alone do not need it. 2: calls may lie in files of
-their own, which a reader of 1 would not miss. 3: so may events of tracepoints."""
+"""Grows when an older reader would misread the spool. Further keys do not count. Since 2, calls may lie in files of
+their own, which a reader of version 1 would overlook. Since 3, events of tracepoints may, too."""
 META_NAME = "spool.json"
 FACTS_NAME = "facts.ring"
 SEGMENT_NAME = "segment.json"
 NEW_META_NAME = "spool.json.new"
-"""The next ``spool.json`` while it is being written."""
+"""The new ``spool.json`` while it is being written."""
 RESERVE_NAME = ".reserve"
 """Space put aside for the last ``spool.json``."""
 CONTROL_NAME = ".control"
 """The socket at which a flight recorder takes requests for its window."""
 RECORD_ENDINGS = _RING, _CALLS, _EVENTS = (".ring", ".calls", ".events")
-"""Of each CPU's files."""
+"""Endings of each CPU's files."""
 BACKENDS = ("perf", "bpf")
 SEGMENT_PATTERN = re.compile(r"seg-\d{6,}")
 _RECORDS = rf"cpu-\d{{4,}}({'|'.join(map(re.escape, RECORD_ENDINGS))})|{re.escape(FACTS_NAME)}"
 FILE_PATTERN = re.compile("|".join((_RECORDS, *map(re.escape, (META_NAME, NEW_META_NAME, RESERVE_NAME, CONTROL_NAME)))))
-"""Every file of a spool. lo2io removes a spool only if it holds nothing else …"""
+"""Names of a spool's files. lo2io removes a spool only if it holds no other files, except segments."""
 SEGMENT_FILE_PATTERN = re.compile(f"{_RECORDS}|{re.escape(SEGMENT_NAME)}")
-"""… and, of a flight recorder's, segments of these files …"""
+"""Names of files in a segment of a flight recorder's spool."""
 ANY_SEGMENT_PATTERN = re.compile(rf"\.?{SEGMENT_PATTERN.pattern}")
-"""… of which one begins with a dot while it is being made or removed."""
+"""Names of segments. A name begins with a dot while its segment is being made or removed."""
 MAX_META_BYTES = 256 << 20
-"""A larger ``spool.json`` is refused unread. Counts of many events on a large machine take some MB."""
+"""The largest ``spool.json`` that is read. Counts of many events on a large machine take some MB."""
 
 
 def ring_name(cpu: int) -> str:
-    """The file of one CPU's ring: ``cpu-0003.ring``."""
+    """The file of one CPU's perf buffer: ``cpu-0003.ring``."""
     return f"cpu-{cpu:04}{_RING}"
 
 
 def kernel_name(cpu: int) -> str:
-    """The file of what lo2io's programs in the kernel wrote on one CPU: ``cpu-0003.calls``."""
+    """The file of the calls and facts that lo2io's programs in the kernel wrote on one CPU: ``cpu-0003.calls``."""
     return f"cpu-{cpu:04}{_CALLS}"
 
 
@@ -65,16 +65,16 @@ def events_name(cpu: int) -> str:
 
 
 def segment_name(number: int) -> str:
-    """The folder of a segment: ``seg-000003``. They sort by number, and then by length."""
+    """The folder of a segment: ``seg-000003``."""
     return f"seg-{number:06}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SegmentStart:
-    """``segment.json``: where a spool begins that was cut off when this segment was its oldest."""
+    """The content of ``segment.json``: the begin of a spool that was cut off while this segment was its oldest."""
 
     start_ns: int
-    """Spool's clock."""
+    """Begin on the spool's clock."""
     syncs: tuple[ClockSync, ...]
 
 
@@ -87,7 +87,7 @@ def parse_segment_start(content: bytes, name: str = SEGMENT_NAME) -> SegmentStar
     """Read ``segment.json``'s content.
 
     Raises:
-        SpoolError: It is none.
+        SpoolError: The content has another form.
     """
     try:
         start: SegmentStart = _read(SegmentStart, json.loads(content), "")
@@ -97,17 +97,22 @@ def parse_segment_start(content: bytes, name: str = SEGMENT_NAME) -> SegmentStar
 
 
 def dump_meta(meta: SpoolMeta) -> bytes:
-    """The content of ``spool.json``."""
+    """The content of ``spool.json``: one key a line."""
     version = VERSION if meta.kernel_events else 2 if meta.has_kernel_records else 1
-    document = {"magic": MAGIC, "version": version, **dataclasses.asdict(meta)}
-    return (json.dumps(document, indent=1) + "\n").encode("ascii")
+    document = {"magic": MAGIC, "version": version, **_members(meta)}
+    lines = (f' "{key}": {json.dumps(value, default=_members)}' for key, value in document.items())
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")
+
+
+def _members(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def parse_meta(content: bytes, name: str = META_NAME) -> SpoolMeta:
-    """Read ``spool.json``'s content; keys this version does not know are passed over.
+    """Read ``spool.json``'s content. Unknown keys are ignored.
 
     Raises:
-        SpoolError: It is no spool, a newer one, or a value is missing or of the wrong kind.
+        SpoolError: The content is no spool's, or a newer version wrote it, or a value is missing or of the wrong kind.
     """
     tried = f"read {name}"
     try:
@@ -124,8 +129,8 @@ def parse_meta(content: bytes, name: str = META_NAME) -> SpoolMeta:
     if version > VERSION:
         raise SpoolError(
             tried,
-            f"version {version}, and this lo2io reads up to {VERSION}",
-            "convert it with the lo2io that recorded it, or a newer one",
+            f"the spool has version {version}, but this lo2io reads versions up to {VERSION}",
+            "convert the spool with the lo2io that recorded it, or with a newer one",
         )
     try:
         meta: SpoolMeta = _read(SpoolMeta, document, "")
@@ -135,7 +140,7 @@ def parse_meta(content: bytes, name: str = META_NAME) -> SpoolMeta:
 
 
 def _checked(meta: SpoolMeta, tried: str) -> SpoolMeta:
-    """Check that lengths agree and values are in their range."""
+    """Return the metadata, after a check that lengths agree and values are in their range."""
     problem = next((text for wrong, text in (*_wrong_lengths(meta), *_wrong_values(meta)) if wrong), "")
     if problem:
         raise SpoolError(tried, problem, "record again; this spool cannot be read")
@@ -165,16 +170,24 @@ def _wrong_values(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _hints(kind: type) -> tuple[tuple[str, Any, bool], ...]:
+    """Name and annotation of each member, and True if the member is required."""
+    hints = typing.get_type_hints(kind)
+    return tuple(
+        (field.name, hints[field.name], field.default is dataclasses.MISSING) for field in dataclasses.fields(kind)
+    )
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:
-    """``value`` as the annotation's type. Nothing is converted: a value of another type is an error."""
+    """``value`` as the annotation's type. Values are not converted: another type is an error."""
+    if type(value) is hint:
+        return value
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
         if not isinstance(value, list):
             raise ValueError(f"{where}: no list")
+        if all(type(each) is item for each in value):  # numbers of a machine's CPUs: many
+            return tuple(value)
         return tuple(_read(item, each, f"{where}[{index}]") for index, each in enumerate(value))
     if isinstance(hint, types.UnionType):
         if value is None:
@@ -183,18 +196,16 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         return _read(inner, value, where)
     if dataclasses.is_dataclass(hint):
         return _read_dataclass(hint, value, where)
-    if type(value) is not hint:
-        raise ValueError(f"{where}: {type(value).__name__} instead of {hint.__name__}")
-    return value
+    raise ValueError(f"{where}: {type(value).__name__} instead of {hint.__name__}")
 
 
 def _read_dataclass(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{where or 'the document'}: no object")  # noqa: TRY004 - one kind of error for bad input
     arguments = {}
-    for field in dataclasses.fields(kind):
-        if field.name in value:
-            arguments[field.name] = _read(_hints(kind)[field.name], value[field.name], f"{where}.{field.name}")
-        elif field.default is dataclasses.MISSING:
-            raise ValueError(f"{where}.{field.name} is missing")
+    for name, hint, is_needed in _hints(kind):
+        if name in value:
+            arguments[name] = _read(hint, value[name], f"{where}.{name}")
+        elif is_needed:
+            raise ValueError(f"{where}.{name} is missing")
     return kind(**arguments)

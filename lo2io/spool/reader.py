@@ -1,4 +1,4 @@
-"""A spool from the disk: a directory in, its description and the paths of its streams out."""
+"""Reads a spool. In: a directory. Out: its description and the paths of its files."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class SpoolReader:
 
     Attributes:
         path: The directory.
-        meta: What ``spool.json`` says; ``meta.complete`` is false if recording did not end in good order.
+        meta: The contents of ``spool.json``. ``meta.complete`` is false if the recording was cut off.
 
     Raises:
-        SpoolError: ``path`` is no spool, a newer one, or one without one of its files.
+        SpoolError: ``path`` is no spool, a newer version wrote it, or one of its files is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,25 +54,25 @@ class SpoolReader:
         files = (file for files, _ in streams for file in files)
         for file in (*files, *self.facts):
             if not file.is_file():
-                raise SpoolError(f"read {file}", "no such file", "copy the spool whole: every file of the directory")
+                raise SpoolError(f"read {file}", "no such file", "copy the whole spool: every file of the directory")
 
     def streams(self) -> list[tuple[tuple[Path, ...], int]]:
-        """Each CPU's ring files, in the order they were written, and its number; in the order of ``meta.cpus``."""
+        """For each CPU of ``meta.cpus``, the files of its perf buffers, in the order of writing, and its number."""
         return [(self._files(ring_name(cpu.cpu)), cpu.cpu) for cpu in self.meta.cpus]
 
     def kernel_streams(self) -> list[tuple[tuple[Path, ...], int]]:
-        """Likewise the files of what lo2io's programs in the kernel wrote; none if there were no such programs."""
+        """The same for the calls and facts of lo2io's programs in the kernel. Empty if there were no such programs."""
         cpus = self.meta.cpus if self.meta.has_kernel_records else ()
         return [(self._files(kernel_name(cpu.cpu)), cpu.cpu) for cpu in cpus]
 
     def event_streams(self) -> list[tuple[tuple[Path, ...], int]]:
-        """Likewise the files of the events of tracepoints that these programs wrote; none if they wrote no such."""
+        """The same for the events of tracepoints that these programs wrote. Empty if they wrote none."""
         cpus = self.meta.cpus if self.meta.kernel_events else ()
         return [(self._files(events_name(cpu.cpu)), cpu.cpu) for cpu in cpus]
 
     @property
     def facts(self) -> tuple[Path, ...]:
-        """The files of facts, in the order they were written."""
+        """The files of facts, in the order of writing."""
         return self._files(FACTS_NAME)
 
     def _files(self, name: str) -> tuple[Path, ...]:
@@ -80,7 +80,7 @@ class SpoolReader:
 
 
 def _recover(path: Path, meta: SpoolMeta) -> SpoolMeta:
-    """Of a flight recorder that was cut off: the segments that are there, and where the oldest begins."""
+    """The description of a flight recorder's spool that was cut off: its segments, and the begin of the oldest one."""
     if meta.complete or not meta.segments:
         return meta
     folders = [entry for entry in path.iterdir() if SEGMENT_PATTERN.fullmatch(entry.name) and entry.is_dir()]
@@ -90,7 +90,7 @@ def _recover(path: Path, meta: SpoolMeta) -> SpoolMeta:
     name = path / names[0] / SEGMENT_NAME
     try:
         start = parse_segment_start(name.read_bytes(), str(name))
-    except OSError:  # cut off just after that segment had begun
+    except OSError:  # the recorder was cut off just after this segment had begun
         return replace(meta, segments=names, recording_start_ns=meta.start_ns)
     return replace(
         meta, segments=names, start_ns=start.start_ns, recording_start_ns=meta.start_ns, syncs=start.syncs or meta.syncs

@@ -1,8 +1,8 @@
-"""A spool of which only the newest part is kept: ring bytes and facts in, folders of files out, the oldest removed.
+"""A spool of which only the newest part is kept. In: buffers' bytes and facts. Out: folders of files.
 
-Each *segment* is a folder with a file for each CPU and one for facts, like a small spool. One thread, the one that
-drains the rings, writes their bytes and goes from segment to segment; another may write facts, prepare the next
-segment and remove the oldest meanwhile. When what is written would grow beyond its bound, the oldest goes at once.
+Each *segment* is a folder with a file for each CPU and one for facts, like a small spool. The drain thread writes the
+buffers' bytes and goes from segment to segment. At the same time, another thread may write facts, prepare the next
+segment and remove the oldest one. Before the spool would exceed its bound, the oldest segment is removed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from lo2io.spool.writer import AppendFile
 
 PARTS = 8
-"""A full spool has about so many segments: what is kept is up to an eighth more than what was asked for."""
+"""The approximate number of segments in a full spool. So up to an eighth more is kept than was asked for."""
 RINGS_WITHIN = 5
-"""A bounded spool holds the rings so many times: one of them in each segment being written, and room to drain."""
+"""A bounded spool must have room for the contents of all buffers this many times: for the segments that are written,
+and to drain."""
 META_COPIES = 5
-"""``spool.json``, its successor while it is being written, and the space put aside for it."""
+"""Room for this many copies of ``spool.json``: the file, its successor while it is written, and the space put aside."""
 META_EXTRA = 1 << 20
-"""Beyond those: counts and notices come at the end, and each segment describes its start."""
+"""Further room: counts and notices come at the end, and each segment describes its start."""
 _FACT_TIMES = struct.Struct("<IHHQQ")
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 _COPY_BYTES = 1 << 20
@@ -44,20 +45,20 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """A folder of the spool: files of every CPU's ring, in their order, and last the one of facts."""
+    """A folder of the spool: the files of all CPUs' buffers, in their order, and last the file of facts."""
 
     name: str
     folder: Folder
     files: list[AppendFile]
     removed: bool = False
     facts_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    """Held while facts are written: not to be removed meanwhile."""
+    """Held while facts are written. The segment must not be removed then."""
     link_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    """Held while its files get further names: not to be removed meanwhile."""
+    """Held while the files get further names. The segment must not be removed then."""
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """Bytes of all files."""
         return sum(file.size for file in self.files)
 
     @property
@@ -66,7 +67,7 @@ class Segment:
         return self.files[-1]
 
     def remove(self) -> None:
-        """Unlink it; what has another name stays under that."""
+        """Remove the folder. Files with further names stay under those."""
         with self.facts_lock, self.link_lock:
             self.removed = True
             for file in self.files:
@@ -81,18 +82,18 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class _FactsRoute:
-    """Which facts are written to which segment; times are CLOCK_MONOTONIC, as the facts'."""
+    """The facts that one segment takes. Times are CLOCK_MONOTONIC, as those of facts."""
 
     segment: Segment
     first_ns: int = 0
-    """The rings began to go to this segment; what is stated for exactly this time is of its beginning."""
+    """The time at which the first buffer moved to this segment. Facts for exactly this time are about its beginning."""
     last_ns: int = 0
-    """They had all gone to it: what was looked at from here on is described by its records."""
+    """The time at which all buffers had moved to it. Looks from then on belong to this segment."""
     end_ns: int | None = None
-    """They go on to the next segment from here on."""
+    """The time at which the first buffer moved on to the next segment; None: not yet."""
 
     def takes(self, begin_ns: int, end_ns: int) -> bool:
-        """Whether a look from the one time to the other tells of this segment and no other."""
+        """True if a look between the two times is about this segment and no other."""
         whole = begin_ns >= self.last_ns or begin_ns == end_ns == self.first_ns
         return whole and (self.end_ns is None or end_ns <= self.end_ns)
 
@@ -119,20 +120,20 @@ class SegmentedSpool(SpoolWriter):
 
     Args:
         path: Directory to create.
-        cpus: Whose rings it takes.
-        max_bytes: No more than this lies in the directory at any time; None: no bound.
-        folder: As :class:`SpoolWriter` has it.
+        cpus: The CPUs of the buffers.
+        max_bytes: The directory never holds more bytes than this; None: no bound.
+        folder: As for :class:`SpoolWriter`.
 
     Raises:
         UsageError: ``path`` exists and is not an empty directory.
-        CaptureError: It cannot be created.
+        CaptureError: The directory cannot be created.
     """
 
     def __init__(
         self, path: Path, cpus: Sequence[int], max_bytes: int | None = None, *, folder: Folder | None = None
     ) -> None:
         self.skipped_facts = 0
-        """Bytes of facts there was no room for."""
+        """Bytes of facts for which there was no room."""
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._used = 0
@@ -141,7 +142,7 @@ class SegmentedSpool(SpoolWriter):
         self._next: Segment | None = None
         self._kept: list[Segment] = []
         self._nr_written = 1
-        """Newest segments that ring bytes may still come to."""
+        """The number of newest segments that may still get buffers' bytes."""
         super().__init__(path, cpus, folder=folder)
 
     def _create(self) -> tuple[tuple[Sink, ...], Sink]:
@@ -156,7 +157,7 @@ class SegmentedSpool(SpoolWriter):
         self._created += 1
         folder = self.folder.make(f".{name}")
         files = make_files(folder, self.cpus)
-        self.folder.rename(f".{name}", self.folder, name)  # cut off, a spool has whole segments only
+        self.folder.rename(f".{name}", self.folder, name)  # so a spool that is cut off has whole segments only
         folder.path = self.path / name
         for file in files:
             file.path = folder.path / file.name
@@ -166,51 +167,51 @@ class SegmentedSpool(SpoolWriter):
 
     @property
     def kept(self) -> tuple[Segment, ...]:
-        """The segments, oldest first; the last one is being written."""
+        """The segments, oldest first. The last one is being written."""
         with self._lock:
             return tuple(self._kept)
 
     @property
     def size(self) -> int:
-        """Bytes of the segments that are there."""
+        """Bytes of all segments."""
         return sum(segment.size for segment in self.kept)
 
     @property
     def current(self) -> Segment:
-        """The one being written."""
+        """The segment that is being written."""
         return self._kept[-1]
 
     @property
     def room(self) -> int | None:
-        """Bytes the segments may have together; None: no bound."""
+        """Bytes that all segments together may have; None: no bound."""
         return None if self._max_bytes is None else self._max_bytes - self._overhead
 
     def is_tight(self, rings_bytes: int) -> bool:
-        """Whether the next segment may not fit beside those that are kept; ``rings_bytes`` are those of all rings."""
+        """True if the next segment may not fit beside the kept ones. ``rings_bytes`` is the size of all buffers."""
         room = self.room
         return room is not None and self._used + room // PARTS + rings_bytes > room
 
     def check_bound(self, rings_bytes: int) -> None:
-        """See that the bound leaves room for what the rings hold at a time; the first ``spool.json`` is written.
+        """Check that the bound leaves room for the buffers' contents. Call this after the first ``spool.json``.
 
         Args:
-            rings_bytes: Of all rings together.
+            rings_bytes: The size of all buffers together.
 
         Raises:
-            UsageError: It does not; names the least that does.
+            UsageError: The bound is too small. The remedy names the least bound.
         """
         least = RINGS_WITHIN * rings_bytes + self._overhead
         if self._max_bytes is not None and self._max_bytes < least:
             mebibytes = -(-least >> 20)
             raise UsageError(
                 f"keep a spool of {format_bytes(self._max_bytes)}",
-                f"{len(self.cpus)} rings of {format_bytes(rings_bytes / len(self.cpus))} need {RINGS_WITHIN} times "
-                f"their size, and {format_bytes(self._overhead)} beside them",
-                f"--max-size {mebibytes}MiB, or a smaller --ring",
+                f"{len(self.cpus)} buffers of {format_bytes(rings_bytes / len(self.cpus))} need {RINGS_WITHIN} times "
+                f"their size, and {format_bytes(self._overhead)} more",
+                f"use --max-size {mebibytes}MiB, or a smaller --ring",
             )
 
     def write_meta(self, meta: SpoolMeta) -> None:
-        """As :meth:`SpoolWriter.write_meta`; what it takes is taken from the bound."""
+        """As :meth:`SpoolWriter.write_meta`. The bound includes the file's size."""
         super().write_meta(meta)
         found = self.folder.status(META_NAME)
         size = found.st_size if found else 0
@@ -219,10 +220,10 @@ class SegmentedSpool(SpoolWriter):
     # ---- writing ----
 
     def append_ring(self, index: int, views: Sequence[memoryview | bytes]) -> int:
-        """Write a ring's bytes to the segment it is at.
+        """Write a buffer's bytes to the buffer's current segment.
 
         Raises:
-            DiskFullError: There is no room, though all older segments are gone.
+            DiskFullError: There is no room, even after all older segments were removed.
         """
         total = sum(len(view) for view in views)
         self._reserve(total)
@@ -238,7 +239,7 @@ class SegmentedSpool(SpoolWriter):
                 raise
 
     def append_facts(self, views: Sequence[memoryview | bytes]) -> int:
-        """Write facts to the segment of their time; what tells of two is left out, and what has no room."""
+        """Write facts to the segment of their time. Facts about two segments, and facts without room, are left out."""
         content = b"".join(views)
         route = self._route
         records = _choose_facts(content, route)
@@ -252,7 +253,7 @@ class SegmentedSpool(SpoolWriter):
         return len(content)
 
     def _write_facts(self, segment: Segment, records: bytes) -> bool:
-        """Whether there was room; a disk that is full now may have room again, so this is the end of nothing."""
+        """Write facts. False: there was no room. The recording goes on, since a full disk may have room again."""
         with contextlib.suppress(DiskFullError):
             self._reserve(len(records))
             with contextlib.suppress(DiskFullError), segment.facts_lock:
@@ -265,7 +266,7 @@ class SegmentedSpool(SpoolWriter):
         return False
 
     def _reserve(self, size: int) -> None:
-        """Count bytes to be written; the oldest segments make way for them."""
+        """Reserve room for bytes to be written, and remove the oldest segments for them."""
         room = self.room
         with self._lock:
             self._used += size
@@ -278,27 +279,27 @@ class SegmentedSpool(SpoolWriter):
     # ---- going on ----
 
     def prepare(self) -> None:
-        """Create the next segment's files, so that going on to it takes no time.
+        """Create the next segment's files, so that the change to it takes no time.
 
         Raises:
-            OSError: That cannot be done.
+            OSError: The files cannot be created.
         """
         if self._next is None:
             self._next = self._make()
 
     @property
     def is_prepared(self) -> bool:
-        """Whether :meth:`begin` need not create anything."""
+        """True if :meth:`begin` need not create any file."""
         return self._next is not None
 
     def begin(self, first_ns: int) -> Segment:
-        """Open the next segment; ring by ring, :meth:`switch_ring` goes on to it, and :meth:`end` ends the going.
+        """Open the next segment. Then move each buffer with :meth:`switch_ring`, and call :meth:`end`.
 
         Args:
             first_ns: CLOCK_MONOTONIC now.
 
         Raises:
-            OSError: It cannot be created.
+            OSError: The segment cannot be created.
         """
         self._route = replace(self._route, end_ns=first_ns)
         self.prepare()
@@ -311,15 +312,15 @@ class SegmentedSpool(SpoolWriter):
         return segment
 
     def switch_ring(self, index: int) -> None:
-        """What this ring holds from here on goes to the newest segment."""
+        """Move a buffer to the newest segment: its further bytes go there."""
         before, self._current[index] = self._current[index], self._kept[-1].files[index]
         before.close()
 
     def end(self, first_ns: int, last_ns: int) -> None:
-        """All rings are at the newest segment.
+        """Note that all buffers have moved to the newest segment.
 
         Args:
-            first_ns: As given to :meth:`begin`.
+            first_ns: The time given to :meth:`begin`.
             last_ns: CLOCK_MONOTONIC now.
         """
         with self._lock:
@@ -328,7 +329,7 @@ class SegmentedSpool(SpoolWriter):
         self._route = _FactsRoute(newest, first_ns, last_ns)
 
     def drop_oldest(self) -> bool:
-        """Remove the oldest segment unless it is being written; whether one was removed."""
+        """Remove the oldest segment, unless it is being written. True if a segment was removed."""
         with self._lock:
             if len(self._kept) <= self._nr_written:
                 return False
@@ -339,7 +340,10 @@ class SegmentedSpool(SpoolWriter):
         return True
 
     def describe_start(self, segment: Segment, start: SegmentStart) -> None:
-        """Leave in a segment what a spool needs that is cut off while this one is its oldest."""
+        """Describe a segment's start in its folder.
+
+        A reader needs this if the spool is cut off with this oldest segment.
+        """
         with segment.link_lock, contextlib.suppress(OSError):
             if not segment.removed:
                 segment.folder.write(SEGMENT_NAME, dump_segment_start(start))
@@ -350,10 +354,10 @@ class SegmentedSpool(SpoolWriter):
         A file system without hard links (vfat, some of FUSE) gets copies.
 
         Returns:
-            The segments' names, oldest first; none: ``end`` is the oldest by now, or gone.
+            The segments' names, oldest first. Empty: ``end`` is the oldest segment by now, or was removed.
 
         Raises:
-            OSError: That cannot be done.
+            OSError: The files can be neither linked nor copied.
         """
         copies: list[tuple[int, int]] = []
         with contextlib.ExitStack() as opened:
@@ -373,7 +377,7 @@ class SegmentedSpool(SpoolWriter):
                             copies.append((segment.folder.open_file(file.name), folder.create(file.name)))
                             opened.callback(os.close, copies[-1][0])
                             opened.callback(os.close, copies[-1][1])
-            # The segments may go from here on: their files are open.
+            # From now on the segments may be removed, because their files are open.
             for source, copy in copies:
                 while os.sendfile(copy, source, None, _COPY_BYTES):
                     pass
@@ -382,7 +386,7 @@ class SegmentedSpool(SpoolWriter):
     # ---- the end ----
 
     def _close_files(self) -> None:
-        """Close every file; a segment that was only prepared goes."""
+        """Close every file, and remove a segment that was only prepared."""
         if self._next is not None:
             self._next.remove()
             self._next = None

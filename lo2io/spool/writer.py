@@ -1,7 +1,8 @@
-"""A spool on its way to the disk: ring bytes, facts and ``spool.json`` in, a directory out.
+"""Writes a spool. In: buffers' bytes, facts and ``spool.json``. Out: a directory.
 
-Ring files and facts only grow; ``spool.json`` is replaced whole. Space for the last ``spool.json`` is put aside at the
-start, so that a disk the rings filled still takes it. The directory is held open and locked while it is written.
+Files of buffers and facts only grow. ``spool.json`` is replaced as a whole. Space for the last ``spool.json`` is put
+aside at the start, so that it can be written even if the recording has filled the disk. The directory is held open and
+locked while it is written.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
     from lo2io.model import SpoolMeta
 
 _RESERVE_EXTRA = 256 << 10
-"""Bytes beyond three times the first ``spool.json``: counts and notices come only at the end."""
+"""Bytes put aside beyond three times the first ``spool.json``, for counts and notices, which come only at the end."""
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Answers of write(2) after which no further write will help: disk, quota or file size used up, device broken."""
+"""Errors of write(2) that make further writes useless: disk, quota or file size used up, device broken."""
 
 
 class DiskFullError(Exception):
-    """The spool's disk takes no more; what was written before is whole."""
+    """The spool's disk is full. All earlier records are whole."""
 
     def __init__(self, path: Path, answer: str) -> None:
         super().__init__(f"{path}: {answer}")
@@ -49,34 +50,34 @@ class Sink(Protocol):
     """Takes bytes in order."""
 
     def append(self, views: Sequence[memoryview | bytes]) -> int:
-        """Take all bytes of ``views``; returns how many.
+        """Take all bytes of ``views``; return their number.
 
         Raises:
-            DiskFullError: There is no room for them.
+            DiskFullError: There is no room for the bytes.
         """
         ...
 
 
 class AppendFile:
-    """A file that only grows by whole writes: what does not fit entirely is taken back."""
+    """A file that grows only by whole writes. A write that does not fit entirely is undone."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         self.name = name
         self.path = folder.path / name
-        """For messages."""
+        """The path for messages."""
         self.fd = folder.create(name)
         self.size = 0
 
     def append(self, views: Sequence[memoryview | bytes]) -> int:
-        """Write all bytes of ``views``; returns how many.
+        """Write all bytes of ``views``; return their number.
 
         Raises:
-            DiskFullError: They do not fit. The file then ends where the previous append left it.
+            DiskFullError: The bytes do not fit. The file then ends where the previous append ended.
         """
         total = sum(len(view) for view in views)
         try:
             done = os.writev(self.fd, views)
-            while done < total:  # a signal, or the edge of the disk: the next write tells which
+            while done < total:  # after a short write, the next one tells whether a signal or a full disk was the cause
                 done += os.writev(self.fd, _rest(views, done))
         except OSError as error:
             if error.errno not in FULL:
@@ -88,7 +89,7 @@ class AppendFile:
         return total
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file. A second call does nothing."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -105,23 +106,23 @@ def _rest(views: Iterable[memoryview | bytes], skip: int) -> list[memoryview]:
 
 
 class SpoolWriter:
-    """Creates the directory and its files; ``rings[i]`` takes the bytes of ``cpus[i]``.
+    """Creates the directory and its files. ``rings[i]`` takes the bytes of the perf buffer of ``cpus[i]``.
 
     Args:
         path: Directory to create.
-        cpus: Whose rings it takes.
-        kernel_records: Whether ``calls[i]`` takes what lo2io's programs in the kernel write on ``cpus[i]``; else there
-            is no ``calls[i]``.
-        folder: The directory if it is made already, and locked; None: ``path`` is made.
+        cpus: The CPUs of the buffers.
+        kernel_records: True: ``calls[i]`` takes the records of lo2io's programs on ``cpus[i]``. False: there is no
+            ``calls[i]``.
+        folder: The directory, if it exists already and is locked; None: ``path`` is made.
 
     Attributes:
-        folder: The directory, locked until it is closed. :meth:`close` closes it if the writer made it, and else leaves
-            it to the caller, who may read it next.
-        unreserved: Why no space could be put aside, if there was room; empty: there is some.
+        folder: The directory, locked until it is closed. :meth:`close` closes it if the writer made it. Otherwise the
+            caller closes it, and may read it first.
+        unreserved: Why no space could be put aside, though there was room; empty: space was put aside.
 
     Raises:
         UsageError: ``path`` exists.
-        CaptureError: It cannot be created.
+        CaptureError: The directory cannot be created.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class SpoolWriter:
             if kernel_records:
                 self.calls = tuple(self._file(kernel_name(cpu)) for cpu in cpus)
         except FileExistsError as error:
-            raise UsageError(tried, "it exists", "name another, or remove it") from error
+            raise UsageError(tried, "it exists", "name another directory, or remove this one") from error
         except OSError as error:
             raise CaptureError(
                 tried, error.strerror or str(error), "name a directory you may write, on a disk with space"
@@ -155,19 +156,18 @@ class SpoolWriter:
 
     @property
     def size(self) -> int:
-        """Bytes of rings and facts in it."""
+        """Bytes of all buffers' files and facts."""
         return sum(file.size for file in self._files)
 
     def _create(self) -> tuple[tuple[Sink, ...], Sink]:
-        """What takes each CPU's bytes, and the facts."""
+        """The files that take each CPU's bytes, and the file of facts."""
         self._files = make_files(self.folder, self.cpus)
         return tuple(self._files[:-1]), self._files[-1]
 
     def add_ring(self, cpu: int) -> None:
-        """One more ring: ``rings`` grows by what takes its bytes, which go behind those of a former ring of the CPU.
+        """Add a buffer: ``rings`` gets a new file, or once more the file of the CPU's former buffer.
 
-        ``calls`` and ``events``, where there are any, stay those of ``cpus``: a CPU that comes back goes on with the
-        files it had.
+        ``calls`` and ``events`` stay those of ``cpus``. A CPU that comes back uses its former files.
 
         Raises:
             OSError: A new file cannot be created.
@@ -181,10 +181,10 @@ class SpoolWriter:
             self.cpus = (*self.cpus, cpu)
 
     def take_kernel(self, *, events: bool) -> None:
-        """Take from now on what lo2io's programs in the kernel write, too: ``calls[i]`` that of ``cpus[i]``.
+        """From now on also take the records of lo2io's programs in the kernel: ``calls[i]`` takes those of ``cpus[i]``.
 
         Args:
-            events: They also record events of tracepoints: ``events[i]`` takes these.
+            events: True if the programs also record events of tracepoints, which ``events[i]`` takes.
 
         Raises:
             CaptureError: The files cannot be created.
@@ -200,7 +200,7 @@ class SpoolWriter:
             ) from error
 
     def _file(self, name: str) -> AppendFile:
-        """The spool's file of this name, created if it is not there yet."""
+        """The spool's file of this name. It is created if it does not exist."""
         file = next((file for file in self._files if file.name == name), None)
         if file is None:
             file = AppendFile(self.folder, name)
@@ -208,10 +208,10 @@ class SpoolWriter:
         return file
 
     def write_meta(self, meta: SpoolMeta) -> None:
-        """Replace ``spool.json`` atomically; the first time also put space aside for the last.
+        """Replace ``spool.json`` atomically. The first time, also put space aside for the last one.
 
         Raises:
-            CaptureError: The disk takes not even that.
+            CaptureError: The disk has no room for the file.
         """
         content = dump_meta(meta)
         try:
@@ -219,7 +219,7 @@ class SpoolWriter:
                 self._free_reserve()
             try:
                 self._write_new_meta(content)
-            except OSError:  # the rings have filled the disk before the first one was written
+            except OSError:  # the recording has filled the disk before the first ``spool.json``
                 self._free_reserve()
                 self._write_new_meta(content)
             self.folder.rename(NEW_META_NAME, self.folder, META_NAME)
@@ -231,7 +231,7 @@ class SpoolWriter:
             raise CaptureError(
                 f"write {self.path / META_NAME}",
                 error.strerror or str(error),
-                f"free {len(content)} bytes on that disk, or use another",
+                f"free {len(content)} bytes on this disk, or use another disk",
             ) from error
 
     def _write_new_meta(self, content: bytes) -> None:
@@ -239,13 +239,13 @@ class SpoolWriter:
         self.folder.write(NEW_META_NAME, content)
 
     def put_aside(self, size: int) -> None:
-        """Put space aside for the first ``spool.json``, where rings are written before it.
+        """Put space aside for the first ``spool.json``, if buffers are written before it.
 
         Args:
-            size: Bytes that it will have, about.
+            size: The approximate size of the file.
 
         Raises:
-            CaptureError: The disk has not even that.
+            CaptureError: The disk has no room for the file.
         """
         try:
             self._reserve_space(5 * size + _RESERVE_EXTRA)
@@ -255,9 +255,9 @@ class SpoolWriter:
             ) from error
 
     def _reserve_space(self, size: int) -> None:
-        """Put space aside: so many bytes at least.
+        """Put at least this many bytes aside.
 
-        Where the kernel cannot (ext2, FUSE, NFS before 4.2), glibc writes the bytes, and reads the file for that.
+        If the kernel cannot (ext2, FUSE, NFS before 4.2), glibc writes the bytes, and reads the file for that.
         """
         if self._reserved < 0:
             self._reserved = self.folder.create(RESERVE_NAME)
@@ -294,7 +294,7 @@ class SpoolWriter:
         self._close_files()
         for name in (*(file.name for file in self._files), META_NAME, RESERVE_NAME):
             self.folder.remove(name)
-        self.folder.discard_if_empty()  # unless somebody else's file appeared in it
+        self.folder.discard_if_empty()  # another program may have put a file there
         self.folder.close()
 
     def __enter__(self) -> Self:
@@ -305,5 +305,5 @@ class SpoolWriter:
 
 
 def make_files(folder: Folder, cpus: Sequence[int]) -> list[AppendFile]:
-    """Create a file for each CPU's ring, and last the one for facts."""
+    """Create a file for each CPU's buffer, and last the file for facts."""
     return [AppendFile(folder, name) for name in (*map(ring_name, cpus), FACTS_NAME)]

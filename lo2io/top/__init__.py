@@ -1,1 +1,1 @@
-"""`lo2io top`: a recording that goes on, drawn again and again."""
+"""`lo2io top`: a live view of a running recording."""

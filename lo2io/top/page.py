@@ -1,6 +1,6 @@
-"""A window of ``lo2io top`` as a page: as high as the terminal, or whole for a pipe.
+"""A window of ``lo2io top`` as a page. On a terminal the page has the terminal's height; in a pipe it has all rows.
 
-In: a :class:`~lo2io.top.window.Window`. Out: what rich prints. It knows no table and no terminal.
+In: a :class:`~lo2io.top.window.Window`. Out: a page that rich prints. This module reads no table and no terminal.
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ VIEWS: Final = ("process", "file", "device")
 SORTS: Final = ("bytes", "operations", "time", "latency")
 KEYS: Final = "p processes · f files · d devices · s sort · space pause · q quit"
 REDRAW: Final = "\x0c"
-"""Ctrl-L."""
+"""Ctrl-L: the key that draws the view again."""
 _FRAME: Final = 7
-"""Lines that are no rows: two of the head, a heading with its rule, one empty, two of the foot."""
+"""Lines beside the rows: two of the head, an empty one, a heading with its rule, two of the foot."""
 _NAME_WIDTH: Final = 20
-"""Of a first column at least, while there are columns to leave out."""
+"""The first column keeps at least this width as long as other columns can be left out."""
 _GAP: Final = 2
 _FIRST_TO_GO: Final = ("in flight", "queue p99", "failed", "p50", "max", "in calls", "busy", "ops/s", "req/s", "p99")
-"""Columns that a narrow terminal has no room for: half a number would be a wrong number."""
+"""Columns that a narrow terminal leaves out, in this order. A column is never cut: half a number is a wrong number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a window is looked at."""
+    """The user's choices for the view."""
 
     view: str = VIEWS[0]
     sort: str = SORTS[0]
     paused: bool = False
     notice: str = ""
-    """What the recorder said last."""
+    """The recorder's last message."""
 
     @property
     def heading(self) -> str:
-        """What the list is about."""
+        """The heading of the list: the kind of its rows, and their order."""
         return f"by {self.view}, most {self.sort} first"
 
 
 def check_look(look: Look) -> Look:
-    """The same look.
+    """Return the look if its view and order exist.
 
     Raises:
         UsageError: There is no such view or order.
     """
     for what, chosen, known in (("list by", look.view, VIEWS), ("sort by", look.sort, SORTS)):
         if chosen not in known:
-            raise UsageError(f"{what} {chosen!r}", "no such thing", f"one of {', '.join(known)}")
+            raise UsageError(f"{what} {chosen!r}", "top does not know this", f"choose one of {', '.join(known)}")
     return look
 
 
 def render_top(window: Window, look: Look, width: int, height: int | None = None) -> Group:
-    """The page; ``height`` None: as many rows as there are."""
+    """The page. With ``height`` None the page has all rows."""
     room = None if height is None else max(1, height - _FRAME)
     rows = _devices(window) if look.view == "device" else _owners(window, look)
     shown = rows if room is None else rows[:room]
@@ -87,7 +87,7 @@ def render_top(window: Window, look: Look, width: int, height: int | None = None
 
 
 def _head(window: Window, look: Look, width: int) -> list[Text]:
-    """Two lines; of the first as many parts as there is room for, each of them whole."""
+    """The page's first two lines. Parts of the first line that do not fit are left out whole."""
     total, span = window.total, window.span_ns
     parts = [
         f" · {_rate(total.operations, span)} operations/s",
@@ -129,7 +129,7 @@ _WEIGHTS: Final[dict[str, Callable[[Activity], int]]] = {
 
 
 def _fitting(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[int]]:
-    """The columns that fit, and each column's width; the first gets what the others leave."""
+    """The columns that fit, and each column's width. The first column gets the rest of the line."""
     widths = [max(cell_len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
     places = list(range(len(headings)))
     for name in ("", *_FIRST_TO_GO):
@@ -143,7 +143,7 @@ def _fitting(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int)
 
 
 def _owners(window: Window, look: Look) -> list[Sequence[str]]:
-    """A row a process or file; among equals the window's own order."""
+    """One row for each process or file. Equal rows keep the window's order."""
     rows: Sequence[ProcessNow | FileNow] = window.processes if look.view == "process" else window.files
     weight = _WEIGHTS[look.sort]
     ordered = sorted(rows, key=lambda row: -weight(row.activity))
@@ -172,7 +172,7 @@ def _cells(activity: Activity, span: int) -> list[str]:
 
 
 def _devices(window: Window) -> list[Sequence[str]]:
-    """The order is the window's: there are few."""
+    """One row for each device, in the window's order. There are few devices, so they are not sorted again."""
     return [[printable(row.name), *_device_cells(row, window.span_ns)] for row in window.devices]
 
 
@@ -208,5 +208,5 @@ def _flow(size: int, span: int) -> str:
 
 
 def _share(part: int, span: int) -> str:
-    """Of all threads together: may exceed 100 %."""
+    """Time as a part of the span. Times of several threads add up, so the part may exceed 100 %."""
     return f"{part / span:.0%}" if span else "-"

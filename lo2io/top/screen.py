@@ -1,4 +1,4 @@
-"""Where the views of ``lo2io top`` appear: a terminal with keys, plain text for a pipe, or JSON."""
+"""The screens of ``lo2io top``: a terminal with keys, or a pipe with text or JSON."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Terminal:
-    """The whole terminal as a context manager, which restores it at the end.
+    """The whole terminal, as a context manager that restores the terminal at its end.
 
-    Keys come from stdin, if that is a terminal too: one at a time, without Enter. A terminal of another size is a key,
-    too: the one that asks for all to be drawn anew.
+    Keys come from stdin, if stdin is a terminal too: one at a time, without Enter. A change of the terminal's size
+    counts as the key that draws the view again.
     """
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class Terminal:
         self._undo.close()
 
     def show(self, window: Window, look: Look) -> None:
-        """Draw over the view before."""
+        """Draw over the previous view."""
         self._size = width, height = self._console.size
         self._live.update(render_top(window, look, width, height), refresh=True)
 
     def key(self, timeout_s: float) -> str:
-        """The key that was pressed meanwhile, or nothing."""
+        """The key pressed within this time, or an empty text."""
         if self._console.size != self._size:
             self._size = self._console.size
             return REDRAW
@@ -67,13 +67,13 @@ class Terminal:
             return ""
         ready, _, _ = select.select([self._keys], [], [], timeout_s)
         pressed = os.read(self._keys, 1) if ready else b""
-        if ready and not pressed:  # it was hung up
+        if ready and not pressed:  # the terminal was hung up
             self._keys = -1
         return pressed.decode("ascii", "replace")
 
 
 class Pipe:
-    """One view below the other, with all their rows; or, ``as_json``, an object a line."""
+    """Prints each view with all its rows below the previous one; with ``as_json``, one JSON object a line."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         self._console = report_console()
@@ -86,7 +86,7 @@ class Pipe:
         pass
 
     def show(self, window: Window, look: Look) -> None:
-        """Print, and let whoever reads have it at once."""
+        """Print the view and flush it, so that the reader has it at once."""
         if self._as_json:
             print(json.dumps(window.as_json(), ensure_ascii=True))
         else:
@@ -95,6 +95,6 @@ class Pipe:
         sys.stdout.flush()
 
     def key(self, timeout_s: float) -> str:
-        """Nobody presses any."""
+        """Wait. A pipe has no keys."""
         time.sleep(timeout_s)
         return ""

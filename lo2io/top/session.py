@@ -1,8 +1,8 @@
-"""``lo2io top``: a recording that keeps its newest part, and a view of that part, drawn anew again and again.
+"""``lo2io top``: a live view of the newest part of a recording.
 
-The recording is a flight recorder (``system-wide --last``): a process of its own, or one that runs already. At each
-interval top requests a dump, as ``lo2io dump`` does, sums up the window's tables, and removes the window. So each
-number is that of ``lo2io report`` on this window.
+The recording is a flight recorder (``system-wide --last``). ``top`` starts one as a child process, or uses one that
+runs already. At each interval ``top`` requests a dump, as ``lo2io dump`` does, sums up the window's tables, and removes
+the window. So each number is the one that ``lo2io report`` gives for this window.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lo2io.top.window import Window
 
 MIN_INTERVAL_S: Final = 1.0
-"""A window takes half a second of work: asking more often would show lo2io itself."""
+"""A window takes half a second of work. With a shorter interval the view would mostly show lo2io itself."""
 _KEY_S: Final = 0.1
 _START_S: Final = 0.05
 _END_S: Final = 20
@@ -45,11 +45,11 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class TopOptions:
-    """What to look at, and how long.
+    """The options of ``lo2io top``.
 
     Attributes:
         trace: A recording that runs already, by its ``-o``; None: start one of the whole machine.
-        interval_s: From one view to the next, and at least as much as a view shows.
+        interval_s: Time between two views. A view covers at least this time.
         count: Views until the end; None: until somebody quits.
         arguments: Further options of `lo2io system-wide`.
     """
@@ -61,23 +61,23 @@ class TopOptions:
 
 
 class Screen(Protocol):
-    """Where views appear, and keys come from."""
+    """Shows views and reads keys."""
 
     def show(self, window: Window, look: Look) -> None:
-        """Draw."""
+        """Draw the view."""
 
     def key(self, timeout_s: float) -> str:
-        """The key that was pressed meanwhile, or nothing."""
+        """The key pressed within this time, or an empty text."""
 
 
 class Recorder:
-    """A flight recorder to ask for windows; a context manager that ends the one it began.
+    """A flight recorder that dumps windows. As a context manager, the object ends a recorder that it started.
 
     Args:
         options: What to record.
 
     Raises:
-        Lo2ioError: By ``window``: as the recorder says it, or as ``lo2io dump`` does.
+        Lo2ioError: ``window`` failed: the recorder's own error, or an error of ``lo2io dump``.
     """
 
     def __init__(self, options: TopOptions) -> None:
@@ -103,7 +103,7 @@ class Recorder:
         self._end()
 
     def window(self) -> Window:
-        """What is kept now, summed up; the window's files are gone afterwards."""
+        """The sums of the recorder's newest part. The files of the window are removed afterwards."""
         from lo2io.top.window import watch_window  # noqa: PLC0415 - while these load, the recording goes on
         from lo2io.trace.reader import open_trace  # noqa: PLC0415
 
@@ -120,7 +120,7 @@ class Recorder:
                 trace.remove(path.name)
 
     def notice(self) -> str:
-        """The recorder's last message about the recording, not about windows; empty: none."""
+        """The recorder's last message, not counting those about windows; empty: there is none."""
         lines = [line for line in self._said() if " holds the last " not in line]
         return lines[-1].removeprefix("lo2io: ") if lines else ""
 
@@ -129,7 +129,7 @@ class Recorder:
         command = [sys.executable, "-P", "-m", "lo2io", "system-wide", "-a", "-o", str(self.trace)]
         command += ["--last", f"{options.interval_s:g}s", "--no-convert", *options.arguments]
         parent = os.getpid()
-        assert self._folder is not None  # noqa: S101 - made by whoever calls this
+        assert self._folder is not None  # noqa: S101 - the caller made the folder
 
         def die_with_parent() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
@@ -147,13 +147,13 @@ class Recorder:
             )
 
     def await_ready(self) -> None:
-        """Wait until the recorder can be asked; of one that ran already, nothing is to be waited for."""
+        """Wait until the started recorder takes requests. A recorder that ran already takes them."""
         while self._child is not None and not (self.trace / SPOOL / CONTROL_NAME).exists():
             self._check_child()
             time.sleep(_START_S)
 
     def _check_child(self) -> None:
-        """Raise what the recorder said, if it ended."""
+        """If the recorder has ended, raise its error message as an error of the same exit code."""
         child = self._child
         if child is None or child.poll() is None:
             return
@@ -188,17 +188,20 @@ class Recorder:
 
 
 def watch(options: TopOptions, screen: Screen, look: Look) -> None:
-    """Show views until somebody quits, or ``options.count`` were shown.
+    """Show views until the user quits, or until ``options.count`` views were shown.
 
     Raises:
-        UsageError: An interval that is too short; nothing records into ``options.trace``, or not what was asked for.
-        Lo2ioError: As ``lo2io system-wide`` and ``lo2io dump``.
+        UsageError: The interval is too short, no recorder writes into ``options.trace``, or options were given that a
+            running recorder cannot follow.
+        Lo2ioError: An error of ``lo2io system-wide`` or ``lo2io dump``.
     """
     if options.interval_s < MIN_INTERVAL_S:
         tried = f"draw a view every {options.interval_s:g} s"
-        raise UsageError(tried, f"one takes longer than that; {MIN_INTERVAL_S:g} s is the least", "--interval 2s")
+        raise UsageError(tried, f"the shortest interval is {MIN_INTERVAL_S:g} s", "use --interval 2s")
     if options.trace is not None and options.arguments:
-        raise UsageError(f"look at {options.trace}", "it was chosen what that records", "leave the other options out")
+        tried = f"look at {options.trace}"
+        answer = "that recording runs already, with options of its own"
+        raise UsageError(tried, answer, "leave away --events, --filter, --cpus, --cgroup and --backend")
     with (
         contextlib.suppress(KeyboardInterrupt),
         ended_by_signals(),
@@ -209,7 +212,7 @@ def watch(options: TopOptions, screen: Screen, look: Look) -> None:
 
 
 class _Loop:
-    """Keys are answered at once, whatever a window takes."""
+    """Shows windows and answers keys. A thread makes the windows, so keys are answered at once."""
 
     def __init__(self, options: TopOptions, screen: Screen, look: Look, recorder: Recorder) -> None:
         self._options, self._screen, self._recorder = options, screen, recorder
@@ -218,7 +221,7 @@ class _Loop:
         self._over = False
 
     def run(self, pool: ThreadPoolExecutor) -> None:
-        """Until somebody quits, or all views were shown."""
+        """Run until the user quits, or until all views were shown."""
         shown = 0
         coming = pool.submit(self._next)
         try:
@@ -232,7 +235,7 @@ class _Loop:
             self._over = True
 
     def _next(self) -> Window | None:
-        """A window after an interval; in a thread of its own. None: it is over."""
+        """The window after one more interval; None: the view is over. Runs in a thread of its own."""
         self._recorder.await_ready()  # the interval begins with the recording
         end = time.monotonic() + self._options.interval_s
         while not self._over and (rest := end - time.monotonic()) > 0:

@@ -1,7 +1,7 @@
-"""One window of a recording that goes on, summed up by process, file and device for ``lo2io top``.
+"""The sums of one window by process, file and device, for ``lo2io top``.
 
-In: the tables of a window. Out: a :class:`Window` of plain values, which are the keys of ``--json``. A window is short,
-so latencies are kept one by one and their percentiles are exact. Memory: some 16 B for each of the window's operations.
+In: the tables of a window. Out: a :class:`Window` of plain values; its field names are the keys of ``--json``. A window
+is short, so all latencies are kept and percentiles are exact. Memory: about 16 B for each operation of the window.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEMA_VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Latencies of ``nr`` operations in ns: exact nearest-rank percentiles; zeros without any."""
+    """Latencies of ``nr`` operations in ns: exact nearest-rank percentiles; all zeros if ``nr`` is 0."""
 
     nr: int
     p50_ns: int
@@ -44,8 +44,8 @@ class Spread:
 class Activity:
     """System calls and requests of rings that ended in the window.
 
-    ``latency`` is of those that read, write or flush: a call from entry to exit, a request from submission to its last
-    completion. ``time_ns`` sums up all calls' durations, over all threads.
+    ``latency`` counts only operations that read, write or flush: a call from entry to exit, a request from submission
+    to its last completion. ``time_ns`` is the sum of all operations' durations, over all threads.
     """
 
     operations: int
@@ -58,11 +58,11 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class ProcessNow:
-    """One process; ``pid`` None: threads nobody announced."""
+    """One process; ``pid`` None: threads without a known process."""
 
     pid: int | None
     process: str | None
-    """Its name: its title or script where the command line tells, else the kernel's."""
+    """Name of the process: its title or script, if the command line shows one; else the kernel's name for it."""
     activity: Activity
 
 
@@ -70,7 +70,7 @@ class ProcessNow:
 class FileNow:
     """All files of one path on one device.
 
-    ``kind``: ``named``, ``unnamed`` (all unnamed descriptors of a process) or ``none`` (no descriptor).
+    ``kind`` is ``named``, ``unnamed`` (all unnamed descriptors of a process) or ``none`` (no descriptor).
     """
 
     kind: str
@@ -82,9 +82,10 @@ class FileNow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceNow:
-    """One disk's requests that ended in the window; ``in_flight`` had not at its end.
+    """The requests of one disk that ended in the window.
 
-    ``busy_ns``: some request was at the device. ``queue``: insert to issue; ``device``: issue to completion.
+    ``in_flight`` counts requests that had not ended at the window's end. ``busy_ns`` is the time with at least one
+    request at the device. ``queue`` is the time from insert to issue, ``device`` the time from issue to completion.
     """
 
     name: str
@@ -100,9 +101,9 @@ class DeviceNow:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The newest part of a recording that goes on.
+    """The newest part of a running recording.
 
-    Amounts are the window's, not per second; lists begin with the most bytes.
+    Amounts are those of the whole window, not per second. Lists begin with the row of most bytes.
     """
 
     span_ns: int
@@ -111,11 +112,11 @@ class Window:
     files: tuple[FileNow, ...]
     devices: tuple[DeviceNow, ...]
     lost: int
-    """Records for which a ring had no room."""
+    """Records for which a buffer had no room."""
     vanished: int
-    """Samples that were counted, and never delivered."""
+    """Samples that the kernel counted and never delivered."""
     proven: bool
-    """The recording of the window is proven complete."""
+    """True if the counts of the window are proven: counted = read + lost, for each event and CPU."""
 
     def as_json(self) -> dict[str, Any]:
         """One object a window, with its schema."""
@@ -123,7 +124,7 @@ class Window:
 
 
 MAX_ROWS: Final = 1_000
-"""Rows of each list: more than a screen has, whatever it is sorted by."""
+"""Rows of each list. No screen has as many, in any order of the rows."""
 _TIMED: Final = frozenset({"read", "write", "copy", "sync"})
 _CALL_COLUMNS: Final = (
     "begin_time_ns", "end_time_ns", "task", "pid", "call", "handle", "handle2", "bytes_result", "error",
@@ -144,8 +145,8 @@ def watch_window(trace: Trace, leave_out: Collection[int] = ()) -> Window:
     """Sum up a window.
 
     Args:
-        trace: Its tables.
-        leave_out: Processes that only look on.
+        trace: The window's tables.
+        leave_out: Pids of processes that do not count, such as ``lo2io top``.
 
     Raises:
         TraceError: A table is missing or damaged.
@@ -176,7 +177,7 @@ def watch_window(trace: Trace, leave_out: Collection[int] = ()) -> Window:
 
 
 def spreads(keys: NDArray[Any], values: NDArray[np.int64]) -> dict[int, Spread]:
-    """The spread of each key's values, by nearest rank: the least value that so many per cent do not exceed."""
+    """The spread of each key's values. A percentile is the least value that so many per cent do not exceed."""
     if not len(keys):
         return {}
     order = np.lexsort((values, keys))
@@ -191,7 +192,7 @@ def spreads(keys: NDArray[Any], values: NDArray[np.int64]) -> dict[int, Spread]:
 
 
 class _Sums:
-    """Sums by a key: arrays of shape (keys,), and the latencies of each."""
+    """Sums by key: arrays of shape (keys,), and all latencies of each key."""
 
     def __init__(self, keys: int) -> None:
         self.operations, self.errors, self.bytes_read, self.bytes_written, self.time_ns = (
@@ -224,7 +225,7 @@ class _Sums:
 
 
 class _Tally:
-    """All that ended in the window: calls, and requests of rings."""
+    """Sums of all calls and requests of rings that ended in the window."""
 
     def __init__(self, trace: Trace, owners: Owners, leave_out: NDArray[np.int64]) -> None:
         self._owners, self._paths = owners, Paths(trace, owners)
@@ -252,7 +253,7 @@ class _Tally:
             rows[name][ended] for name in ("task", "handle", "handle2", "bytes_result", "error")
         )
         timed, copies, reads, writes = modes.T
-        known = begin != UNKNOWN_I64  # not so of requests that are older than the trace
+        known = begin != UNKNOWN_I64  # requests that are older than the trace have no begin
         moved = moved * (moved != UNKNOWN_I64)
         time_ns = np.maximum(np.where(known, end - begin, 0), 0)
         facts = {
@@ -264,13 +265,13 @@ class _Tally:
         timed = timed & known
         self.whole.add(np.zeros(len(task), np.intp), facts, timed)
         self.by_process.add(self._owners.processes(task), facts, timed)
-        if copies.any():  # what a copy wrote belongs to the file it wrote to
+        if copies.any():  # a copy's written bytes belong to its target file
             np.add.at(self.by_file.bytes_written, self._files(handle2[copies]), moved[copies])
             facts["bytes_written"] = facts["bytes_written"] * ~copies
         self.by_file.add(self._files(handle), facts, timed)
 
     def _files(self, handle: NDArray[np.uint32]) -> NDArray[np.intp]:
-        """By path: a file that is made anew all the time is one line."""
+        """Group by path: files that replace each other under one path share a row."""
         return self._paths.of[self._owners.groups(handle)]
 
 
@@ -279,7 +280,7 @@ def _modes_of_calls(trace: Trace) -> list[tuple[str, str]]:
 
 
 def _modes_of_opcodes(trace: Trace) -> list[tuple[str, str]]:
-    """By number; the last one for those that nobody knows."""
+    """Kind and mode of each opcode, by number. The last entry is for unknown opcodes."""
     known = {opcode["number"]: opcode for opcode in trace.metadata.get("opcodes", ())}
     nothing = {"kind": "meta", "io_mode": "none"}
     rows = (known.get(number, nothing) for number in range(max(known, default=-1) + 2))
@@ -338,7 +339,7 @@ def _spread(values: NDArray[np.int64]) -> Spread:
 
 
 def _covered(begin: NDArray[np.int64], end: NDArray[np.int64]) -> int:
-    """How much time lies in at least one of these spans."""
+    """The time covered by at least one of these spans."""
     order = np.argsort(begin, kind="stable")
     begin, end = begin[order], end[order]
     before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end))[:-1]

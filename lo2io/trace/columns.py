@@ -1,4 +1,4 @@
-"""The columns of the tables beside the trace: names, types, units, and what a reader must know.
+"""The columns of the tables beside the trace: names, types, units and descriptions.
 
 Names and types are those of ``lo2io/native/api/columns.h``; ``docs/reference/tables.md`` says the same for readers in
 other languages. The tables of rings are in ``ring_columns.py``, the reader in ``reader.py``.
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its type, and what a reader must know.
+    """One column: its name, type, unit and description.
 
-    ``null`` is the value that means unknown. ``labels`` names the codes of a dictionary-encoded column; ``"calls"``
-    stands for the recorded system calls and ``"opcodes"`` for io_uring's, known when the trace is. ``kind`` is
-    ``number``, ``text`` (from an offset and a length into the batch's text), ``bytes`` (the same, where the text is not
-    UTF-8) or ``string`` (a list).
+    ``null`` is the value that means unknown. ``labels`` names the codes of a dictionary-encoded column: ``"calls"``
+    stands for the recorded system calls and ``"opcodes"`` for io_uring's opcodes; both are known once the trace is.
+    ``kind`` is ``number``, ``text`` (an offset and a length into the batch's text), ``bytes`` (the same, for text that
+    is not UTF-8) or ``string`` (a list).
     """
 
     name: str
@@ -40,7 +40,7 @@ class Column:
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Codes have signed indices: pandas refuses unsigned ones."""
+        """The Arrow type. Codes have signed indices, because pandas refuses unsigned ones."""
         if self.kind in ("text", "string"):
             return pa.utf8()
         if self.kind == "bytes":
@@ -51,16 +51,16 @@ class Column:
 
     @property
     def index_dtype(self) -> str:
-        """The signed type of the codes' width; of opcodes the next one, for they go up to 255."""
+        """The signed type as wide as the codes. Opcodes go up to 255 and need the next wider type."""
         return "int16" if self.labels == "opcodes" else self.dtype.removeprefix("u")
 
     def unknown(self, rows: int) -> NDArray[Any]:
-        """As many rows as nothing is known of."""
+        """An array of this length in which each value is unknown."""
         return np.full(rows, self.null, self.index_dtype if self.labels else self.dtype)
 
     @property
     def nullable(self) -> bool:
-        """Whether the column has a way to say unknown."""
+        """True if the column can hold an unknown value."""
         return self.null is not None or self.kind in ("text", "bytes", "string")
 
 
@@ -70,12 +70,12 @@ def time_column(name: str, text: str, *, known: bool = False) -> Column:
 
 
 def size_column(name: str, text: str) -> Column:
-    """Bytes, or a place among them."""
+    """A number of bytes, or an offset in bytes."""
     return Column(name, "int64", "B", text, UNKNOWN_I64)
 
 
 def reference(name: str, text: str) -> Column:
-    """A row of another table, or a number that may be unknown as one."""
+    """A row of another table, or another number that may be unknown."""
     return Column(name, "uint32", "", text, UNKNOWN_U32)
 
 
@@ -86,7 +86,7 @@ def number_of(name: str, text: str) -> Column:
 
 STATUS: Final = ("completed", "in flight", "merged")
 REQUEST_STATUS: Final = (*STATUS, "inferred", "end unknown")
-"""Inferred: its completion is missing, and something proves that it ended. End unknown: nothing does."""
+"""For a request without a completion: ``inferred`` if something proves that the request ended, else ``end unknown``."""
 END_PROOF: Final = ("none", "call", "ring request", "later request")
 OFFSET_SOURCE: Final = ("unknown", "explicit", "followed", "kernel")
 ORIGIN: Final = (
@@ -242,6 +242,9 @@ COMPLETENESS: Final = (
 
 
 def latest_end(requests: Columns) -> NDArray[np.int64]:
-    """When block requests ended, or had ended at the latest; unknown where neither was seen nor is inferred."""
+    """The time at which each block request had ended at the latest.
+
+    This is the completion's time, else the latest time of an inferred end. Without either the time is unknown.
+    """
     seen: NDArray[np.int64] = requests["complete_time_ns"]
     return np.where(seen == UNKNOWN_I64, requests["end_latest_ns"], seen)

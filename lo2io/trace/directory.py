@@ -1,7 +1,7 @@
-"""The directory of a trace: created, locked, replaced, and given to the user who called sudo.
+"""The directory of a trace: how it is created, locked, replaced, and given to the user who called sudo.
 
 lo2io removes nothing by its name alone: a folder called ``lo2io`` may hold somebody's sources. All access goes through
-the open directory (:mod:`lo2io.folder`). A writer has the directory locked.
+the open directory (:mod:`lo2io.folder`). Who writes holds a lock on the directory.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TRACE_FILES = (DEFINITIONS_FILE, MARKER_FILE, ARCHIVE, DIRECTORY, ANCHOR)
-"""In the order in which they are renamed into place. The anchor comes last and makes the trace whole."""
+"""The entries in the order in which they are renamed into place. The anchor comes last and makes the trace whole."""
 _REPLACED = ".replaced"
-"""Holds the former trace until the new one is in place."""
+"""The folder that holds the former trace until the new one is in place."""
 _CONTENTS = {
     ARCHIVE: LOCATION_PATTERN,
     DIRECTORY: TABLE_PATTERN,
     SPOOL: FILE_PATTERN,
 }
-"""What lo2io writes into each folder of a trace, and nothing else, but for the segments of a spool."""
+"""The names that lo2io writes into each folder of a trace. A spool may also hold segments."""
 _DUMP = re.compile(r"dump-\d{8}-\d{6}(-\d+)?")
-"""A window that a flight recorder wrote meanwhile: a trace of its own, which no later recording touches."""
+"""The name of a window that a flight recorder wrote: a trace of its own, which no later recording touches."""
 
 
 @contextlib.contextmanager
 def locked_directory(path: Path | None, stem: str = "") -> Iterator[Folder]:
-    """The directory of a trace that is being written, locked meanwhile; one made here that stays empty is removed.
+    """Lock the directory of a trace while the trace is written. A directory made here is removed if it stays empty.
 
     Args:
-        path: The directory; what is missing of its path is made.
-        stem: Without a path: the name of a new one in the working directory, or with a number behind it. Two
-            recordings may begin in the same second.
+        path: The directory. Missing folders of the path are made.
+        stem: Without a path, the name of a new directory in the working directory. If the name exists, a number
+            follows: two recordings may begin in the same second.
 
     Raises:
-        UsageError: It cannot be opened or made, or another process writes there.
+        UsageError: The directory cannot be opened or made, or another process writes there.
     """
     trace = _new_directory(stem) if path is None else open_directory(path)
     try:
@@ -75,12 +75,12 @@ def open_directory(path: Path) -> Folder:
     """Open or make a directory to write into.
 
     Raises:
-        UsageError: That cannot be done.
+        UsageError: The directory can be neither opened nor made.
     """
     try:
         return Folder.open_or_make(path)
     except NotADirectoryError as error:
-        raise UsageError(f"write {path}", "it is no directory", "name another with -o") from error
+        raise UsageError(f"write {path}", "this is no directory", "name a directory with -o") from error
     except OSError as error:
         raise _unwritable(path, error) from error
 
@@ -100,18 +100,18 @@ def _new_directory(stem: str) -> Folder:
 
 @contextlib.contextmanager
 def fresh_directory(trace: Folder, *, force: bool) -> Iterator[Folder]:
-    """The spool's directory, made in that of a trace, locked, and left open.
+    """Make the spool's directory within the trace's directory; lock it and leave it open.
 
-    A former trace is put aside, and removed only when the recording has succeeded: a command that could not be started
-    costs nothing.
+    A former trace is put aside, and removed only after the recording has succeeded. So a command that cannot be
+    started destroys nothing.
 
     Args:
-        trace: The directory, locked.
-        force: Replace a trace that is there.
+        trace: The trace's directory, locked.
+        force: Replace an existing trace.
 
     Raises:
-        UsageError: It is not empty, and ``force`` is not set; or it is no trace's and will not be removed; or somebody
-            reads the spool that is there.
+        UsageError: The directory is not empty and ``force`` is not set; or its contents are not a trace's, so they are
+            never removed; or another process reads the existing spool.
     """
     former = _check_replaceable(trace, force=force)
     with _put_aside(trace, former, lambda: trace.is_folder(SPOOL)):
@@ -129,30 +129,30 @@ def fresh_directory(trace: Folder, *, force: bool) -> Iterator[Folder]:
 
 @contextlib.contextmanager
 def whole_trace(trace: Folder, spool: Folder, *, force: bool) -> Iterator[Folder]:
-    """What is written into the folder that this yields becomes a whole trace, or nothing stays of it.
+    """Yield a folder whose contents become the trace at the end. After an error, nothing of the contents stays.
 
-    A former trace stays until then. An interrupt amid the renames waits for the last one.
+    A former trace stays until the end. An interrupt amid the renames waits for the last rename.
 
     Args:
-        trace: The directory, locked.
-        spool: What is read meanwhile.
-        force: Replace a trace that is there.
+        trace: The trace's directory, locked.
+        spool: The spool that is read at the same time.
+        force: Replace an existing trace.
 
     Raises:
-        UsageError: There is a trace already and ``force`` is not set, or something that is not lo2io's, or it cannot
-            be written.
+        UsageError: A trace exists and ``force`` is not set, the directory holds something that lo2io did not write, or
+            it cannot be written.
     """
     tried = f"write {trace.path}"
     if os.path.sameopenfile(trace.fd, spool.fd):
-        raise UsageError(tried, "it is the spool itself", "name another directory with -o")
+        raise UsageError(tried, "this is the spool itself", "name another directory with -o")
     present = [name for name in TRACE_FILES if trace.status(name)]
     if ANCHOR in present and not force:
         raise UsageError(tried, "there is a trace already", "name another with -o, or replace it with --force")
     for name in (*present, PART, _REPLACED):
         if trace.status(name) and not _is_own(trace, name):
-            raise UsageError(tried, f"its {name!r} is none of a trace of lo2io", "name another with -o")
+            raise UsageError(tried, f"lo2io did not write its {name!r}", "name another directory with -o")
     try:
-        trace.remove(PART)  # of one that was killed
+        trace.remove(PART)  # left by a converter that was killed
         part = trace.make(PART)
     except OSError as error:
         raise _unwritable(trace.path, error) from error
@@ -172,12 +172,12 @@ def whole_trace(trace: Folder, spool: Folder, *, force: bool) -> Iterator[Folder
 
 
 def is_dump(name: str) -> bool:
-    """Whether a flight recorder names a window so."""
+    """True if the name is one that a flight recorder gives to a window."""
     return bool(_DUMP.fullmatch(name))
 
 
 def give_away(folder: Folder, *, itself: bool = True, contents: bool = True) -> None:
-    """Make who called sudo the owner of a folder that lo2io made and of what is in it, as if written by that user."""
+    """Under sudo, make the calling user the owner of a folder that lo2io made, and of the folder's contents."""
     caller = sudo_caller()
     if caller and contents:
         folder.give_contents(caller)
@@ -187,7 +187,7 @@ def give_away(folder: Folder, *, itself: bool = True, contents: bool = True) -> 
 
 @contextlib.contextmanager
 def _put_aside(trace: Folder, names: list[str], is_replaced: Callable[[], bool]) -> Iterator[None]:
-    """Meanwhile these entries lie aside; after an error they return, unless what replaces them is there by then."""
+    """Move these entries aside. After an error they return, unless their replacement is in place by then."""
     try:
         trace.remove(_REPLACED)
         aside = trace.make(_REPLACED) if names else None
@@ -219,7 +219,7 @@ def _check_replaceable(trace: Folder, *, force: bool) -> list[str]:
     except OSError as error:
         raise _unwritable(trace.path, error) from error
     if not known:
-        raise UsageError(tried, "it exists, and holds what is no trace of lo2io", "name another with -o")
+        raise UsageError(tried, "it exists, and holds something that lo2io did not write", "name another with -o")
     if entries and not force:
         raise UsageError(tried, "it exists", "name another with -o, or replace it with --force")
     if SPOOL in entries:
@@ -229,7 +229,7 @@ def _check_replaceable(trace: Folder, *, force: bool) -> list[str]:
 
 
 def _is_own(folder: Folder, name: str) -> bool:
-    """Whether lo2io wrote it: a plain file of its name, or a folder of nothing but what it writes there."""
+    """True if lo2io wrote this entry: a plain file, or a folder that holds only names which lo2io writes there."""
     if name in {PART, _REPLACED}:
         if not folder.is_folder(name):
             return False
@@ -249,7 +249,7 @@ def _is_own(folder: Folder, name: str) -> bool:
 
 
 def _holds_only(folder: Folder, name: str, pattern: re.Pattern[str]) -> bool:
-    """A folder of nothing but files of these names."""
+    """True for a folder that holds only plain files of these names."""
     if not folder.is_folder(name):
         return False
     with folder.enter(name) as inner:
@@ -257,7 +257,7 @@ def _holds_only(folder: Folder, name: str, pattern: re.Pattern[str]) -> bool:
 
 
 def _is_plain(folder: Folder, name: str) -> bool:
-    """A file, or the socket of a flight recorder."""
+    """True for a file, and for the socket of a flight recorder."""
     found = folder.status(name)
     return found is not None and (stat.S_ISREG(found.st_mode) or stat.S_ISSOCK(found.st_mode))
 

@@ -1,12 +1,11 @@
 """The tables beside the trace: their schema, and the reader of ``T/lo2io/``.
 
-In: a trace directory. Out: Arrow tables, or NumPy columns batch by batch. It does not know how the rows came about;
-that is stated in ``lo2io/native/api/columns.h``, whose column names are used here. ``docs/reference/tables.md`` is the
-same for readers in other languages.
+In: a trace directory. Out: Arrow tables, or NumPy columns batch by batch. ``lo2io/native/api/columns.h`` says what the
+columns mean. ``docs/reference/tables.md`` says the same for readers in other languages.
 
-Nulls keep what the engine wrote: under a null lies ``INT64_MIN``, ``UINT32_MAX``, -1 or 0, so that a column can be
-handed to NumPy as it is. Files written by anyone else are not read here. An earlier version's trace may lack tables and
-columns: a table that is lacking has no rows, a column that may hold nulls holds nothing else.
+Under a null lies the engine's own value for unknown, ``INT64_MIN``, ``UINT32_MAX``, -1 or 0. So NumPy can take a column
+as it is. The reader takes only files that lo2io wrote. A trace of an earlier version may lack tables and columns: a
+missing table reads as one without rows, and a missing column that may hold nulls reads as all nulls.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ __all__ = [
 
 FORMAT: Final = "lo2io-tables"
 SCHEMA_VERSION: Final = 1
-"""Grows when a column or key changes its name or meaning; new ones, and new tables, do not count."""
+"""Grows when a column or key changes its name or meaning. New columns, keys and tables do not count."""
 
 TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "operations": OPERATIONS,
@@ -101,7 +100,7 @@ def _field_metadata(column: Column) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace directory, opened for reading. Tables are opened when asked for."""
+    """A trace directory, opened for reading. A table's file is opened when the table is read."""
 
     path: Path
     metadata: Mapping[str, Any] = field(repr=False)
@@ -112,13 +111,13 @@ class Trace:
             return reader.schema
 
     def record_batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """A table batch by batch as Arrow has it, in constant memory; the file's order of columns."""
+        """A table as Arrow batches, in constant memory. Columns have the order of the file."""
         with self._open(name, columns) as reader:
             for index in range(reader.num_record_batches):
                 yield self._read(name, reader, index)
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A whole table, decompressed in memory: for long traces prefer :meth:`batches`."""
+        """A whole table, decompressed in memory. For long traces prefer :meth:`batches`."""
         with self._open(name, columns) as reader:
             schema = reader.schema
         return pa.Table.from_batches(self.record_batches(name, columns), schema)
@@ -128,10 +127,10 @@ class Trace:
 
         Args:
             name: One of ``TABLES``.
-            columns: Number columns alone; codes come as signed integers, bits as bool.
+            columns: Columns of numbers only. Codes come as signed integers, bits as bool.
 
         Yields:
-            Arrays with the values of ``columns.h`` for unknown (INT64_MIN, UINT32_MAX), valid as long as they are held.
+            Arrays. Unknown values are those of ``columns.h`` (INT64_MIN, UINT32_MAX).
         """
         lacking = self._lacking(name, columns)
         for batch in self.record_batches(name, [column for column in columns if column not in lacking]):
@@ -141,17 +140,17 @@ class Trace:
             }
 
     def text_batches(self, name: str, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
-        """Columns of any kind, batch by batch, as Python values; None: unknown. All must be there."""
+        """Columns of any kind, batch by batch, as Python values; None: unknown. The table must have all the columns."""
         for batch in self.record_batches(name, columns):
             yield [batch.column(column).to_pylist() for column in columns]
 
     def column(self, name: str, column: str) -> NDArray[Any]:
-        """One number column whole, values of ``columns.h`` for unknown."""
+        """One whole column of numbers. Unknown values are those of ``columns.h``."""
         parts = [batch[column] for batch in self.batches(name, [column])]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def texts(self, name: str, key: str, column: str, wanted: Collection[int]) -> dict[int, str | None]:
-        """A text column's values for the few rows whose ``key`` column is wanted, in constant memory."""
+        """The texts of a few rows, chosen by the value of their ``key`` column, in constant memory."""
         found: dict[int, str | None] = {}
         keys = np.fromiter(wanted, np.int64, len(wanted))
         for batch in self.record_batches(name, [key, column]) if len(keys) else ():
@@ -161,7 +160,7 @@ class Trace:
         return found
 
     def rows(self, name: str) -> int:
-        """How many rows the table has, as the metadata says."""
+        """The table's number of rows, from the metadata."""
         return int(self.metadata["tables"].get(name, {"rows": 0})["rows"])
 
     @cached_property
@@ -201,7 +200,7 @@ class Trace:
 
     @cached_property
     def completeness(self) -> Completeness:
-        """The four counters and their proof."""
+        """The counters lost, late, orphan and in flight, and their proof."""
         rows = self.table("completeness").drop_columns(["vanished"]).to_pylist()
         return Completeness(**self.metadata["completeness"], events=tuple(EventCompleteness(**row) for row in rows))
 
@@ -216,7 +215,7 @@ class Trace:
         return self.table("rings")
 
     def _lacking(self, name: str, columns: Sequence[str]) -> Mapping[str, Column]:
-        """Of these columns, those that this lo2io knows and that the trace, of an earlier one, has not."""
+        """The columns among these that lo2io knows and that the trace, written by an earlier version, does not have."""
         known = {column.name: column for column in TABLES[name] if column.null is not None}
         if name not in self.metadata["tables"] or known.keys().isdisjoint(columns):
             return {}
@@ -234,7 +233,7 @@ class Trace:
             reader = pa.ipc.open_file(source)
             if columns is None:
                 return reader
-            # By the file's own names: a trace of an earlier version may have fewer columns, at other places.
+            # Columns are found by the file's own names: in an earlier version's trace they have other places.
             wanted = sorted(reader.schema.names.index(column) for column in columns)
             return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
         except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
@@ -259,7 +258,7 @@ def _without_rows(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Record
 
 
 def as_numpy(array: pa.Array) -> NDArray[Any]:
-    """A number column of a batch without a copy: codes as signed integers, bits as bool, unknown as ``columns.h``."""
+    """A column of numbers without a copy. Codes are signed integers, bits bool, unknown values as in ``columns.h``."""
     if isinstance(array, pa.DictionaryArray):
         array = array.indices
     is_bits = pa.types.is_boolean(array.type)
@@ -277,7 +276,7 @@ def open_trace(path: Path | str) -> Trace:
     """Open a trace directory, or its ``traces.otf2``.
 
     Raises:
-        TraceError: There is no ``lo2io/metadata.json``, or it is another program's or a newer version's.
+        TraceError: ``lo2io/metadata.json`` does not exist, or another program or a newer version wrote it.
     """
     directory = Path(path)
     if directory.name == ANCHOR:
@@ -293,7 +292,7 @@ def open_trace(path: Path | str) -> Trace:
     except ValueError as error:
         raise TraceError(tried, f"{file}: {error}", "convert the spool again") from error
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-        raise TraceError(tried, f"{file} is not of lo2io", "give the directory that `lo2io record -o` wrote")
+        raise TraceError(tried, f"lo2io did not write {file}", "give the directory that `lo2io record -o` wrote")
     if metadata.get("schema_version") != SCHEMA_VERSION:
         answer = f"its tables have schema version {metadata.get('schema_version')}, this lo2io reads {SCHEMA_VERSION}"
         raise TraceError(tried, answer, "convert the spool with this lo2io")
@@ -302,7 +301,10 @@ def open_trace(path: Path | str) -> Trace:
 
 
 def call_traits(call: CallSpec) -> dict[str, Any]:
-    """What reports have to know of a call, as ``calls`` in the metadata has it; what does not apply is left out."""
+    """The traits of a call that reports need: its entry of ``calls`` in the metadata.
+
+    Traits without value are left out.
+    """
     traits = {"waits": call.waits, "waits_if": call.waits_if, "synced_if": call.synced_if}
     return {"class": call.report_class.name.lower(), **{key: value for key, value in traits.items() if value}}
 

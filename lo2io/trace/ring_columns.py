@@ -1,25 +1,58 @@
-"""The columns of the tables about io_uring and libaio; what they mean: docs/explanation/rules/rings.md."""
+"""The columns of the tables about io_uring and libaio. docs/explanation/rules/rings.md says what they mean."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.native._lib import lib
 from lo2io.trace.columns import Column, number_of, reference, size_column, time_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 RING_KIND: Final = ("io_uring", "libaio")
 RING_STATUS: Final = ("completed", "in flight", "cancelled", "refused", "torn down", "silent", "unseen")
 RING_PATH: Final = ("unknown", "inline", "device", "poll", "worker", "refused", "cancelled")
 NOPS: Final = ("NOP", "NOP128")
 """Opcodes whose requests do nothing. They are rows of the tables, but no operations of an OTF2 trace."""
-_TRAITS: Final = (
-    "1 SQPOLL, 2 drained, 4 hashed, 8 a completion overflowed, 16 notified, 32 multi-shot, 64 continued by its "
-    "predecessor's worker, 128 short, 256 bounded worker, 512 unbounded worker, 1024 older than the trace"
-)
+RING_TRAITS: Final = {
+    lib.LO2_TRAIT_SQPOLL: "SQPOLL",
+    lib.LO2_TRAIT_DRAINED: "drained",
+    lib.LO2_TRAIT_HASHED: "hashed",
+    lib.LO2_TRAIT_OVERFLOWED: "overflowed",
+    lib.LO2_TRAIT_NOTIFIED: "notified",
+    lib.LO2_TRAIT_MULTISHOT: "multi-shot",
+    lib.LO2_TRAIT_CONTINUED: "continued by a worker",
+    lib.LO2_TRAIT_SHORT: "short write",
+    lib.LO2_TRAIT_BOUNDED: "bounded worker",
+    lib.LO2_TRAIT_UNBOUNDED: "unbounded worker",
+    lib.LO2_TRAIT_OLDER: "older than the trace",
+}
+"""Further facts about a request's path: bits of ``enum lo2_ring_trait``."""
+RING_INFERRED: Final = {
+    lib.LO2_INFERRED_ISSUE: "issue time",
+    lib.LO2_INFERRED_WORKER: "worker",
+    lib.LO2_INFERRED_WORK_BEGIN: "begin of work",
+    lib.LO2_INFERRED_WORK_END: "end of work",
+    lib.LO2_INFERRED_PATH: "path",
+    lib.LO2_INFERRED_BOUND: "bounded or not",
+    lib.LO2_INFERRED_IDENTITY: "identity",
+    lib.LO2_INFERRED_CULPRIT: "culprit",
+    lib.LO2_INFERRED_SIZE: "size",
+    lib.LO2_INFERRED_END: "end",
+}
+"""Facts that are inferred, not stated by the kernel: bits of ``enum lo2_ring_inferred``."""
+
+
+def _bits(words: Mapping[int, str]) -> str:
+    return ", ".join(f"{bit} {word}" for bit, word in words.items())
+
+
 _INFERRED: Final = (
-    "what is inferred, not stated by the kernel: 1 issue time, 2 worker, 4 begin and 8 end of its work, 16 path, "
-    "32 bounded or unbounded, 64 which completion is its, 128 culprit, 256 offset and bytes asked for, "
-    "512 the end: of libaio, the call that collected it returned then; of CQE_SKIP, it had ended by then"
+    f"what is inferred, not stated by the kernel: {_bits(RING_INFERRED)}. Identity: which completion is its. Size: "
+    "offset and bytes asked for. End: of libaio, the call that collected it returned then; of CQE_SKIP, it had ended "
+    "by then"
 )
 
 
@@ -42,7 +75,7 @@ RING_REQUESTS: Final = (
     Column("sqe_flags", "uint8", "", "IOSQE_*; the kernel may have set ASYNC (16) itself"),
     Column("status", "uint8", "", "how it ended", labels=RING_STATUS),
     Column("path", "uint8", "", "the way it went", labels=RING_PATH),
-    Column("traits", "uint16", "", _TRAITS),
+    Column("traits", "uint16", "", _bits(RING_TRAITS)),
     Column("inferred", "uint16", "", _INFERRED),
     Column("fd", "int32", "", "as given; null: none, a registered file, or not known", -1),
     reference("handle", "row of handles: the fd's when it was looked up, or the registered file's"),

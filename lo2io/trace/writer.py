@@ -1,10 +1,9 @@
 """Batches of the engine to Arrow tables beside the trace.
 
-In: batches, streaming. Out: one Arrow IPC file a table in ``T/lo2io/`` and ``metadata.json``. Each file is written as
-``*.part`` and renamed at the close, the metadata last: where it is, the tables are whole. Schema: ``trace/reader.py``.
-
-Columns go to Arrow without a copy where the rows are many; what means unknown in them becomes null by a bitmap. Format
-and compression are chosen by ``benchmarks/tables.py``; the figures are in ``docs/reference/tables.md``.
+In: a stream of batches. Out: ``metadata.json`` and one Arrow IPC file for each table, in ``T/lo2io/``. Each file is
+written as ``*.part`` and renamed at the end, the metadata last: if the metadata exist, the tables are whole. The schema
+is in ``trace/reader.py``. Columns of many rows go to Arrow without a copy; a bitmap marks unknown values as null.
+``benchmarks/tables.py`` compares formats and compressions; ``docs/reference/tables.md`` has the figures.
 """
 
 from __future__ import annotations
@@ -39,26 +38,27 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-CHUNK_ROWS: Final = 65536
-"""Rows of a record batch. Smaller batches of the engine are gathered first: each one costs about 2 KB of framing."""
+CHUNK_ROWS: Final = 32768
+"""Rows of a record batch: those of an engine's full batch, which then needs no copy. Smaller ones are gathered first:
+each one costs about 2 KB of framing."""
 CODEC: Final = "lz4"
 
 _TEXTS_OF: Final = {"files": ("path",), "paths": ("path", "directory"), "threads": ("comm", "cgroup", "cmdline")}
 _SOURCES: Final = tuple(table for table in TABLES if table not in {"devices", "completeness"})
 """Tables whose rows come from the engine."""
 NR_OPCODES: Final = 256
-"""An opcode is a byte; the last number means unknown."""
+"""An opcode is a byte. The last number means unknown."""
 _NOT_IN_METADATA: Final = ("formats", "header_page", "counts", "lo2io_version", "start_ns", "stop_ns")
 
 
 class TableWriter:
-    """Writes the tables of one trace; a context manager that leaves no half-written table behind.
+    """Writes the tables of one trace. As a context manager, it leaves no half-written table behind.
 
     Args:
-        directory: The trace's directory; ``lo2io/`` is made in it.
-        meta: What was recorded.
-        calls: By the codes of ``operations.call``.
-        opcodes: Of io_uring, indexed by number. Others that occur go by their number.
+        directory: The trace's directory. ``lo2io/`` is made in it.
+        meta: The recording's metadata.
+        calls: The calls, indexed by the codes of ``operations.call``.
+        opcodes: io_uring's opcodes, indexed by number. Opcodes beyond these are named by their number.
         codec: ``lz4``, ``zstd`` or None.
         threads: Compress the columns of a batch in Arrow's thread pool.
 
@@ -99,7 +99,7 @@ class TableWriter:
             table.discard()
 
     def write(self, batch: Batch) -> None:
-        """Write a batch's rows; it may be filled again afterwards."""
+        """Write a batch's rows. Afterwards the batch may be filled again."""
         with _writing(self._directory):
             for table in _SOURCES:
                 columns: Columns = getattr(batch, "tasks" if table == "threads" else table)
@@ -114,14 +114,14 @@ class TableWriter:
         stop_ns: int,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write what is known at the end, and give the files their names.
+        """Write the tables and metadata that are known only at the end, and give the files their names.
 
         Args:
             totals: The engine's counters.
-            completeness: Proof, with its events.
-            start_ns: Begin of the trace, spool's clock.
-            stop_ns: Its end.
-            extra: More keys for the metadata; must be fit for JSON.
+            completeness: The proof, with the counts of each event.
+            start_ns: Begin of the trace on the spool's clock.
+            stop_ns: End of the trace on the same clock.
+            extra: Further keys of the metadata, as values for JSON.
         """
         with _writing(self._directory):
             self._write_devices()
@@ -167,11 +167,11 @@ class TableWriter:
 
 
 Strings = dict[str, list[Any]]
-"""Column → a str, bytes or None a row."""
+"""Column → one str, bytes or None for each row."""
 
 
 class _TableFile:
-    """One table's file; gathers small batches into chunks."""
+    """The file of one table. Gathers small batches into chunks."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class _TableFile:
         self.rows = 0
         self._columns = TABLES[table]
         self._schema = arrow_schema(table, clock)
-        # One dictionary object for all batches: Arrow then knows without a look that it has not changed.
+        # All batches share one dictionary object, so Arrow need not compare dictionaries.
         self._labels = {
             c.name: _text_array(labels[c.labels] if isinstance(c.labels, str) else c.labels)
             for c in self._columns
@@ -220,7 +220,7 @@ class _TableFile:
         self._part.rename(self._path)
 
     def discard(self) -> None:
-        """Close without the name; a file system that refuses must not hide the error that led here."""
+        """Close and remove the file. An error here must not hide the error that led here."""
         with contextlib.suppress(OSError):
             self._sink.close()
             self._part.unlink(missing_ok=True)
@@ -259,7 +259,7 @@ class _TableFile:
         return _number_array(values, valid)
 
 
-# Arrays are made of buffers: pyarrow.array() imports pandas where that is installed, which takes 250 ms.
+# Arrays are made of buffers, because pyarrow.array() imports pandas if installed. The import takes 250 ms.
 
 
 def _number_array(values: NDArray[Any], valid: pa.Buffer | None = None) -> pa.Array:
@@ -281,7 +281,7 @@ def _bits(flags: NDArray[np.bool_]) -> pa.Buffer:
 
 
 def call_labels(calls: Sequence[CallSpec]) -> tuple[str, ...]:
-    """The calls' ABI names; where two calls share one, the tracepoint's (a dictionary's entries differ)."""
+    """The calls' ABI names. Calls that share an ABI name have the tracepoint's name: a dictionary's entries differ."""
     names = [call.abi_name for call in calls]
     return tuple(call.name if names.count(call.abi_name) > 1 else call.abi_name for call in calls)
 
@@ -293,11 +293,11 @@ def opcode_labels(opcodes: Sequence[OpcodeSpec]) -> tuple[str, ...]:
 
 
 def _strings(table: str, columns: Columns, text: bytes) -> Strings:
-    """The values of a table's columns that are no numbers."""
+    """The values of a table's columns of texts and bytes."""
     strings: Strings = {}
     for name in _TEXTS_OF.get(table, ()):
         strings |= _texts(columns, name, text)
-    if table == "paths":  # an empty one is known: the directory itself is meant
+    if table == "paths":  # an empty path is not an unknown one: it means the directory itself
         read = (columns["source"] != 0).tolist()
         strings["path"] = [
             "" if known and path is None else path for path, known in zip(strings["path"], read, strict=True)
@@ -310,7 +310,7 @@ def _strings(table: str, columns: Columns, text: bytes) -> Strings:
 
 
 def _texts(columns: Columns, name: str, text: bytes) -> Strings:
-    """Texts of each row, and for paths the exact bytes where the text could not hold them; empty is unknown."""
+    """The text of each row, and for paths the exact bytes if the text cannot hold them. An empty text is unknown."""
     starts = columns[f"{name}_offset"].tolist()
     lengths = columns[f"{name}_length"].tolist()
     raw = [text[start : start + length] for start, length in zip(starts, lengths, strict=True)]

@@ -1,8 +1,8 @@
-"""``lo2io verify``: is this trace what OTF2's readers expect, and is the recording complete?
+"""``lo2io verify``: does a trace keep the rules that OTF2's readers rely on, and is the recording complete?
 
-In: any OTF2 trace, whoever wrote it. Out: a :class:`Verification`. Nothing here knows how lo2io writes traces; of its
-tables, which may lie beside one, it knows what they mean. It reads through the lowest level of the OTF2 library, since
-higher ones stumble over what is to be found.
+In: an OTF2 trace of any tool. Out: a :class:`Verification`. This room does not know how lo2io writes traces. It knows
+what lo2io's tables mean, for they may lie beside a trace. It reads through the lowest level of the OTF2 library, since
+higher levels fail on the very mistakes that verifying looks for.
 """
 
 from lo2io.verify.completeness import read_completeness, read_reconciliation

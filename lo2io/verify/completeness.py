@@ -1,4 +1,4 @@
-"""What a trace says about its own completeness: is it proven that nothing was lost?"""
+"""A trace's own statement about completeness: is it proven that nothing was lost?"""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ PROPERTIES = {
     "samples": "LO2IO::SAMPLES",
     "proven": "LO2IO::COMPLETENESS",
 }
-"""Field of :class:`Completeness` → trace property, for traces that lost the tables beside them."""
+"""Field of :class:`Completeness` → trace property. Used if the tables beside the trace are gone."""
 RECORDED = ("LO2IO::RECORDED_PROCESSES", "LO2IO::RECORDED_COMPLETENESS")
-"""The same of ``whose`` and ``recorded_whole``; recordings of the whole machine have neither."""
+"""The properties of ``whose`` and ``recorded_whole``. Recordings of the whole machine have neither."""
 ENDS = ("LO2IO::INFERRED_ENDS", "LO2IO::UNKNOWN_ENDS")
-"""The same of ``inferred_ends`` and ``unknown_ends``; absent: 0."""
+"""The properties of ``inferred_ends`` and ``unknown_ends``; absent: 0."""
 
 
 def read_completeness(trace: Path) -> Completeness | None:
     """The recording's four counters and their proof, from lo2io's tables or else from the trace's properties.
 
     Returns:
-        None for traces that say nothing of the kind, as those of other tools.
+        None for a trace without this information, such as another tool's.
 
     Raises:
-        TraceError: not a trace, or lo2io's own tables cannot be read.
+        TraceError: This is no trace, or lo2io's own tables cannot be read.
     """
     anchor = find_anchor(trace)
     from lo2io.trace.reader import open_trace  # noqa: PLC0415 -- pyarrow takes a while
@@ -46,13 +46,13 @@ def read_completeness(trace: Path) -> Completeness | None:
 
 
 def read_reconciliation(trace: Path) -> tuple[str, str]:
-    """What was captured of the kernel's own accounts, and of what too little, in the words of the trace's properties.
+    """Two texts of the trace's properties: the captured part of the kernel's accounts, and the shortfall.
 
     Returns:
-        Empty texts where the trace says nothing.
+        Empty texts if the trace has no such property.
 
     Raises:
-        TraceError: not a trace.
+        TraceError: This is no trace.
     """
     library = Library()
     with library.reader(find_anchor(trace)) as reader:

@@ -1,4 +1,4 @@
-"""Rules that definitions and markers keep or break; see :mod:`lo2io.verify.rules` for their sentences."""
+"""Checks the rules of definitions. :mod:`lo2io.verify.rules` has the sentences of all rules."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 _CLASSES = {0: "SERIAL", 1: "PARALLEL"}
 _FLAG_OS = 1
 _KNOWN_PARADIGMS = {"POSIX": (0, _FLAG_OS), "ISOC": (0, None), "MPI-IO": (1, 0), "PnetCDF": (1, 0), "ADIOS": (1, 0)}
-"""Identification → class and flags that the OTF2 manual demands ("Known OTF2 I/O paradigms"); None: any."""
+"""Identification → class and flags that the OTF2 manual demands ("Known OTF2 I/O paradigms"). None: any flags."""
 
 _TREES = {"node": "parent", "location-group": "creator", "calling-context": "parent", "handle": "parent"}
 """Kinds of definitions that form trees → the field that leads to the parent."""
 _DOMAINS = {0: "machine", 1: "shared memory", 2: "NUMA", 3: "socket", 4: "cache", 5: "core", 6: "processing unit"}
 _DEVICES = (7, 8)
-"""Accelerator and network devices lie anywhere."""
+"""Domains of accelerator and network devices, which may lie anywhere."""
 _SIZES = {0: 0, 1: 1, 2: 2, 3: 2, 4: 2, 5: 3, 6: 4}
-"""Domain → how small it is; of sockets, NUMA domains and caches any may hold another."""
+"""Domain → rank by size, a greater rank for a smaller domain. Sockets, NUMA domains and caches may hold one another."""
 _GENERATOR_MODES, _BASES = 2, 2
 
 
 def check_definitions(found: Definitions, verdict: Verification) -> None:
-    """Report every rule that the definitions alone break."""
+    """Report every rule that the definitions break by themselves, without events."""
     _check_clock(found, verdict)
     _check_counts(found, verdict)
     for kind, ref in found.duplicates:
@@ -92,7 +92,7 @@ def _rule(kind: str) -> str:
 
 
 def _references(found: Definitions) -> Iterator[tuple[str, str]]:
-    """Rule and text of every reference of a definition that leads nowhere."""
+    """The rule and the finding's text for each reference of a definition to an undefined id."""
     for record in RECORDS.values():
         owner = record.name
         if record.kind is None:
@@ -160,7 +160,7 @@ def _check_paradigms(found: Definitions, verdict: Verification) -> None:
         if not ident or not found.text(name):
             problems.append("its name or identification is empty")
         if ref >= len(paradigms):  # otf2-print refuses it
-            problems.append(f"there are {len(paradigms)}, which are not numbered in a row")
+            problems.append(f"the {len(paradigms)} paradigms are not numbered from 0 without gaps")
         if twins[identification] > 1:
             problems.append("another paradigm has the same identification")
         wanted_class, wanted_flags = _KNOWN_PARADIGMS.get(ident, (klass, None))
@@ -188,7 +188,9 @@ def _check_trees(found: Definitions, verdict: Verification) -> None:
         place = record.index(field)
         parents = {ref: values[place] for ref, values in found.table(kind).items()}
         for ref in _cycles(parents):
-            verdict.report("definition.cycle", f"{_article(kind)} with id {ref} is its own {field}, near or far")
+            verdict.report(
+                "definition.cycle", f"{_article(kind)} with id {ref} is its own {field}, or that of its own {field}s"
+            )
     _check_domains(found, verdict)
 
 

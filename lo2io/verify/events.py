@@ -1,4 +1,4 @@
-"""Holds every event of a trace, in the order of the merge, to the rules."""
+"""Checks every event of a trace against the rules, in the order of the merge."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Apply = Callable[[LocationState, int, tuple[Any, ...]], Any]
 
 _SAMPLED = (LOCATION_CPU_THREAD, LOCATION_ACCELERATOR_STREAM, LOCATION_METRIC)
-"""Types of locations that may be interrupted, and metric locations: these have a rule of their own."""
+"""Types of locations on which samples are accepted. Metric locations have a rule of their own."""
 _TIME, _ORDINAL, _LOCATION, _KIND = (FIELD[name] for name in ("time", "ordinal", "location", "kind"))
 _REF, _SECOND = FIELD["ref"], FIELD["second"]
 _METRIC_FIELDS = itemgetter(*(FIELD[name] for name in ("ref", "first_detail", "nr_attributes", "nr_values")))
@@ -43,13 +43,13 @@ _ATTRIBUTE_FIELDS = itemgetter(FIELD["first_detail"], FIELD["nr_attributes"])
 
 
 class EventRules:
-    """Takes the events of a trace; the state of every location.
+    """Checks the events of a trace, and holds the state of every location.
 
     Args:
-        definitions: The trace's.
+        definitions: The trace's definitions.
         readable: Locations with events, in the order in which blocks count them.
-        verdict: Takes what is found.
-        partial: Some requests of rings were left out of the trace.
+        verdict: Collects the findings.
+        partial: True if some requests of rings were left out of the trace.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class EventRules:
     # ---- blocks ----
 
     def take(self, block: Block) -> None:
-        """Count the plain events of a block, and look at the others one by one."""
+        """Count the plain events of a block, and check the others one by one."""
         self._block = block
         columns = Columns(block, self._groups)
         ordered = self._is_ordered(columns.time)
@@ -112,7 +112,7 @@ class EventRules:
         self._count(columns)
 
     def _is_known(self, row: tuple[Any, ...]) -> bool:
-        """Enter and leave a calling context at once, if this step is known to be right."""
+        """Apply an enter and its leave together, if the step is known to keep every rule."""
         state, context = self._states[row[_LOCATION]], row[_REF]
         entered = state.stack[-1][2] if state.stack else UNDEFINED_U32
         if (state.context, context, row[_SECOND], entered) not in self.contexts.right_enters:
@@ -121,20 +121,20 @@ class EventRules:
         return True
 
     def _is_ordered(self, times: NDArray[np.uint64]) -> bool:
-        """No event comes before another that was read earlier: the merge shows when a location's time goes back."""
+        """True if times ascend over all events read. The merge keeps a location's own order, so a fall shows here."""
         ordered = int(times[0]) >= self._latest and bool((times[1:] >= times[:-1]).all())
         self._latest = max(self._latest, int(times.max()))
         return ordered
 
     def _working(self) -> NDArray[np.bool_]:
-        """Locations inside of a region in which they execute requests of rings."""
+        """True for each location that is inside of a region of a worker."""
         works = self.rings.works
         if not works:
             return np.zeros(len(self._states), np.bool_)
         return np.array([any(entry[0] in works for entry in state.stack) for state in self._states], np.bool_)
 
     def _note_style(self, columns: Columns, plain: NDArray[np.bool_]) -> None:
-        """A plain Enter or Leave is one, too."""
+        """Note the first plain Enter or Leave, for the rule that event styles are not mixed."""
         if "Enter" not in self._styles:
             found = np.flatnonzero((columns.kind == KINDS["Enter"]) | (columns.kind == KINDS["Leave"]))
             if len(found) and plain[found[0]]:
@@ -147,7 +147,7 @@ class EventRules:
         samples = np.bincount(columns.location[columns.kind == KINDS["CallingContextSample"]], minlength=len(counts))
         metrics = np.bincount(columns.location[columns.kind == KINDS["Metric"]], minlength=len(counts))
         last = np.zeros(len(counts), np.uint64)
-        last[columns.location] = columns.time  # of a location's events the last counts
+        last[columns.location] = columns.time  # a location's last event overwrites its earlier ones
         for place in np.flatnonzero(counts).tolist():
             state = self._states[place]
             state.events += int(counts[place])
@@ -156,7 +156,7 @@ class EventRules:
             state.last = int(last[place])
 
     def _look(self, row: tuple[Any, ...], *, attributes: bool, ordered: bool) -> None:
-        """Hold one event to all rules; to those of attributes and of order only where they may be broken."""
+        """Check one event against all rules; against those of attributes and of order only if they may be broken."""
         time, kind, state = row[_TIME], row[_KIND], self._states[row[_LOCATION]]
         state.ordinal = row[_ORDINAL]
         if time != self._now:
@@ -183,7 +183,7 @@ class EventRules:
     def _by_kind(
         self, rules: dict[str, Apply]
     ) -> list[tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], Apply, Any]]:
-        """For each kind of event: what takes its arguments out of a row, its rule, and what rules of rings look at."""
+        """For each kind of event: the function that reads its arguments, its rule, and its rule of rings."""
         found = []
         for event in KINDS:
             arguments = self._metric_values if event == "Metric" else arguments_of(event)
@@ -196,7 +196,7 @@ class EventRules:
         values = self._block.details[first + nr_attributes : first + nr_attributes + nr_values]
         return metric, values["type"].tobytes(), tuple(values["value"].tolist())
 
-    # ---- what every event is checked for ----
+    # ---- rules of all events ----
 
     def _report(self, rule: str, state: LocationState, time: int, text: str) -> None:
         self.verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)
@@ -259,7 +259,7 @@ class EventRules:
             pass
 
     def _region_of(self, state: LocationState, time: int, context: int) -> int | None:
-        """Region of a calling context; nesting is by region, as the line within it changes."""
+        """The region of a calling context. Nesting is checked by region, since the line within a region changes."""
         region = self.contexts.region(context)
         if region is None:
             self._report("reference.calling-context", state, time, f"calling context {context} is not defined")
@@ -267,7 +267,7 @@ class EventRules:
         return region
 
     def _context_enter(self, state: LocationState, time: int, arguments: tuple[int, int]) -> None:
-        """Check steps that are not known to be right."""
+        """Apply an enter. Its step is checked unless it is known to keep every rule."""
         context, distance = arguments
         stack = state.stack
         entered = stack[-1][2] if stack else UNDEFINED_U32
@@ -288,7 +288,7 @@ class EventRules:
         self._styles.setdefault("CallingContextEnter", (state.id, time))
 
     def _context_leave(self, state: LocationState, time: int, arguments: tuple[int]) -> None:
-        """Check a leave of another context than the one that was entered."""
+        """Apply a leave. It is checked if its context is not the one that was entered."""
         (context,) = arguments
         stack = state.stack
         if stack and stack[-1][2] == context:
@@ -310,7 +310,7 @@ class EventRules:
         self._styles.setdefault("CallingContextLeave", (state.id, time))
 
     def _sample(self, state: LocationState, time: int, arguments: tuple[int, int, int]) -> None:
-        """Check steps that are not known to be right."""
+        """Apply a sample. Its step is checked unless it is known to keep every rule."""
         context, distance, generator = arguments
         entered = state.stack[-1][2] if state.stack else UNDEFINED_U32
         step = state.context, context, distance, entered, generator
@@ -327,7 +327,7 @@ class EventRules:
         if self._region_of(state, time, context) is not None:
             self.contexts.sample(state, time, context, distance, generator if known else None)
         if state.id in self._not_sampled:
-            self._report("sample.location", state, time, "what runs nothing cannot be sampled")
+            self._report("sample.location", state, time, "a location that executes nothing has a sample")
         self._styles.setdefault("CallingContextSample", (state.id, time))
 
     # ---- the others ----
@@ -354,7 +354,7 @@ class EventRules:
         return look
 
     def _rules(self) -> Iterator[tuple[str, Apply]]:
-        """Every event that has rules of its own, and what holds it to them."""
+        """Each kind of event that has rules, and the function that checks them."""
         io = self.io
         yield "Unknown", self._unknown
         yield "Enter", self._enter
@@ -378,7 +378,7 @@ class EventRules:
         yield "IoOperationCancelled", self._io(io.cancelled)
 
     def finish(self) -> None:
-        """The last event was read."""
+        """Check the rules that only the end of the trace decides."""
         self.io.finish(sampled=self.contexts.samples_io())
         self.synchronous.finish()
         self.rings.finish()
@@ -406,4 +406,4 @@ class EventRules:
 
 
 def _nothing(_state: LocationState, _time: int, _arguments: tuple[Any, ...]) -> None:
-    """The rule of events without one."""
+    """The function for kinds of events without rules."""

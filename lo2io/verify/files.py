@@ -1,6 +1,7 @@
-"""Rules of the tables of handles, files and paths that lo2io writes beside a trace; and whether all tables are whole.
+"""Rules of lo2io's tables of handles, files and paths, and of the number of rows of all tables.
 
-In: the tables. Out: findings. It does not know how names were come by; ``docs/explanation/rules/names.md`` says that.
+In: the tables. Out: findings. ``docs/explanation/rules/names.md`` says where names come from; this module does not
+    know.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
 
 UNKNOWN, KERNEL = NAME_SOURCE.index("unknown"), NAME_SOURCE.index("kernel")
 _OF_PROC: Final = re.compile(r"/.*|\w+:\[\d+\]|anon_inode:.+", re.DOTALL)
-"""What readlink(2) of /proc/PID/fd can show."""
+"""The texts that readlink(2) of /proc/PID/fd can show."""
 MOST_PATHS: Final = 2
 
 
 def knows_paths(trace: Trace) -> bool:
-    """Whether it was written by a lo2io that has names from the kernel's own programs."""
+    """True if the version of lo2io that wrote the trace takes names from programs in the kernel."""
     return "paths" in trace.metadata.get("tables", {})
 
 
 def check_rows(trace: Trace, verdict: Verification) -> None:
-    """Read each table to its end, and compare the number of its rows.
+    """Read each table to its end, and compare its number of rows with the metadata.
 
     Raises:
-        TraceError: A table is not there, or cannot be read.
+        TraceError: A table is missing or cannot be read.
     """
     for name in trace.metadata["tables"]:
         rows = sum(batch.num_rows for batch in trace.record_batches(name))
@@ -44,7 +45,7 @@ def check_rows(trace: Trace, verdict: Verification) -> None:
 
 
 class FileRules:
-    """Holds handles, files and paths to their rules; one trace, once."""
+    """Checks the rules of handles, files and paths, once for one trace."""
 
     def __init__(self, trace: Trace, verdict: Verification) -> None:
         self._trace = trace
@@ -53,7 +54,7 @@ class FileRules:
         self._by_kernel = NumberSet()
 
     def check(self) -> None:
-        """Report what is wrong.
+        """Report the rows that break a rule.
 
         Raises:
             TraceError: A table cannot be read.
@@ -72,9 +73,7 @@ class FileRules:
             self._by_kernel.add(batch["file"][told])
             known = (batch["generation"] != UNKNOWN_I64) & (batch["links"] != UNKNOWN_U32)
             for number in batch["file"][told != known].tolist():
-                self._report(
-                    "table.file", f"files: {number} is of a name_source that tells another generation and links"
-                )
+                self._report("table.file", f"files: the generation and links of {number} do not fit its name_source")
         self._check_names()
 
     def _check_names(self) -> None:
@@ -84,7 +83,7 @@ class FileRules:
                     self._report("table.file", f"files: {number} has the name {path!r}, which no descriptor can show")
 
     def _check_handles(self) -> None:
-        """A description has one name from one source, if the programs in the kernel told it."""
+        """Check handles. If programs in the kernel named a description, it has one name from one source."""
         parts: list[NDArray[Any]] = []
         for batch in self._trace.batches("handles", ["handle", "file", "name_source", "description"]):
             named = batch["file"] != UNKNOWN_U32
@@ -100,7 +99,7 @@ class FileRules:
             self._report("table.file", f"handles: the open file description {number} has two names")
 
     def _check_paths(self) -> None:
-        """Paths belong to calls and stand in the order of the calls; each place occurs once."""
+        """Check that paths belong to calls, have the order of the calls, and occur once for each place."""
         calls = NumberSet()
         for batch in self._trace.batches("operations", ["id"]):
             calls.add(batch["id"])

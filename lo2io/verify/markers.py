@@ -18,10 +18,10 @@ _KIND = "MarkerReader"
 
 
 def check_markers(library: Library, reader: int, anchor: Path, definitions: Definitions, verdict: Verification) -> None:
-    """Read the trace's markers, if it has any, and report those that mark nothing.
+    """Read the trace's markers, if there are any, and report those that mark something undefined.
 
     Raises:
-        TraceError: the ``.marker`` file cannot be read.
+        TraceError: The ``.marker`` file cannot be read.
     """
     file = anchor.with_suffix(".marker")
     if not file.exists():

@@ -1,7 +1,8 @@
-"""Rules of metrics: what is measured, and what may record it where.
+"""Rules of metrics: their definitions, the values of their events, and the locations that may record them.
 
-A metric event names a class, or an instance of a class: values recorded on one location about something else. Both
-share one space of ids (OTF2_GlobalDefWriter.h and OTF2_Definitions.h, version 3.2).
+A metric event names a class, or an instance of a class. An instance holds values that one location records about
+another thing. Classes and instances share one space of ids (OTF2_GlobalDefWriter.h and OTF2_Definitions.h, version
+3.2).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _OCCURRENCES = 3
 _ACCUMULATED_START = 0
 _PROPERTIES = 3
 _TIMINGS = (16, 32, 48)
-"""Point, last, next; the start alone goes with accumulated values only."""
+"""Timings: point, last, next. The timing ``start`` goes with accumulated values only."""
 _ABSTRACT = 1
 _KINDS = {0: None, _ABSTRACT: None, 2: LOCATION_CPU_THREAD, 3: LOCATION_ACCELERATOR_STREAM}
 """``OTF2_RecorderKind`` → the type of location that records such classes."""
@@ -35,16 +36,16 @@ _CLASS = "MetricClass"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an event of a metric must be like."""
+    """The values and locations that a metric's events must have."""
 
     types: bytes | None
-    """``OTF2_Type`` of each member; None: members are not defined, which is reported elsewhere."""
+    """``OTF2_Type`` of each member. None: members are not defined; another rule reports this."""
     recorders: frozenset[int] | None
-    """Locations that may record it; None: any."""
+    """Locations that may record the metric; None: any."""
 
 
 def check_metrics(found: Definitions, verdict: Verification) -> None:
-    """Report what the definitions of metrics break."""
+    """Report the rules that definitions of metrics break."""
     for ref, values in found.table("metric-member").items():
         for problem in _member_problems(*values[3:6]):
             verdict.report("metric.member", f"metric member {ref} ({found.text(values[0])!r}): {problem}")
@@ -97,17 +98,17 @@ def _check_recorders(found: Definitions, verdict: Verification) -> None:
         values = found.table("metric")[metric]
         if name != _CLASS:
             wrong = recorder != values[1]
-            text = f"location {recorder} is given as recorder of metric {metric}, whose recorder is {values[1]}"
+            text = f"location {recorder} is named as recorder of metric {metric}, but its instance names {values[1]}"
         else:
             kind = _KINDS.get(values[3])
             wrong = kind is not None and locations[recorder][1] != kind
-            text = f"location {recorder} is no location of the kind that records metric {metric}"
+            text = f"location {recorder} is not of the kind that records metric {metric}"
         if wrong:
             verdict.report("metric.recorder", text, location=recorder)
 
 
 def declared_recorders(found: Definitions) -> dict[int, set[int]]:
-    """Metric class → locations that the definitions name as its recorders; classes without any are absent."""
+    """Metric class → locations that the definitions name as its recorders. Classes without recorders are absent."""
     declared: dict[int, set[int]] = {}
     for metric, recorder in found.unnamed.get("MetricClassRecorder", ()):
         declared.setdefault(metric, set()).add(recorder)
@@ -115,7 +116,7 @@ def declared_recorders(found: Definitions) -> dict[int, set[int]]:
 
 
 class MetricRules:
-    """Holds metric events to the definitions they name."""
+    """Checks metric events against the definitions that they name."""
 
     def __init__(self, definitions: Definitions, verdict: Verification) -> None:
         self._verdict = verdict
@@ -126,7 +127,7 @@ class MetricRules:
         }
 
     def check(self, state: LocationState, time: int, metric: int, types: bytes) -> None:
-        """One event: ``types`` holds the ``OTF2_Type`` of each value."""
+        """Check one event. ``types`` holds the ``OTF2_Type`` of each value."""
         expected = self.expected.get(metric)
         if expected is None:
             self._report("reference.metric", state, time, f"metric {metric} is not defined")
@@ -135,7 +136,9 @@ class MetricRules:
             text = f"metric {metric} has values of {_names(types)}, its definition says {_names(expected.types)}"
             self._report("metric.values", state, time, text)
         if expected.recorders is not None and state.id not in expected.recorders:
-            self._report("metric.recorder", state, time, f"metric {metric} is not to be recorded on this location")
+            self._report(
+                "metric.recorder", state, time, f"the definitions do not allow metric {metric} on this location"
+            )
 
     def _report(self, rule: str, state: LocationState, time: int, text: str) -> None:
         self._verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)
@@ -146,7 +149,7 @@ def _names(types: bytes) -> str:
 
 
 def _class_of(found: Definitions, ref: int) -> int | None:
-    """The class of a class or instance; None if there is none."""
+    """The class of an instance, or the class itself; None if the class is not defined."""
     names = found.record_of["metric"]
     owner = ref if names[ref] == _CLASS else found.table("metric")[ref][0]
     return owner if names.get(owner) == _CLASS else None

@@ -1,9 +1,9 @@
 """Rules of handles and operations, which hold across the locations of a trace.
 
-Events of one location are in order; events of different locations at the same tick are not, whichever comes out of the
-merge first. So an event that would break a rule is *held* while the tick lasts, with all that follows on its location:
-if events of other locations make it right, nothing was wrong. What is still held when time moves on is reported.
-In the other direction, a use of a handle that another location destroyed at the same tick is right as well.
+Events of one location have an order. Events of different locations at the same tick have none, whatever the order of
+the merge. So an event that would break a rule is *held* while the tick lasts, with all later events of its location. If
+events of other locations then allow it, no rule was broken. Events still held when the tick ends are reported.
+Likewise, a location may use a handle that another location destroyed at the same tick.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NON_BLOCKING = 1
 FLUSH = 2
 _MODES = 3
 _MOST_HELD = 1_000
-"""So many events wait for a tie to end, and no more: the clock of some traces stands still."""
+"""The number of events that may be held at once. Some traces have a clock that stands still."""
 
 
 class LocationState:
@@ -43,15 +43,15 @@ class LocationState:
         self.ordinal = 0
         self.last = 0
         self.stack: list[tuple[int, int, int]] = []
-        """Region, time and calling context of what was entered and not left; context -1: unknown, or plain Enter."""
+        """Region, time and calling context of each open enter. Context -1: unknown, or a plain Enter."""
         self.context = -1
-        """Calling context of the event before; -1: none is known."""
+        """Calling context of the previous event; -1: not known."""
         self.metrics = 0
         self.samples = 0
 
 
 class Handle:
-    """One handle: for handles with a communicator, one per location group."""
+    """The state of one handle. A handle with a communicator has one state for each location group."""
 
     __slots__ = ("active", "anyone", "changed", "changed_by", "group", "per_group", "place", "ref")
 
@@ -71,7 +71,7 @@ ANYONE: Final = -2
 
 
 class HandleColumns:
-    """What :class:`Handle` says, for whole columns of events; handles with a communicator are in none of them."""
+    """The states of handles as columns, for whole columns of events. Handles with a communicator are left out."""
 
     def __init__(self, handles: dict[int, Handle], rings: frozenset[int], disks: frozenset[int]) -> None:
         self.places = Places(list(handles))
@@ -80,13 +80,13 @@ class HandleColumns:
             handle.place = place
         self.active = np.array([handle.active for handle in ordered], np.bool_)
         self.group = np.full(len(ordered), UNCLAIMED, np.int64)
-        """The location group that uses it, :data:`UNCLAIMED` or :data:`ANYONE`."""
+        """For each handle the location group that uses it, :data:`UNCLAIMED` or :data:`ANYONE`."""
         self.alone = np.array([handle.per_group is None for handle in ordered], np.bool_)
         self.of_ring = np.array([handle.ref in rings for handle in ordered], np.bool_)
         self.of_disk = np.array([handle.ref in disks for handle in ordered], np.bool_)
 
     def note(self, handle: Handle) -> None:
-        """It has changed."""
+        """Take over the state of a handle that has changed."""
         self.active[handle.place] = handle.active
         if handle.group is not None:
             self.group[handle.place] = ANYONE if handle.anyone else handle.group
@@ -108,7 +108,7 @@ class _Held(NamedTuple):
 
 
 def _overtaken(handle: Handle, state: LocationState) -> bool:
-    """Whether another location destroyed the handle while this location was inside its present call."""
+    """True if another location destroyed the handle while this location was inside its present call."""
     since = state.stack[0][1] if state.stack else None
     return (
         since is not None and handle.changed is not None and handle.changed_by is not state and since <= handle.changed
@@ -118,8 +118,8 @@ def _overtaken(handle: Handle, state: LocationState) -> bool:
 class IoRules:
     """Follows every handle and operation.
 
-    The methods named after events return False, having done nothing, if the event would break a rule that events of
-    other locations could still put right, unless ``forced``: then they report it and go on as best they can.
+    Methods named after events return False and do nothing if the event would break a rule, but events of other
+    locations at the same tick may still allow it. With ``forced`` they report the event, and go on as best they can.
     """
 
     def __init__(self, definitions: Definitions, verdict: Verification) -> None:
@@ -129,7 +129,7 @@ class IoRules:
         self._ids: Ids | None = Ids()
         self._open: dict[tuple[Handle, int], _Operation] = {}
         self._hidden: dict[tuple[Handle, int], list[_Operation]] = {}
-        """Further open operations of this id: those of other locations, begun before."""
+        """Handle and id → further open operations of this id, which other locations began earlier."""
         self._issued: set[tuple[Handle, int]] = set()
         self._ended: dict[tuple[Handle, int], LocationState] = {}
         self._ended_at = -1
@@ -149,18 +149,18 @@ class IoRules:
     # ---- whole columns ----
 
     def known_ids(self, idents: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which matching ids are in use; also those that served before, until the first reuse is reported."""
+        """True for matching ids in use. Until the first reuse is reported, also true for ids of ended operations."""
         in_use = np.array([ident for _, ident in self._open], np.uint64)
         known: NDArray[np.bool_] = np.isin(idents, in_use)
         return known if self._ids is None else known | self._ids.holds(idents)
 
     def take_over(self, begun: NDArray[np.uint64], *, completed: int, cancelled: int) -> None:
-        """Operations that began and ended among the events of a block and keep every rule.
+        """Count operations that began and ended within a block and keep every rule.
 
         Args:
-            begun: Their matching ids, each once, in ascending order.
-            completed: So many of them were completed.
-            cancelled: So many of them were cancelled.
+            begun: The operations' matching ids, each once, in ascending order.
+            completed: The number of completed operations.
+            cancelled: The number of cancelled operations.
         """
         if self._ids is not None:
             self._ids.add(begun)
@@ -168,10 +168,10 @@ class IoRules:
         self.verdict.counts.completed += completed
         self.verdict.counts.cancelled += cancelled
 
-    # ---- holding back what a tie may put right ----
+    # ---- events held until their tick ends ----
 
     def submit(self, state: LocationState, time: int, apply: Callable[..., bool], arguments: tuple[Any, ...]) -> None:
-        """Take the next event that the fast path did not apply."""
+        """Take the next event that could not be applied at once."""
         waits = any(held.state is state for held in self.held)
         if waits or not apply(state, time, False, *arguments):
             self.held.append(_Held(state, state.ordinal, time, apply, arguments))
@@ -181,7 +181,7 @@ class IoRules:
             self._retry()
 
     def settle(self) -> None:
-        """Time moves on: report what is still wrong."""
+        """End the tick: report the events that are still held."""
         while self.held:
             self._apply(self.held.pop(0), forced=True)
             self._retry()
@@ -214,7 +214,7 @@ class IoRules:
     # ---- handles ----
 
     def _handle(self, state: LocationState, time: int, ref: int) -> Handle | None:
-        """The handle behind a reference, None (and reported) if it is not defined."""
+        """The handle of a reference. If the handle is not defined, report this and return None."""
         handle = self._handles.get(ref)
         if handle is None:
             self._report("reference.handle", state, time, f"I/O handle {ref} is not defined")
@@ -228,7 +228,7 @@ class IoRules:
         return handle
 
     def _claim(self, handle: Handle, state: LocationState, time: int) -> None:
-        """Hold a handle to the group that used it first."""
+        """Give an unclaimed handle to this location group, or report that it belongs to another group."""
         if handle.group is None:
             handle.group = state.group
             self.columns.note(handle)
@@ -237,7 +237,7 @@ class IoRules:
             self._report("handle.foreign-group", state, time, text)
 
     def _usable(self, handle: Handle, state: LocationState, time: int, forced: bool) -> bool | None:
-        """True: go on. None: hold the event back."""
+        """Check that the handle may be used. True: go on. None: hold the event."""
         if handle.active or (handle.changed == time and handle.changed_by is not state) or _overtaken(handle, state):
             if handle.group != state.group:
                 self._claim(handle, state, time)
@@ -249,7 +249,7 @@ class IoRules:
         return True
 
     def use(self, state: LocationState, time: int, forced: bool, ref: int, *_: Any) -> bool:
-        """IoSeek, IoChangeStatusFlags, locks: whatever only needs the handle."""
+        """IoSeek, IoChangeStatusFlags, locks: events that need only an active handle."""
         handle = self._handle(state, time, ref)
         return handle is None or self._usable(handle, state, time, forced) is not None
 
@@ -337,10 +337,13 @@ class IoRules:
         elif size != UNDEFINED_U64:
             self._report("operation.flush-bytes", state, time, f"a flush of handle {ref} asks for {size} bytes")
 
-    def _followed(  # noqa: PLR0917 -- what all four events have
+    def _followed(  # noqa: PLR0917 -- all four events have these
         self, state: LocationState, time: int, forced: bool, ref: int, ident: int, event: str
     ) -> tuple[Handle, int] | bool:
-        """The key of the open operation that the event belongs to; else whether the event is dealt with."""
+        """The key of the event's open operation.
+
+        Without such an operation: True if the event is done, False if held.
+        """
         handle = self._handle(state, time, ref)
         if handle is None:
             return True
@@ -353,7 +356,7 @@ class IoRules:
                 self._report("operation.not-begun", state, time, f"{event} of id {ident} on handle {ref}: no Begin")
             return forced
         problem = self._order_problem(key, operation, event)
-        # What has begun goes on when its descriptor is closed: by another thread, or while nobody waits for it.
+        # An operation outlives its descriptor if another thread closes it, or if the operation is non-blocking.
         outlives = operation.non_blocking or handle.changed_by is not state
         if not forced and (problem or not (outlives or self._usable(handle, state, time, False))):
             return False
@@ -368,7 +371,7 @@ class IoRules:
         return key
 
     def _own(self, key: tuple[Handle, int], state: LocationState) -> _Operation | None:
-        """The open operation; if there are several, the location's own."""
+        """The open operation. Among several, prefer the one that this location began."""
         operation, hidden = self._open.get(key), self._hidden.get(key, [])
         place = next((place for place, other in enumerate(hidden) if other.begun_by is state), None)
         if operation is None or operation.begun_by is state or place is None:
@@ -403,7 +406,7 @@ class IoRules:
             return key
         asked = self._end(key, state, time).bytes
         self.verdict.counts.completed += 1
-        # A queued request of a disk grows by those that are merged into it.
+        # A queued request of a disk grows when others are merged into it.
         if asked < size < UNDEFINED_U64 and ref not in self._disks:
             self._report(
                 "operation.bytes", state, time, f"handle {ref}, id {ident}: {asked} bytes asked for, {size} transferred"
@@ -432,7 +435,10 @@ class IoRules:
         return operation
 
     def finish(self, *, sampled: bool = False) -> None:
-        """The trace is over; ``sampled``: it holds samples of I/O, which is I/O as well."""
+        """Report what the end of the trace leaves open.
+
+        ``sampled``: the trace has samples of I/O, which count as I/O.
+        """
         self.settle()
         if not (sampled or self._deleted or any(h.group is not None or h.per_group for h in self._handles.values())):
             self.verdict.report("trace.no-io", "no event of the trace concerns a handle, an operation or a file")
@@ -453,16 +459,16 @@ _FULL = (1 << (1 << _PAGE_BITS)) - 1
 
 
 class Ids:
-    """A set of integers that takes few bytes where they are dense, as those of a counter are."""
+    """A set of integers that takes few bytes if the integers are dense, as those of a counter are."""
 
     def __init__(self) -> None:
         self._pages: dict[int, int] = {}
         self._full: Ids | None = None
-        """Numbers of pages all of whose integers are in the set."""
+        """Numbers of the pages of which every integer is in the set."""
         self._highest = -1
 
     def is_new(self, number: int) -> bool:
-        """Add it; False if it was there."""
+        """Add a number. False if the set had it already."""
         page, bit = number >> _PAGE_BITS, 1 << (number & (1 << _PAGE_BITS) - 1)
         known = number in self
         if not known:
@@ -477,7 +483,7 @@ class Ids:
         return self._full is not None and page in self._full
 
     def holds(self, numbers: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Whether each is in the set; quick for those above all that are."""
+        """True for each number in the set. Numbers above the set's highest one take no time."""
         found = np.zeros(len(numbers), np.bool_)
         if self._highest >= 0:
             for place in np.flatnonzero(numbers <= np.uint64(self._highest)).tolist():
@@ -485,7 +491,7 @@ class Ids:
         return found
 
     def add(self, numbers: NDArray[np.uint64]) -> None:
-        """Take in numbers that ascend strictly and are not in the set."""
+        """Add numbers, which must ascend strictly and be new to the set."""
         if not len(numbers):
             return
         words, bits = numbers >> np.uint64(_WORD_BITS), np.uint64(1) << (numbers & np.uint64((1 << _WORD_BITS) - 1))

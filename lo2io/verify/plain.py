@@ -1,12 +1,12 @@
-"""Finds the events of a block that keep every rule and change nothing that later events depend on.
+"""Finds the *plain* events of a block: they keep every rule, and no later event depends on them.
 
-Nearly all events of nearly all traces are such *plain* ones: a call that reads from an open file, begin to end; a
-metric of the right type at the right place. They are found in whole columns, and only counted. All others are looked at
-one by one, in order (``events.py``), where each rule has its text. So an event may be plain only if leaving it out can
-change no finding, and one that is not found to be plain costs time and nothing else.
+Nearly all events of nearly all traces are plain: a call that reads from an open file, from begin to end, or a metric
+of the right type on the right location. Plain events are found in whole columns, and only counted. ``events.py`` checks
+all others one by one, in order; there each rule has its text. So an event may be called plain only if leaving it out
+changes no finding. A plain event that is missed here only costs time.
 
-Events of one tick have no order across locations, and blocks end with a tick: so nothing is held back from one block
-to the next.
+Events of one tick have no order across locations. A block ends with a tick, so no event is held from one block to the
+next.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def _kinds(*events: str) -> Flags:
-    """Whether an event of each kind is one of these."""
+    """A flag for each kind of event: True for those named."""
     flags = np.zeros(len(KINDS), np.bool_)
     flags[[KINDS[event] for event in events]] = True
     return flags
@@ -54,12 +54,12 @@ _HANDLES: Final = _OPERATIONS | _USES | _kinds("IoCreateHandle", "IoDestroyHandl
 
 
 def _starts(column: NDArray[Any]) -> Numbers:
-    """Where runs of equal values begin."""
+    """The places where runs of equal values begin."""
     return np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]])) if len(column) else np.empty(0, np.int64)
 
 
 def _order(column: NDArray[np.uint64]) -> Numbers:
-    """A stable argsort; quick where the numbers lie close together, as those of a counter do in a block."""
+    """A stable argsort. It is quick if the numbers lie close together, as those of a counter do in a block."""
     bits = len(column).bit_length()
     lowest = column.min() if len(column) else np.uint64(0)
     if len(column) and int(column.max() - lowest) >> (64 - bits):
@@ -74,7 +74,7 @@ _UNSAID: Final = -1
 
 
 class Columns:
-    """A block's columns, each in one piece, and how its events lie on their locations."""
+    """A block's columns, each contiguous in memory, and the location group of each event."""
 
     def __init__(self, block: Block, groups: Numbers) -> None:
         self.block = block
@@ -95,7 +95,7 @@ class Columns:
 
 
 class Attributes:
-    """What the attributes of a block's events are like."""
+    """Facts about the attributes of a block's events."""
 
     def __init__(self, number: int, telling: Iterable[str]) -> None:
         self.wrong = np.zeros(number, np.bool_)
@@ -103,13 +103,16 @@ class Attributes:
         self.wanted = np.zeros(number, np.bool_)
         """Events with attributes that rules of rings read."""
         self.asking = np.zeros(number, np.bool_)
-        """Of them, events with further attributes than those that say how a request ended."""
+        """Events among ``wanted`` with attributes other than those that say how a request ended."""
         self.told = {key: np.full(number, _UNSAID, np.int64) for key in telling}
-        """How requests ended: what of it an attribute says → the string, by event."""
+        """Key of an attribute about a request's end → reference of the attribute's string, for each event."""
 
 
 class Screen:
-    """Looks at blocks; the arguments are those of the trace and the rules whose state it may need."""
+    """Finds the plain events of blocks.
+
+    The arguments are the trace's definitions and locations, and the rules whose state decides.
+    """
 
     def __init__(
         self,
@@ -146,7 +149,7 @@ class Screen:
     # ---- attributes ----
 
     def attributes(self, columns: Columns) -> Attributes:
-        """Look at all attributes of a block."""
+        """Check all attributes of a block."""
         found = Attributes(columns.number, self._rings.telling)
         numbers = columns.nr_attributes.astype(np.int64)
         if not numbers.any():
@@ -180,11 +183,11 @@ class Screen:
     # ---- all ----
 
     def plain(self, columns: Columns, right: Flags, told: Mapping[str, Numbers]) -> Flags:
-        """Find the plain events, without regions, and hand them to the rules that count them.
+        """Find the plain events except those of regions, and hand them to the rules that count them.
 
         Args:
-            columns: The block's; no time in it is before another that was read earlier.
-            right: Events that keep the rules of time and of attributes, and whose attributes nobody reads.
+            columns: The block's columns. Times ascend, also from block to block.
+            right: Events that keep the rules of time and of attributes, and whose attributes no rule of rings reads.
             told: How requests of rings ended, as in :class:`Attributes`.
         """
         self._told = told
@@ -196,7 +199,7 @@ class Screen:
     # ---- metrics ----
 
     def _expect(self, metrics: MetricRules) -> None:
-        """What a metric's events must be like, by its place."""
+        """Note the types and recorders of each metric, by the metric's place."""
         self._metric_places = Places(list(metrics.expected))
         expected = [metrics.expected[ref] for ref in self._metric_places.refs.tolist()]
         types = [b"" if one.types is None else one.types for one in expected]
@@ -233,7 +236,7 @@ class Screen:
         plain[at[same]] = True
 
     def _states(self, columns: Columns, at: Numbers, first: Numbers, right: Flags) -> None:
-        """Hand over metrics of rings' states: all of the block, or none. Only the last one of a ring counts."""
+        """Hand over metrics of rings' states: all of the block, or none. Only a ring's last metric counts."""
         of_rings = np.isin(columns.ref[at], self._curves)
         all_of_rings = np.count_nonzero((columns.kind == _METRIC) & np.isin(columns.ref, self._curves))
         if np.count_nonzero(of_rings & right) != all_of_rings:
@@ -247,7 +250,7 @@ class Screen:
             self._rings.take_over_states(ref, number, tuple(values.tolist()))
 
     def _recorded_right(self, places: Numbers, locations: NDArray[np.uint32]) -> Flags:
-        """Whether each metric may be recorded on its location."""
+        """True for each metric that may be recorded on its location."""
         both, which = np.unique(places * len(self._refs) + locations, return_inverse=True)
         allowed = np.zeros(len(both), np.bool_)
         for number, one in enumerate(both.tolist()):
@@ -269,7 +272,7 @@ class Screen:
         self._operations(columns, at[some], places[some], right[at[some]], fits[some], plain)
 
     def _usable(self, columns: Columns, at: Numbers, places: Numbers) -> Flags:
-        """Whether each event's handle is active and belongs to the event's location group."""
+        """True for each event with an active handle of the event's own location group."""
         handles, kind, group = self._handles, columns.kind[at], columns.group[at]
         known: Flags = (places >= 0) & (len(handles.places) > 0)
         if not known.any():
@@ -305,7 +308,7 @@ class Screen:
         groups: Numbers,
         before: Flags,
     ) -> Flags:
-        """The same for handles that the block creates or destroys, if only one location uses them."""
+        """As :meth:`_usable`, for handles that the block creates or destroys and that only one location uses."""
         order = np.lexsort((at, places))
         sorted_places, sorted_at, sorted_change = places[order], at[order], change[order]
         starts = _starts(sorted_places)
@@ -327,7 +330,7 @@ class Screen:
     def _operations(  # noqa: PLR0917 -- columns
         self, columns: Columns, at: Numbers, places: Numbers, right: Flags, fits: Flags, plain: Flags
     ) -> None:
-        """Those that begin and end in the block, with no other event of their matching id."""
+        """Find operations that begin and end in the block and share their matching id with no other event."""
         order = _order(columns.ident[at])
         at, places, right, fits = at[order], places[order], right[order], fits[order]
         right &= places >= 0
@@ -355,7 +358,7 @@ class Screen:
 
     @staticmethod
     def _same(columns: Columns, at: Numbers, begins: Numbers, further: int) -> Flags:
-        """Whether the event behind a begin has the same handle and location."""
+        """True for each begin if the event ``further`` places on has the same handle and location."""
         one, other = at[begins], at[begins + further]
         same: Flags = (columns.ref[one] == columns.ref[other]) & (columns.location[one] == columns.location[other])
         return same
@@ -371,7 +374,7 @@ class Screen:
         *,
         non_blocking: bool,
     ) -> Numbers:
-        """The begins that keep all rules, and whose ends, ``further`` places on, do so, too."""
+        """The begins of operations that keep all rules. The operation's end lies ``further`` places on."""
         if not len(begins):
             return begins
         begin, end, place = at[begins], at[begins + further], places[begins]
@@ -387,7 +390,7 @@ class Screen:
         return begins[good]
 
     def _ends_right(self, columns: Columns, ends: Numbers, some: Flags) -> Flags:
-        """Whether some ends of rings' requests keep the rules of rings."""
+        """True for each end that keeps the rules of rings; only those in ``some`` are ends of rings' requests."""
         right = np.zeros(len(ends), np.bool_)
         at = ends[some]
         if not len(at):
@@ -410,19 +413,19 @@ class Screen:
     # ---- regions ----
 
     def leaves(self, columns: Columns, right: Flags, working: Flags, plain: Flags) -> Numbers:
-        """Find regions with nothing but plain events between enter and leave.
+        """Find regions with only plain events between enter and leave.
 
-        Of Enter and Leave both are plain then. A calling context that is entered and left needs a look
-        at the way there, but one for both: the leave counts as plain.
+        Enter and Leave of such a region are plain. For a calling context, the enter's step must be checked; the leave
+        counts as plain.
 
         Args:
-            columns: The block's.
-            right: Events that keep the rules of time and of attributes, and whose attributes nobody reads.
-            working: Locations that execute requests of rings, by place: of these no region is plain.
-            plain: What is known to be plain; regions are added.
+            columns: The block's columns.
+            right: Events that keep the rules of time and of attributes, and whose attributes no rule of rings reads.
+            working: Locations that execute requests of rings, by place. Their regions are not plain.
+            plain: The events known to be plain. Events of regions are added.
 
         Returns:
-            For each event that enters a calling context so, where it is left; else -1.
+            For each event that enters such a calling context, the place of its leave; else -1.
         """
         left = np.full(columns.number, -1, np.int64)
         small = columns.location.astype(np.uint16) if len(self._refs) < 1 << 16 else columns.location
@@ -447,7 +450,7 @@ class Screen:
         return left
 
     def _starts_work(self, columns: Columns) -> Flags:
-        """Which events enter regions of workers of rings."""
+        """True for each event that enters a region of a worker of rings."""
         entered: Flags = (columns.kind == _ENTER) & np.isin(columns.ref, self._works)
         entered |= (columns.kind == _CONTEXT_ENTER) & np.isin(columns.ref, self._work_contexts)
         return entered

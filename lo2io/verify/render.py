@@ -1,4 +1,4 @@
-"""The verdict as text for people or as JSON."""
+"""The verdict as text or as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 def exit_code(verification: Verification) -> int:
-    """0, or that of :class:`TraceError` for a trace that breaks the rules."""
+    """The command's exit code: 0, or :class:`TraceError`'s for a trace that breaks a rule of severity error."""
     return 0 if verification.ok else TraceError.exit_code
 
 
@@ -28,7 +28,7 @@ def render(
     *,
     json: bool = False,
 ) -> str:
-    """The verdict, and what the recording says of its completeness if that is given; ends without a newline."""
+    """The verdict, and the recording's completeness if it is given. The text ends without a newline."""
     if json:
         document = verification.as_dict()
         document["completeness"] = None

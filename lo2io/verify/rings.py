@@ -1,7 +1,7 @@
-"""Rules of io_uring in a trace: its requests are operations, and what workers do for them are regions.
+"""Rules of io_uring in a trace. Requests of a ring are operations; workers' executions of requests are regions.
 
-What an event says beyond OTF2's own fields stands in attributes, which are known by their names; the paradigm's
-identification is ``io_uring``. Where these are missing nothing is said about them.
+Facts beyond OTF2's own fields stand in attributes, which are known by their names. The identification of the paradigm
+is ``io_uring``. Without the paradigm or an attribute, the rules about it are not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lo2io.verify.rules import Verification
 
 WORK: Final = "io_uring worker: "
-"""How the names of regions begin in which workers execute requests."""
+"""The beginning of the names of regions in which workers execute requests."""
 _ATTRIBUTES: Final = {
     "path": "io_uring path",
     "status": "io_uring status",
@@ -36,45 +36,48 @@ _ATTRIBUTES: Final = {
     "ring": "io_uring ring",
 }
 _STATES: Final = re.compile(r"states of (?:ring ([0-9]+)\b|rings of )")
-"""How the location of a ring's metrics is called, or that of rings which have it in turn."""
+"""The name of the location of a ring's metrics, or of a location that rings use in turn."""
 _RING: Final = re.compile(r"ring ([0-9]+)\b")
-"""How the attribute begins that names the ring of a metric where rings share a location."""
+"""The beginning of the attribute that names a metric's ring on a location that rings share."""
 LIFE: Final = "thread in turn"
-"""Canonical name of the regions that are a thread's life on a location that threads have in turn."""
+"""Canonical name of the regions that stand for a thread's life on a location that threads use in turn."""
 STATUSES: Final = ("completed", "in flight", "cancelled", "refused", "torn down", "silent", "unseen")
 PATHS: Final = ("unknown", "inline", "device", "poll", "worker", "refused", "cancelled")
-"""By number, as in ``ring_columns.h``."""
+"""Names of paths, by the numbers of ``ring_columns.h``."""
 _SHARED: Final = -1
 _UNSAID: Final = "completed"
-"""Status of a request whose end bears none."""
+"""The status of a request if its end has no status attribute."""
 
 
 def path_problem(path: str, status: str) -> str:
-    """What is impossible about a path and its end, or nothing ("Paths" in docs/explanation/rules/ring-requests.md)."""
+    """Why a path and a status cannot occur together; empty: they can.
+
+    The rules are in "Paths" of docs/explanation/rules/ring-requests.md.
+    """
     if path not in PATHS or status not in STATUSES:
-        return f"{path!r} is no way" if path not in PATHS else f"{status!r} is no status"
+        return f"{path!r} is no path" if path not in PATHS else f"{status!r} is no status"
     if (path == "refused") != (status == "refused"):
-        return f"its way is {path!r}, its status {status!r}"
+        return f"its path is {path!r}, its status {status!r}"
     if path == "cancelled" and status != "cancelled":
-        return f"it was cancelled before it was executed, and yet it is {status!r}"
+        return f"its path is 'cancelled', its status {status!r}"
     return ""
 
 
 @dataclass(slots=True)
 class RingCounts:
-    """What a trace holds of rings, to be compared with the tables."""
+    """Counts of rings' events in a trace, for a comparison with the tables."""
 
     requests: int = 0
     works: int = 0
     batches: int = 0
     states: dict[int, dict[int, int]] = field(default_factory=dict)
-    """Ring → number of values of a metric → how often it was recorded."""
+    """Ring → number of values of a metric → number of such metrics recorded."""
     last: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
-    """Ring and number of values → the last ones."""
+    """Ring and number of values → the last metric's values."""
 
 
 class _Reference(NamedTuple):
-    """Where a request is named before it begins."""
+    """The event that names a request which has not begun yet."""
 
     location: int
     time: int
@@ -83,12 +86,12 @@ class _Reference(NamedTuple):
 
 
 class RingRules:
-    """Looks at events before other rules do. Only traces with rings pay for it.
+    """Checks the rules of rings, before other rules. Traces without rings skip these checks.
 
     Args:
-        definitions: The trace's.
-        verdict: Takes what is found.
-        partial: Some requests were left out, by a filter or by sampling: references may lead to these.
+        definitions: The trace's definitions.
+        verdict: Collects the findings.
+        partial: True if a filter or sampling left out some requests. References may then lead to missing requests.
     """
 
     def __init__(self, definitions: Definitions, verdict: Verification, *, partial: bool) -> None:
@@ -106,16 +109,16 @@ class RingRules:
         self._missing: dict[int, _Reference] = {}
         self.wanted = frozenset(self._refs.values())
         self.telling = {key: self._refs.get(key) for key in ("status", "path")}
-        """Attributes that say how a request ended; they are read of ends only."""
+        """Attributes that say how a request ended. They are read only at ends."""
         self.found: dict[int, int] = {}
-        """Attributes of the event at hand, of those that are wanted."""
+        """The current event's attributes that these rules read."""
         self.counts = RingCounts()
 
     def __bool__(self) -> bool:
         return bool(self.handles or self.works or self.curves or "asked" in self._refs)
 
     def watch(self, event: str) -> Callable[[LocationState, int, tuple[Any, ...]], None] | None:
-        """The check of such an event, called after its rule with location, time, arguments; None: there is none."""
+        """The check for a kind of event, called after the event's own rule; None: there is none."""
         return {
             "IoOperationBegin": self._begin,
             "IoOperationComplete": self._complete,
@@ -132,7 +135,7 @@ class RingRules:
         self._verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)
 
     def _text(self, key: str) -> str | None:
-        """What an attribute of the event says, if it has it."""
+        """The text of an attribute of the current event; None if the event does not have it."""
         value = self.found.get(self._refs.get(key, -1))
         return None if value is None else self._definitions.text(narrowed("string", value))
 
@@ -157,16 +160,16 @@ class RingRules:
             self._end(state, time, arguments[-1], cancelled=True)
 
     def ends_right(self, status: int | None, path: int | None, *, cancelled: bool) -> bool:
-        """Whether a request may end so; status and path are the strings of its attributes, None where it has none."""
+        """True if a request may end so. ``status`` and ``path`` are strings' references; None: no such attribute."""
         texts = [None if ref is None else self._definitions.text(ref) for ref in (status, path)]
         said = texts[0] or _UNSAID
         return cancelled == (said == "cancelled") and (texts[1] is None or not path_problem(texts[1], said))
 
     def take_over(self, requests: NDArray[np.uint64]) -> None:
-        """Requests that begin and end among the events of a block, keep every rule and name no other.
+        """Count requests that begin and end within a block, keep every rule and name no other request.
 
         Args:
-            requests: Their matching ids, each once, in ascending order.
+            requests: The requests' matching ids, each once, in ascending order.
         """
         self.counts.requests += len(requests)
         self._begun.add(requests)
@@ -174,9 +177,9 @@ class RingRules:
             del self._missing[ident]
 
     def take_over_states(self, metric: int, number: int, last: tuple[int, ...]) -> None:
-        """Metrics of a ring's states, so many of one kind; the values of the last.
+        """Count ``number`` metrics of a ring's states, and keep the values of the last one.
 
-        Where rings share a location, there is one, and an attribute of it names the ring.
+        If rings share a location, metrics come one by one, and an attribute names the ring.
         """
         ring = self.curves[metric]
         if ring == _SHARED:
@@ -204,7 +207,7 @@ class RingRules:
         if ident is not None and not self._partial and ident not in self._begun:
             self._missing.setdefault(ident, _Reference(state.id, time, state.ordinal, _ATTRIBUTES[key]))
 
-    # ---- what threads do ----
+    # ---- regions and metrics ----
 
     def _enter(self, state: LocationState, time: int, _: tuple[int, ...]) -> None:
         region, outer = state.stack[-1][0], state.stack[-2][0] if len(state.stack) > 1 else None
@@ -227,7 +230,7 @@ class RingRules:
             self.take_over_states(metric, 1, values)
 
     def finish(self) -> None:
-        """The last event was read."""
+        """Report references to requests that never began."""
         for ident, place in self._missing.items():
             text = f"{place.what} {ident} is no request in this trace"
             where = {"location": place.location, "time": place.time, "event": place.event}
@@ -235,7 +238,7 @@ class RingRules:
 
 
 def _curves(definitions: Definitions) -> dict[int, int]:
-    """Metric → the ring whose states it tells; ``_SHARED``: an attribute of each event names it."""
+    """Metric → ring of its states. ``_SHARED``: an attribute of each event names the ring."""
     found = {}
     for ref, record in definitions.record_of.get("metric", {}).items():
         if record == "MetricInstance":

@@ -1,8 +1,8 @@
-"""The rules a trace is held to, and what verifying found.
+"""The rules of a trace, and the findings of verifying.
 
-Every rule has a stable id, a severity and one sentence; ``docs/reference/verify.md`` lists them all (a test compares).
-Sources: the OTF2 3.x manual ("Event order for I/O operation records", "Known I/O paradigms", the records' own
-descriptions) and what otf-profiler, ViTE and Vampir were seen to do with traces that break them.
+Every rule has a stable id, a severity and one sentence. ``docs/reference/verify.md`` lists them all; a test compares.
+Sources: the OTF2 3.x manual ("Event order for I/O operation records", "Known I/O paradigms", descriptions of records),
+and experiments with otf-profiler, ViTE and Vampir on traces that break the rules.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_FINDINGS = 20
-"""Findings kept per rule; all are counted."""
+"""Findings kept for each rule. All findings are counted."""
 
 
 class Severity(enum.StrEnum):
-    """How bad it is; only an error makes a trace not ok."""
+    """The severity of a broken rule. Only errors make the verdict bad."""
 
     ERROR = "error"
     """Breaks OTF2, or a reader crashes or shows wrong figures."""
@@ -29,7 +29,7 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: a stable id and the sentence that states it."""
+    """One rule: a stable id, a severity and a sentence."""
 
     id: str
     severity: Severity
@@ -41,7 +41,7 @@ class Finding:
     """One place where a rule is broken.
 
     ``location`` is the id of an OTF2 location, ``time`` ticks of the trace's clock, ``event`` the ordinal of the event
-    in its location, from 0; each None where it makes no sense.
+    in its location, from 0. Each is None if it does not apply.
     """
 
     rule: str
@@ -73,7 +73,7 @@ _REFERENCED = {
     "source-code-location": "source code location",
     "parameter": "parameter",
 }
-"""Kinds of definitions whose references are followed → what a reader of the documentation calls them."""
+"""Kinds of definitions whose references are checked → their names in the documentation."""
 
 _RULES = (
     Rule("clock.properties", _E, "The clock is defined, and its resolution is not zero."),
@@ -85,7 +85,7 @@ _RULES = (
     Rule("count.locations", _E, "The anchor file counts the locations that are defined."),
     Rule("count.definitions", _E, "The anchor file counts the global definitions that exist."),
     Rule("definition.duplicate", _E, "No id is defined twice."),
-    Rule("definition.cycle", _E, "Nothing is its own parent, near or far."),
+    Rule("definition.cycle", _E, "No definition is its own parent, or its parent's parent, and so on."),
     *(
         Rule(f"reference.{kind}", _E, f"Every {name} that is referred to is defined.")
         for kind, name in _REFERENCED.items()
@@ -97,15 +97,21 @@ _RULES = (
     Rule("node.domain", _W, "System tree domains are known, and none lies inside a smaller one (a socket in a core)."),
     Rule("name.shared", _W, "Names of system tree nodes, location groups and locations all differ (ViTE aborts)."),
     Rule("region.group", _I, "A group of regions exists, by which viewers colour them."),
-    Rule("region.order", _E, "A leave is of the region that was entered last on its location."),
-    Rule("region.not-entered", _E, "Nothing is left that was not entered."),
+    Rule("region.order", _E, "A leave leaves the region that was entered last on its location."),
+    Rule("region.not-entered", _E, "Every region that is left was entered before."),
     Rule("region.left-open", _E, "Every region that is entered is left before the trace ends."),
     Rule("region.mixed-styles", _E, "Enter and Leave are not mixed with calling context events."),
-    Rule("context.outside", _E, "A calling context lies inside what was entered last on its location and not left."),
     Rule(
-        "context.unwind", _E, "An unwind distance leads to a node that the contexts before and after share, or to none."
+        "context.outside",
+        _E,
+        "A calling context lies inside the context that its location entered last and has not left.",
     ),
-    Rule("context.progress", _W, "What an unwind distance says to be new, or to have gone on, did so."),
+    Rule("context.unwind", _E, "An unwind distance leads to a node of the previous context's path, or past the root."),
+    Rule(
+        "context.progress",
+        _W,
+        "Nodes below an unwind distance's node are new, and that node's child has the same region as before.",
+    ),
     Rule("sample.location", _E, "Samples lie on locations of type CPU_THREAD or ACCELERATOR_STREAM."),
     Rule("generator.definition", _E, "An interrupt generator has a mode and a base that OTF2 knows, and a period."),
     Rule("location.metrics-only", _E, "A location of type METRIC holds metric events only."),
@@ -116,13 +122,17 @@ _RULES = (
     Rule("metric.recorder", _E, "A metric is recorded only where its definitions allow."),
     Rule("metric.synchronous", _E, "A synchronous metric lies at an enter or leave (or sample) of its location."),
     Rule("metric.strict", _E, "A strictly synchronous metric is recorded at every enter and leave of its recorders."),
-    Rule("paradigm.definition", _E, "A paradigm has a name, OTF2's class, its own identification, the next number."),
-    Rule("handle.state", _E, "A handle has a pre-created state if, and only if, it is flagged PRE_CREATED."),
+    Rule(
+        "paradigm.definition",
+        _E,
+        "A paradigm has a name, the class that OTF2 demands, an identification of its own, and the next number.",
+    ),
+    Rule("handle.state", _E, "A handle has a pre-created state if and only if it is flagged PRE_CREATED."),
     Rule("handle.inactive", _E, "A handle is used only between its creation and its destruction."),
     Rule("handle.created-twice", _E, "A handle that is active is not created again."),
     Rule("handle.destroyed-twice", _E, "A handle that is not active is not destroyed."),
     Rule("handle.foreign-group", _W, "A handle is used by the locations of one location group only."),
-    Rule("operation.not-begun", _E, "Nothing is issued, tested, completed or cancelled that has not begun."),
+    Rule("operation.not-begun", _E, "An operation that is issued, tested, completed or cancelled has begun before."),
     Rule("operation.id-in-use", _E, "A matching id is not begun again on its handle while its operation is open."),
     Rule("operation.order", _E, "Begin, Complete; or non-blocking Begin, Issued, Tests, Complete or Cancelled."),
     Rule("operation.mode", _E, "An operation reads, writes or flushes."),
@@ -131,30 +141,36 @@ _RULES = (
     Rule(
         "operation.bytes",
         _W,
-        "No operation transfers more bytes than it asked for, but a disk's: others are merged into it.",
+        "No operation transfers more bytes than it asked for, except a disk's: others may be merged into it.",
     ),
     Rule("operation.flush-bytes", _I, "A flush asks for an undefined number of bytes: it has no size."),
     Rule("operation.in-flight", _I, "Every operation that begins also ends."),
     Rule("ring.blocking", _E, "A request of a ring is a non-blocking operation."),
     Rule("ring.elsewhere", _E, "All records of a ring's request lie on the location that it began on."),
-    Rule("ring.cancelled", _E, "A request of a ring ends as cancelled if its status is, and not otherwise."),
-    Rule("ring.path", _E, "How a request of a ring ended is possible on the way it went."),
+    Rule(
+        "ring.cancelled", _E, "A request of a ring ends with a Cancelled event if and only if its status is cancelled."
+    ),
+    Rule("ring.path", _E, "The status of a ring's request is possible on its path."),
     Rule("ring.reference", _E, "Requests that others name (predecessor, culprit, cause) are in the trace."),
-    Rule("ring.worker", _E, "A worker executes one request at a time, and nothing else meanwhile."),
-    Rule("ring.phases", _E, "What a ring's request spends queued, executing and waiting is its duration."),
-    Rule("ring.state", _E, "The last metric of a ring is the last row of its states."),
+    Rule("ring.worker", _E, "A worker executes one request at a time, and does nothing else at that time."),
+    Rule("ring.phases", _E, "Queued, executing and waiting time of a ring's request add up to its duration."),
+    Rule("ring.state", _E, "The values of a ring's last metric are those of the last row of its states."),
     Rule("table.id-again", _E, "An id serves one call, block request or request of a ring."),
-    Rule("table.iocb", _E, "The requests of an io_submit follow one another, and the call has taken them."),
+    Rule("table.iocb", _E, "The requests of an io_submit are numbered without gaps, and the call has taken them."),
     Rule(
         "table.file",
         _E,
-        "A name that the kernel told is one that a descriptor can have, and its description's only one.",
+        "A name from the kernel is one that a descriptor can have, and the only name of its description.",
     ),
-    Rule("table.path", _E, "A call has no more than two paths, each at its place."),
-    Rule("table.reference", _E, "Rows refer to rows that are there: those of handles, of paths, and about rings."),
-    Rule("count.rings", _E, "Trace and tables hold equally many requests, executions, batches and states of rings."),
+    Rule("table.path", _E, "A call has at most two paths, one for each place."),
+    Rule("table.reference", _E, "Rows of handles, of paths and about rings refer to rows that exist."),
+    Rule(
+        "count.rings",
+        _E,
+        "Trace and tables have the same numbers of requests, executions, batches and states of rings.",
+    ),
     Rule("count.tables", _E, "Each table of lo2io has as many rows as its metadata says."),
-    Rule("marker.scope", _E, "What a marker marks is defined."),
+    Rule("marker.scope", _E, "The definition that a marker marks exists."),
     Rule("marker.time", _W, "A marker lies within the span of the trace."),
     Rule("trace.no-io", _W, "The trace holds I/O events, or samples of regions of file I/O."),
 )
@@ -165,7 +181,7 @@ RULES: dict[str, Rule] = {rule.id: rule for rule in _RULES}
 
 @dataclass(slots=True)
 class Counts:
-    """What the trace holds."""
+    """Numbers of things in the trace."""
 
     events: int = 0
     operations: int = 0
@@ -185,7 +201,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Verification:
-    """The verdict on one trace. ``broken`` counts every finding per rule, ``findings`` keeps the first ones."""
+    """The verdict on one trace. ``broken`` counts all findings of each rule, ``findings`` keeps the first ones."""
 
     trace: str
     counts: Counts = field(default_factory=Counts)
@@ -202,7 +218,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """No rule of severity error is broken."""
+        """True if no rule of severity error is broken."""
         return not any(RULES[rule].severity is Severity.ERROR for rule in self.broken)
 
     def report(

@@ -1,8 +1,8 @@
 """Rules of synchronous metrics, which belong to the enters and leaves of the location that records them.
 
-OTF2 has such values "immediately" at their enter or leave and does not say on which side: both are accepted. So what
-counts is a *run* of a location's events: synchronous metrics, enters, leaves and samples at one tick with nothing else
-between them. Instances are never synchronous (OTF2_GlobalDefWriter.h, MetricInstance, version 3.2).
+OTF2 puts such values "immediately" at their enter or leave, and does not say on which side: both are accepted. So the
+rules look at a *run* of a location's events: synchronous metrics, enters, leaves and samples at one tick, with no other
+event between them. Instances are never synchronous (OTF2_GlobalDefWriter.h, MetricInstance, version 3.2).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _METRIC, _SAMPLE = "Metric", "CallingContextSample"
 
 
 class _Run:
-    """One run of a location, as far as it has come."""
+    """A location's current run: its tick, and the numbers of its events so far."""
 
     __slots__ = ("borders", "metrics", "samples", "time")
 
@@ -37,7 +37,7 @@ class _Run:
 
 
 class SynchronousRules:
-    """Looks at events before other rules do. Only traces with synchronous metrics pay for it."""
+    """Checks the rules of synchronous metrics, before other rules. Traces without such metrics skip these checks."""
 
     def __init__(self, definitions: Definitions, verdict: Verification) -> None:
         self._verdict = verdict
@@ -50,7 +50,7 @@ class SynchronousRules:
         self._runs: dict[int, _Run] = {}
         self._borders: Counter[int] = Counter()
         self._at_borders: dict[int, Counter[int]] = defaultdict(Counter)
-        """Strict class → location → values at an enter or leave of its own."""
+        """Strict class → location → number of values that have an enter or leave of their own."""
         declared = declared_recorders(definitions)
         for ref, occurrence in classes.items():
             if occurrence == _STRICT:
@@ -60,7 +60,7 @@ class SynchronousRules:
         return bool(self._classes)
 
     def watch(self, event: str) -> Callable[[int, int, int], None]:
-        """The function that notes such an event; it takes location, time and first argument."""
+        """The function that notes a kind of event. The function takes location, time and the event's first argument."""
         if event == _METRIC:
             return self._metric
         return self._border if event in _BORDERS else self._sample if event == _SAMPLE else self._other
@@ -98,7 +98,7 @@ class SynchronousRules:
                 self._verdict.report("metric.synchronous", text, location=location, time=run.time)
 
     def finish(self) -> None:
-        """The last event was read."""
+        """Close all runs, and check strictly synchronous metrics."""
         for location, run in self._runs.items():
             self._close(location, run)
         for metric, locations in self._at_borders.items():

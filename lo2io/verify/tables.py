@@ -1,6 +1,6 @@
-"""Rules of the tables about rings that lo2io writes beside a trace, and what trace and tables must say alike.
+"""Rules of lo2io's tables about rings, and comparisons of these tables with the trace.
 
-Only traces of lo2io have such tables; in those of other tools nothing is looked for.
+Only lo2io's traces have such tables. Other tools' traces are not checked here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, RingPath, RingStatus
 from lo2io.model.number_sets import NumberSet
+from lo2io.native._lib import lib
 from lo2io.trace.ring_columns import NOPS
 from lo2io.verify.rings import PATHS, STATUSES, path_problem
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-OLDER: Final = 1024
-"""``LO2_TRAIT_OLDER``."""
 _REFERENCES: Final = {
     "ring_requests": {
         "ring": "rings",
@@ -51,11 +50,11 @@ _REQUEST_COLUMNS: Final = (
     *("queued_ns", "executing_ns", "waiting_ns", "worker", "nr_completions", "nr_polls", "nr_punts", "error"),
 )
 _COPY: Final = "copy"
-"""Kind of calls that own two ids."""
+"""The kind of calls that have two ids."""
 
 
 class TableRules:
-    """Holds the tables about rings to their rules; one trace, once."""
+    """Checks the rules of the tables about rings, once for one trace."""
 
     def __init__(self, trace: Trace, verdict: Verification) -> None:
         self._trace = trace
@@ -65,10 +64,10 @@ class TableRules:
         self._partial = bool(trace.metadata.get("filter")) or int(trace.metadata.get("sample_rate", 1)) > 1
 
     def check(self, counts: RingCounts) -> None:
-        """Report what is wrong.
+        """Report the rows that break a rule.
 
         Args:
-            counts: What the events of the trace hold.
+            counts: The counts of the trace's events.
 
         Raises:
             TraceError: A table cannot be read.
@@ -99,14 +98,14 @@ class TableRules:
         self._verdict.report(rule, text, time=None if time == UNKNOWN_I64 else time)
 
     def _report_rows(self, rule: str, bad: Flags, rows: Columns, text: str) -> None:
-        """One finding for each row of the flags; ``text`` holds names of columns in braces."""
+        """Report one finding for each flagged row. ``text`` holds names of columns in braces."""
         for place in np.flatnonzero(bad).tolist():
             self._report(rule, text.format(**{name: column[place] for name, column in rows.items()}))
 
     # ---- ids and references ----
 
     def _check_ids(self) -> None:
-        """Calls, block requests and requests of rings have their ids from one counter."""
+        """Check that no id is used twice. Calls, block requests and requests of rings share one counter."""
         calls = self._trace.metadata.get("calls", ())
         copies = np.array([call["kind"] == _COPY for call in calls] or [False], np.bool_)
         for batch in self._trace.batches("operations", ["id", "call"]):
@@ -142,7 +141,7 @@ class TableRules:
             self._check_request_ids("ring_requests", rows, column)
 
     def _check_request_ids(self, table: str, rows: Columns, column: str) -> None:
-        """Ids of requests that another row names; a filter or sampling may have left them out."""
+        """Check requests that another row names, unless a filter or sampling may have left them out."""
         if not self._partial:
             values = rows[column]
             bad = (values != 0) & ~self._requests.holds(values)
@@ -151,7 +150,7 @@ class TableRules:
     # ---- requests ----
 
     def _check_ways(self, rows: Columns) -> None:
-        """Ways and ends that cannot be."""
+        """Report paths and statuses that cannot be."""
         path, status, error = rows["path"], rows["status"], rows["error"]
         for number, way in enumerate(PATHS):
             for code, end in enumerate(STATUSES):
@@ -160,28 +159,33 @@ class TableRules:
                     bad = (path == number) & (status == code)
                     self._report_rows("ring.path", bad, rows, f"ring_requests {{id}}: {problem}")
         worked = (rows["nr_punts"] > 0) | (rows["worker"] != UNKNOWN_U32)
-        never_polled = (rows["nr_polls"] == 0) & (rows["traits"] & OLDER == 0)
+        never_polled = (rows["nr_polls"] == 0) & (rows["traits"] & lib.LO2_TRAIT_OLDER == 0)
         never = (path == RingPath.REFUSED) | (path == RingPath.CANCELLED)
-        with_chain = (status == RingStatus.CANCELLED) & (rows["culprit"] != 0)  # at a silent request: it needs none
+        with_chain = (status == RingStatus.CANCELLED) & (
+            rows["culprit"] != 0
+        )  # cancelled with a silent request of its chain: no completion is needed
         no_end = (rows["nr_completions"] == 0) & ~with_chain
         ended = (status == RingStatus.COMPLETED) | (status == RingStatus.CANCELLED)
         for bad, problem in (
-            ((path == RingPath.WORKER) & ~worked, "it went by a worker, and yet it was never handed to one"),
-            ((path != RingPath.WORKER) & worked & ~never, "it was handed to a worker, and yet went another way"),
-            ((path == RingPath.POLL) & never_polled, "it went by a poll, and yet never waited for its file"),
-            (ended & ((status == RingStatus.CANCELLED) != (error == errno.ECANCELED)), "its error is not its status"),
-            (ended & no_end, "it ended, and yet has no completion"),
+            ((path == RingPath.WORKER) & ~worked, "its path is 'worker', but it was never handed to a worker"),
+            ((path != RingPath.WORKER) & worked & ~never, "it was handed to a worker, but its path is not 'worker'"),
+            ((path == RingPath.POLL) & never_polled, "its path is 'poll', but it never waited for its file"),
+            (
+                ended & ((status == RingStatus.CANCELLED) != (error == errno.ECANCELED)),
+                "its error does not fit its status",
+            ),
+            (ended & no_end, "it ended, but has no completion"),
         ):
             self._report_rows("ring.path", bad, rows, f"ring_requests {{id}}: {problem}")
 
     def _check_phases(self, rows: Columns) -> None:
-        """Queued, executing and waiting add up to the duration, and points in time follow one another."""
+        """Check that queued, executing and waiting time add up to the duration, and that times are in order."""
         begin, end, issue = rows["submit_time_ns"], rows["complete_time_ns"], rows["issue_time_ns"]
         phases = [rows[name] for name in ("queued_ns", "executing_ns", "waiting_ns")]
         known = np.logical_and.reduce([column != UNKNOWN_I64 for column in (begin, end, *phases)])
-        known &= rows["traits"] & OLDER == 0
+        known &= rows["traits"] & lib.LO2_TRAIT_OLDER == 0
         wrong = known & (sum(phases) != end - begin)
-        text = "ring_requests {id}: {queued_ns} + {executing_ns} + {waiting_ns} ns is not how long it took"
+        text = "ring_requests {id}: {queued_ns} + {executing_ns} + {waiting_ns} ns is not its duration"
         self._report_rows("ring.phases", wrong, rows, text)
         for column in phases:
             bad = (column < 0) & (column != UNKNOWN_I64)
@@ -198,7 +202,7 @@ class TableRules:
     # ---- workers ----
 
     def _check_works(self) -> int:
-        """Executions by one worker follow one another; how many of them can be seen in the trace."""
+        """Check that executions of one worker do not overlap; return the number of executions that the trace shows."""
         last: dict[int, int] = {}
         seen = 0
         columns = ["id", "task", "queue_time_ns", "begin_time_ns", "end_time_ns"]
@@ -223,24 +227,26 @@ class TableRules:
         ends = np.where(rows["end_time_ns"] == UNKNOWN_I64, begins, rows["end_time_ns"])
         before = np.concatenate([[last.get(task, UNKNOWN_I64)], np.maximum.accumulate(ends)[:-1]])
         bad = (begins != UNKNOWN_I64) & (begins < before)
-        self._report_rows("ring.worker", bad, rows, "ring_works: thread {task} begins {id} before it has ended another")
+        self._report_rows(
+            "ring.worker", bad, rows, "ring_works: thread {task} begins {id} before another execution has ended"
+        )
         last[task] = int(max(last.get(task, UNKNOWN_I64), ends.max()))
 
     # ---- trace and tables ----
 
     def _nops(self) -> list[int]:
-        """Numbers of the opcodes whose requests are no operations."""
+        """Numbers of the opcodes that do nothing. Their requests are no operations of the trace."""
         opcodes = self._trace.metadata.get("opcodes", ())
         return [opcode["number"] for opcode in opcodes if opcode["name"] in NOPS]
 
     def _compare(self, table: str, what: str, rows: int, number: int) -> None:
         if rows != number:
             self._report(
-                "count.rings", f"{table} has {rows} rows that the trace should hold; {number} {what} are there"
+                "count.rings", f"{table} has {rows} rows that belong into the trace; the trace has {number} {what}"
             )
 
     def _check_batches(self, number: int) -> None:
-        """Every batch belongs to a call; those of calls without an end bear no counts in the trace."""
+        """Check that every batch belongs to a call. Calls without an end have no counts in the trace."""
         ended, in_flight = NumberSet(), NumberSet()
         for batch in self._trace.batches("operations", ["id", "end_time_ns"]):
             over = batch["end_time_ns"] != UNKNOWN_I64
@@ -255,7 +261,7 @@ class TableRules:
         self._compare("batches", "calls with their counts", rows, number)
 
     def _check_iocbs(self) -> None:
-        """Those of a call follow one another from the first place on, and the call has taken as many or more."""
+        """Check that a call's iocbs are numbered from 0 without gaps, and that the call has taken all of them."""
         taken: dict[int, int] = {}
         for batch in self._trace.batches("batches", ["id", "submitted"]):
             taken |= zip(batch["id"].tolist(), batch["submitted"].tolist(), strict=True)
@@ -270,7 +276,7 @@ class TableRules:
                 last = call, place
 
     def _check_states(self, counts: RingCounts) -> None:
-        """Metrics of each ring: as many as rows, and the last ones as the last row has them."""
+        """Check that each ring has as many metrics as rows of states, and that its last metric is its last row."""
         load, fill = ("in_flight", "punted", "workers"), ("cq_least", "cq_most")
         last: dict[tuple[int, int], tuple[int, ...]] = {}
         times: dict[tuple[int, int], int] = {}
@@ -291,12 +297,12 @@ class TableRules:
 
 
 def _last_rows(rings: NDArray[Any], told: Flags) -> Iterator[tuple[int, int, int]]:
-    """Each ring, the place of its last row and the number of its rows, among the chosen rows."""
+    """For each ring among the chosen rows: the ring, the place of its last row, and its number of rows."""
     places = np.flatnonzero(told)[::-1]
     found, first, number = np.unique(rings[places], return_index=True, return_counts=True)
     yield from zip(found.tolist(), places[first].tolist(), number.tolist(), strict=True)
 
 
 def has_rings(metadata: Mapping[str, Any]) -> bool:
-    """Whether a trace was written by a lo2io that knows rings."""
+    """True if the version of lo2io that wrote the trace knows rings."""
     return "ring_requests" in metadata.get("tables", {})

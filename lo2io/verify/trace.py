@@ -1,4 +1,4 @@
-"""Reads a trace from end to end and holds it to the rules."""
+"""Reads a trace from end to end and checks it against the rules."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from lo2io.verify.rings import RingCounts
 
 _PARTIAL = ("LO2IO::FILTER", "LO2IO::IO_URING_SAMPLE_RATE", "LO2IO::IO_URING_NOPS")
-"""Properties of traces that lack requests which others may name."""
+"""Properties of traces from which requests were left out, though other requests may name them."""
 
 
 def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verification:
-    """Hold an OTF2 trace, whoever wrote it, to every rule of :data:`lo2io.verify.rules.RULES`.
+    """Check an OTF2 trace of any tool against every rule of :data:`lo2io.verify.rules.RULES`.
 
     Args:
-        trace: the trace's directory or its ``.otf2`` file.
-        progress: called now and then with the number of events read so far.
+        trace: The trace's directory or its ``.otf2`` file.
+        progress: Called now and then with the number of events read so far.
 
     Returns:
-        The verdict. Memory grows with the number of definitions and with the matching ids (about a bit each where
-        they are dense), not with the number of events.
+        The verdict. Memory grows with the number of definitions and of matching ids (about a bit for each id if ids
+        are dense), not with the number of events.
 
     Raises:
-        TraceError: not a trace, or files of it are missing, truncated or unreadable.
+        TraceError: This is no trace, or files of it are missing, truncated or unreadable.
     """
     anchor = find_anchor(trace)
     verdict = Verification(str(trace))

@@ -1,4 +1,4 @@
-"""A headless browser, and a page of a report for it."""
+"""A headless browser, and a report's page in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONS = (
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Chrome]:
-    """Chromium, which logs all that it asks the network for."""
+    """Chromium, which logs all its network requests."""
     programs = [shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")]
     if None in programs:
         reason = "needs chromium and chromedriver (Debian: chromium-driver)"

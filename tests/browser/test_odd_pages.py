@@ -1,4 +1,4 @@
-"""Pages of unusual traces: of nothing, of one call, with names that are long or markup; on a narrow screen."""
+"""Pages of unusual traces: empty, of one call, with names that are long or markup; on a narrow screen."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shown(browser: Chrome, directory: Path, **tables: list[dict[str, Any]]) -> C
 
 
 def test_example_of_the_rig(browser: Chrome, tmp_path: Path) -> None:
-    """It shows what it says."""
+    """It shows the true result."""
     build.run_example("pagerig", tmp_path, browser=browser)
 
 
@@ -57,7 +57,7 @@ def one_call() -> dict[str, list[dict[str, Any]]]:
 
 
 def texts(page: Chrome) -> dict[str, str]:
-    """What each picture says, if it is none."""
+    """The text in place of each picture."""
     found: dict[str, str] = page.execute_script(
         "return Object.fromEntries([...charts]"
         ".map(([name, chart]) => [name, chart.drawn ? '' : chart.node.textContent]))"
@@ -66,7 +66,7 @@ def texts(page: Chrome) -> dict[str, str]:
 
 
 def test_of_nothing(browser: Chrome, tmp_path: Path) -> None:
-    """Each picture says so, takes no room, and has nothing to choose; the console is silent."""
+    """Each empty picture says so, takes no room, and has no choices; the console is silent."""
     page = shown(browser, tmp_path)
     assert set(texts(page).values()) == {NOTHING}
     heights = page.execute_script("return [...charts.values()].map((chart) => chart.node.offsetHeight)")
@@ -77,7 +77,7 @@ def test_of_nothing(browser: Chrome, tmp_path: Path) -> None:
 
 
 def test_of_one_call(browser: Chrome, tmp_path: Path) -> None:
-    """What it did is drawn, what it did not is not; a picture that is emptied by a choice comes back by another."""
+    """Only what the call did is drawn; a picture that one choice empties comes back by another."""
     page = shown(browser, tmp_path, **one_call())
     empty = {name for name, text in texts(page).items() if text == NOTHING}
     assert empty == {"depth", "device-points"}
@@ -100,7 +100,7 @@ def narrow(browser: Chrome) -> Iterator[Chrome]:
 
 
 def test_long_names_on_a_narrow_screen(narrow: Chrome, tmp_path: Path) -> None:
-    """Nothing is wider than the screen, tables scroll in themselves; names are text, unprintable characters escaped."""
+    """No element is wider than the screen, tables scroll; names are text, with unprintable characters escaped."""
     page = shown(narrow, tmp_path, **one_call())
     width, room = page.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
     assert width <= room == 480

@@ -71,7 +71,7 @@ def _trace(directory: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
-    """The page as a file, and the summary that it is of."""
+    """The page as a file, with its summary."""
     directory = tmp_path_factory.mktemp("page")
     trace = _trace(directory / "T")
     sums = gather(trace)
@@ -139,7 +139,7 @@ def test_nothing_leaves_the_page(page: Chrome, report: tuple[Path, Summary]) -> 
 
 
 def test_pictures_show_the_tables(page: Chrome, report: tuple[Path, Summary]) -> None:
-    """Curves, heat maps and histograms hold in all what the tables hold."""
+    """Sums of curves, heat maps and histograms are those of the tables."""
     draw_all(page)
     summary = report[1]
     assert summary.rings is not None
@@ -167,7 +167,7 @@ def histogram_sum(page: Chrome) -> int:
 
 
 def test_zoom_by_keyboard(page: Chrome) -> None:
-    """The two times change the span of all pictures over time, and what the histogram counts; one button undoes it."""
+    """The two times change the span of all pictures over time, and the histogram's calls; one button undoes it."""
     draw_all(page)
     stop = page.find_element(By.ID, "to")
     stop.clear()
@@ -183,7 +183,7 @@ def test_zoom_by_keyboard(page: Chrome) -> None:
 
 
 def test_zoom_by_mouse(page: Chrome) -> None:
-    """What is chosen in one picture is what the others show."""
+    """The span that one picture selects is shown by the others."""
     draw_all(page)
     page.execute_script("Plotly.relayout(charts.get('timeline').node, {'xaxis.range[0]': 0.5, 'xaxis.range[1]': 0.75})")
     until(page, "return charts.get('bandwidth').node.layout.xaxis.range[0] === 0.5")
@@ -193,7 +193,7 @@ def test_zoom_by_mouse(page: Chrome) -> None:
 
 
 def test_tables_sort_and_filter_by_keyboard(page: Chrome, report: tuple[Path, Summary]) -> None:
-    """Enter on a heading sorts, the greatest first, and then the other way; what is typed leaves the rows with it."""
+    """Enter on a heading sorts, the greatest first, and then the other way. Typed text leaves the rows that have it."""
     heading = page.find_element(By.XPATH, "//table[@id='t-files']//button[.='read']")
     heading.send_keys(Keys.ENTER)
     values = sorted((row.activity.bytes_read for row in report[1].files), reverse=True)
@@ -224,7 +224,7 @@ def test_choices_change_pictures(page: Chrome) -> None:
 
 
 def test_scales_and_legends_can_be_read(page: Chrome) -> None:
-    """Half a call at a time is 0.5 and no 500m; and what a colour means is said, though there be one alone."""
+    """Half a call at a time is 0.5 and not 500m; and each colour has a legend, even a single one."""
     draw_all(page)
     ticks = page.execute_script(
         "return [...charts.get('timeline').node.querySelectorAll('.cbaxis text')].map((tick) => tick.textContent)"
@@ -236,7 +236,7 @@ def test_scales_and_legends_can_be_read(page: Chrome) -> None:
 
 
 def test_light_and_dark(page: Chrome) -> None:
-    """Text stands out from its ground by 4.5 to 1 in both (WCAG 2.1, 1.4.3), and pictures follow."""
+    """Text contrasts with its ground by 4.5 to 1 in both (WCAG 2.1, 1.4.3), and pictures follow."""
     draw_all(page)
     grounds = set()
     for scheme in ("light", "dark"):
@@ -253,7 +253,7 @@ def test_light_and_dark(page: Chrome) -> None:
 
 
 def emulate(page: Chrome, scheme: str) -> None:
-    """What the user's system prefers."""
+    """Set the preference of the user's system."""
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
@@ -271,7 +271,7 @@ def contrast(first: str, second: str) -> float:
 
 
 def test_printed_whole(page: Chrome) -> None:
-    """On paper all pictures are drawn, those never scrolled to as well, and all rows of the longest table are there."""
+    """On paper, all pictures are drawn, even those that were never in view, and all rows of the longest table."""
     pdf = base64.b64decode(page.execute_cdp_cmd("Page.printToPDF", {})["data"])
     assert pdf.startswith(b"%PDF")
     until(page, "return [...charts.values()].every((chart) => chart.node.dataset.drawn === 'yes')")

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def run_example(name: str, folder: Path, **given: object) -> None:
-    """Run the example in the docstring of the builder ``name``, which knows the builder's own names and these.
+    """Run the example in the docstring of the builder ``name``, with the builder's own names and these.
 
     Raises:
-        AssertionError: There is no example, or it shows something else than it says.
+        AssertionError: There is no example, or it shows something else.
     """
     builder = importlib.import_module(f"build.{name}")
     known = {**vars(builder), "folder": folder, **given}

@@ -1,6 +1,6 @@
-"""What lo2io's programs in the kernel tell of a child's calls: their records as they come, decoded.
+"""What lo2io's programs in the kernel tell about a child's calls: their records, decoded.
 
-A child is made that does what a test says; the test gets what that returned and the records of its thread, in order.
+A test gives the rig something that a child does, and gets its result and the records of its thread, in order.
 
 >>> with loaded(["close"]) as rig:
 ...     value, records = rig.watch(lambda: os.close(os.dup(1)))
@@ -72,7 +72,7 @@ class PathRecord:
 
 @dataclass(frozen=True)
 class CallRecord:
-    """``lo2_kernel_call``, or ``lo2_kernel_exit`` of a call that lost its CPU: then its begin is not known."""
+    """``lo2_kernel_call``, or ``lo2_kernel_exit`` of a call that lost its CPU, whose begin is unknown then."""
 
     name: str
     begin_ns: int | None
@@ -157,7 +157,7 @@ class Rig:
 
 
 def _be_child(work: Callable[[], object], go: int, begun: int, answered: int) -> None:
-    """Never returns."""
+    """Work as the test says, and never return."""
     done = False
     try:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -176,7 +176,7 @@ def _be_child(work: Callable[[], object], go: int, begun: int, answered: int) ->
 
 
 def _mark() -> None:
-    """A call that nobody else makes: it cuts the child's work out of what it does besides."""
+    """Make a call that nobody else makes. It marks the begin or the end of the child's work."""
     with contextlib.suppress(OSError):
         os.close(NO_FD)
 
@@ -188,12 +188,12 @@ def _between_marks(records: list[Record]) -> list[Record]:
 
 
 def is_mark(record: CallRecord) -> bool:
-    """Whether this call was made by the rig."""
+    """True if the rig made this call."""
     return record.name == "close" and record.result == -errno.EBADF
 
 
 def decode_file(record: bytes) -> FileRecord:
-    """One ``lo2_kernel_file``, which fills ``record``."""
+    """Decode a ``lo2_kernel_file``, which fills ``record``."""
     size = ffi.sizeof("lo2_kernel_file")
     found = ffi.new("lo2_kernel_file *")
     ffi.memmove(found, record, size)
@@ -203,7 +203,7 @@ def decode_file(record: bytes) -> FileRecord:
 
 
 def decode_path(record: bytes) -> PathRecord:
-    """One ``lo2_kernel_path``, which fills ``record``."""
+    """Decode a ``lo2_kernel_path``, which fills ``record``."""
     size = ffi.sizeof("lo2_kernel_path")
     found = ffi.new("lo2_kernel_path *")
     ffi.memmove(found, record, size)
@@ -218,13 +218,13 @@ def _split(names: bytes) -> tuple[bytes, ...]:
 
 
 def join(names: Sequence[bytes]) -> bytes:
-    """The path that names from the file upwards make."""
+    """The path whose names come from the file upwards."""
     return b"/" + b"/".join(reversed(names))
 
 
 @contextlib.contextmanager
 def loaded(calls: Sequence[str], left_out: CallFilter | None = None) -> Iterator[Rig]:
-    """Programs for these calls, as far as this kernel has them."""
+    """Load programs for those of these calls that this kernel has."""
     folder = tracefs.find_tracefs()
     events = []
     for name in (f"syscalls:sys_{side}_{call}" for call in calls for side in ("enter", "exit")):

@@ -36,10 +36,10 @@ RING_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class Record:
-    """A record of a call; the kind tells which of the fields mean something."""
+    """A record of a call; its kind says which fields have a meaning."""
 
     kind: str
-    """``call``, ``enter`` or ``exit``; ``lost``: its arguments are the first one's time, and how many."""
+    """``call``, ``enter`` or ``exit``; ``lost``, with the first event's time and the number of events as arguments."""
     name: str
     cpu: int
     time_ns: int
@@ -50,7 +50,7 @@ class Record:
 
 
 class Loaded:
-    """Programs, their rings, and what was asked for.
+    """Programs, their buffers, and the requested calls.
 
     Attributes:
         programs: Attached, and switched off.
@@ -67,7 +67,7 @@ class Loaded:
         self._rings = [KernelRing(programs.ring_fd(cpu), programs.ring_bytes) for cpu in cpus]
 
     def records(self) -> list[Record]:
-        """All that is in the rings now, CPU by CPU, each in the order it was written; the rings are empty then."""
+        """All records in the buffers, CPU by CPU, each in the order of writing. The buffers are empty afterwards."""
         found = []
         for cpu, ring in zip(self.cpus, self._rings, strict=True):
             length = ring.fill_bytes
@@ -81,7 +81,7 @@ class Loaded:
         return found
 
     def decode(self, cpu: int, record: bytes) -> Record:
-        """One record, without the ring's header."""
+        """Decode a record, without the buffer's header."""
         head = unpack("head", record)
         kind = KINDS[head.type]
         body = unpack(kind, record)
@@ -102,7 +102,7 @@ class Loaded:
         return replace(decoded, result=body.result)
 
     def pending(self) -> list[Record]:
-        """The calls that still run, each alone on its CPU."""
+        """The calls that have not returned, each the only one on its CPU."""
         return [
             self.decode(cpu, record)
             for cpu, content in self.programs.pending().items()
@@ -110,13 +110,13 @@ class Loaded:
         ]
 
     def counts(self, name: str) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        """Of entries and of exits: count, lost, left out, over all CPUs."""
+        """Counts of entries and of exits, over all CPUs: count, lost, left out."""
         counts = self.programs.read_counts()
         index = self.names.index(name)
         return _sums(counts[2 * index]), _sums(counts[2 * index + 1])
 
     def set_of_cpus(self, field: str, value: int) -> None:
-        """Write a number into every CPU's memory: ``busy``: a program is at work; ``slot.occupied``: a call runs."""
+        """Write a number into every CPU's memory: ``busy`` (a program works) or ``slot.occupied`` (a call runs)."""
         for cpu in self.cpus:
             ffi.addressof(self.programs._cpu(cpu)[0], *field.split("."))[0] = value
 
@@ -145,7 +145,7 @@ def loaded(
 
     Args:
         names: Calls.
-        raw: They are seen through raw tracepoints, else through perf events.
+        raw: They are seen where all calls pass, else each at its own tracepoints, as one of unknown number always is.
         ring_bytes: Of each CPU's ring.
         extra: Call → more about it, as :class:`lo2io.bpf.loader.BpfCall` has it.
         config: As :class:`lo2io.bpf.loader.BpfConfig` has it.
@@ -164,19 +164,18 @@ def loaded(
             enter_index=2 * place,
             exit_index=2 * place + 1,
             nr_args=sum(field.offset >= 16 for field in layouts[f"sys_enter_{name}"].fields),
-            **{"flags": 0, "number": call_number(known[name]) if raw else -1, **(extra or {}).get(name, {})},
+            **{"flags": 0, "number": call_number(known[name]) if name in known else -1, **(extra or {}).get(name, {})},
         )
         for place, name in enumerate(names)
     ]
-    settings = {"recorder": os.getpid(), "facts": False, "all_tasks": False, **config}
+    settings = {"recorder": os.getpid(), "facts": False, "all_tasks": False, "single": not raw, **config}
     cpus = sysfs.read_online_cpus()
     programs = loader.load_programs(loader.BpfConfig(**settings), calls, cpus, ring_bytes)
     events = []
     made = Loaded(programs, names, {layout.id: name for name, layout in layouts.items()}, cpus)
     try:
         for place, call in enumerate(calls):
-            assert programs.needs_event(place) is not raw
-            for number in (call.enter_event, call.exit_event) if not raw else ():
+            for number in (call.enter_event, call.exit_event) if programs.needs_event(place) else ():
                 attr = abi.EventAttr(type=abi.TYPE_TRACEPOINT, config=number, flags=abi.DISABLED)
                 events.append(abi.event_open(attr, -1, cpus[0]))
                 programs.attach(events[-1], place, entry=number == call.enter_event)
@@ -214,21 +213,21 @@ class Child:
             rig.programs.select(self.pid)
 
     def begin(self) -> None:
-        """Let it work."""
+        """Let the child work."""
         os.write(self._go, b"g")
         os.close(self._go)
 
     def end(self) -> int:
-        """Wait for its end; what its exit says, as ``os.waitstatus_to_exitcode``."""
+        """Wait for its end; its exit code, like that of ``os.waitstatus_to_exitcode``."""
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def waits_in(self) -> str:
-        """The function of the kernel that it waits in; "0" if it runs."""
+        """The function of the kernel in which the child waits; "0" if it runs."""
         return Path(f"/proc/{self.pid}/wchan").read_text(encoding="ascii")
 
 
 def run(rig: Loaded, work: Any) -> tuple[int, list[Record]]:
-    """Let a child do something that ends by itself, alone or with its children; its pid, and all records."""
+    """Let a child do something that ends by itself, alone or with its children. Returns its pid and all records."""
     child = Child(rig, work)
     rig.programs.switch(on=True)
     child.begin()
@@ -243,7 +242,7 @@ def kinds(records: Sequence[Record], name: str) -> Counter[str]:
 
 
 def assert_in_order(records: Sequence[Record]) -> None:
-    """Each CPU's records are in the order of their times; a call's exit precedes what follows it on its CPU."""
+    """Each CPU's records are in the order of their times, and a call's exit precedes what follows it on its CPU."""
     for before, after in itertools.pairwise(records):
         if before.cpu == after.cpu:
             assert before.time_ns + before.duration_ns <= after.time_ns

@@ -1,4 +1,4 @@
-"""What the kernel's own programs tell of descriptors, written once for both back ends.
+"""What BPF programs tell about descriptors, written once for both back ends.
 
 >>> story = Story(folder / "spool", "bpf")
 >>> story = story.fact_task(1_000, 10, 10).does(60_000, 10, "openat", 3, returned(3, b"/tmp/x"))
@@ -32,7 +32,7 @@ KERNEL, PROC = 3, 1
 
 @dataclass(frozen=True)
 class Sight:
-    """A ``FILE``: by default what the call returned."""
+    """A ``FILE``, by default about what the call returned."""
 
     fd: int
     path: bytes
@@ -40,23 +40,23 @@ class Sight:
 
     @property
     def names(self) -> list[bytes]:
-        """From the file upwards."""
+        """Names from the file upwards."""
         return [name for name in self.path.split(b"/")[::-1] if name]
 
 
 def returned(fd: int, path: bytes, file: int = X, **options: Any) -> Sight:
-    """What the call has returned; inode and generation go with the address unless they are given."""
+    """What the call returned; inode and generation follow from the address unless given."""
     defaults: dict[str, Any] = {"inode": file >> 8, "generation": file + 7, "flags": WHOLE, "of": OF_RESULT}
     return Sight(fd, path, {**defaults, "file": file, **options})
 
 
 def argument(fd: int, path: bytes, file: int = X, **options: Any) -> Sight:
-    """What a descriptor that the call was given stands for."""
+    """The file behind a descriptor that the call was given."""
     return returned(fd, path, file, of=OF_ARGUMENT, **options)
 
 
 class Story(KernelSpool):
-    """Calls with the facts that follow them. A thread of an odd number runs on CPU 1, others on CPU 0."""
+    """Calls with the facts that follow them. Threads of odd numbers run on CPU 1, others on CPU 0."""
 
     def __init__(self, path: Path, backend: str, **options: Any) -> None:
         super().__init__(path, 2, backend=backend, start_ns=50_000, **options)
@@ -74,7 +74,7 @@ class Story(KernelSpool):
         return self
 
     def ends(self, t: int, tid: int, call: str, ret: int = 0, *told: Sight) -> Story:
-        """Its end."""
+        """The end of that call."""
         if self.backend == "perf":
             self.sees(t - 1, tid, *told)  # before the sample is taken
             self.exit(t, tid % 2, tid, call, ret)
@@ -83,7 +83,7 @@ class Story(KernelSpool):
         return self.sees(t, tid, *told)
 
     def sees(self, t: int, tid: int, *told: Sight) -> Story:
-        """Facts of a moment; before a close that of its entry."""
+        """Facts of a moment; for a close, the moment of its entry."""
         for sight in told:
             self.kernel_file(t, tid % 2, tid, sight.fd, sight.names, **sight.options)
         return self
@@ -99,7 +99,7 @@ def story_of_a_process(request: pytest.FixtureRequest, tmp_path: Path) -> Story:
 
 @pytest.fixture(name="engine", params=list(ENGINES))
 def each_engine(request: pytest.FixtureRequest) -> str:
-    """Its name."""
+    """The name of an engine."""
     return str(request.param)
 
 
@@ -109,11 +109,11 @@ def told(engine: str, story: Story, **changes: Any) -> Tables:
 
 
 def names(tables: Tables, table: str = "handles") -> list[bytes | None]:
-    """The paths of the handles, by their first appearance in the calls; None: unknown."""
+    """The paths of the handles, in the order of their first appearance in calls; None: unknown."""
     return [None if row["file"] is None else row["file"][-1] for row in tables[table]]
 
 
 def second_thread(story: Story) -> Story:
-    """Of the same process, on the other CPU."""
+    """A second thread of the process, on the other CPU."""
     story.fork(55_000, 0, 10, 11, 10, 10)
     return story

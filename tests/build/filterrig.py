@@ -1,4 +1,4 @@
-"""What tests of filters share: filters that hit, batches that can be played again, and the slow answer beside.
+"""Common parts of tests of filters: filters that hit, batches that can be replayed, and a slow second opinion.
 
 >>> played = Played([[{"table": "operations", "id": 1}], [{"table": "operations", "id": 3}]])
 >>> [(batch.first_operation, batch.operations["id"].tolist()) for batch in played]
@@ -75,14 +75,14 @@ def filtered(streams: Any, criteria: Criteria, meta: SpoolMeta, calls: Any) -> t
 
 
 def assert_same(found: Tables, expected: Tables) -> None:
-    """Every table; ``first`` counts rows that were taken out."""
+    """Compare every table; ``first`` counts rows that were taken out."""
     for name in NAMES:
         rows = [[{**row, "first": 0} for row in tables[name]] for tables in (found, expected)]
         assert rows[0] == rows[1], name
 
 
 class Played:
-    """A stream of batches that can be played again."""
+    """A stream of batches that can be replayed."""
 
     def __init__(self, parts: list[list[dict[str, Any]]]) -> None:
         self._parts = parts
@@ -106,5 +106,5 @@ class Played:
             yield batch
 
     def release(self, _: Batch) -> None:
-        """Count."""
+        """Count the releases."""
         self.released += 1

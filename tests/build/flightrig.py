@@ -1,4 +1,4 @@
-"""A flight recorder without a kernel: rings, counts and a clock of the test's own.
+"""A flight recorder without a kernel: the test has its own buffers, counts and clock.
 
 >>> ring = FakeRing()
 >>> ring.write(7)
@@ -61,7 +61,7 @@ LAYOUT: Layout = compile_layout(META.events, META.formats, load_catalog())
 
 
 class FakeRing:
-    """A ring whose kernel is the test."""
+    """A buffer whose kernel is the test."""
 
     def __init__(self, size: int = RING_BYTES) -> None:
         self.size = size
@@ -71,21 +71,21 @@ class FakeRing:
 
     @property
     def fill_bytes(self) -> int:
-        """As of ``Ring``, and so the others."""
+        """As in ``Ring``, like the others."""
         return self.head - self.tail
 
     def peek(self, limit: int) -> list[memoryview]:
-        """Two pieces, as where a ring wraps."""
+        """Two pieces, as where a buffer wraps."""
         half = min(limit, self.fill_bytes) // 2
         return [memoryview(self.content)[:half], memoryview(self.content)[half : min(limit, self.fill_bytes)]]
 
     def release(self, length: int) -> None:
-        """Forget them."""
+        """Forget these bytes."""
         self.tail += length
         self.content = self.content[length:]
 
     def write(self, serial: int, *, event: int = 0, tid: int = 1) -> None:
-        """A sample, as the kernel lays it out."""
+        """A sample in the kernel's layout."""
         raw = struct.pack("<HBBiQ", LAYOUT.events[event].type, 0, 0, tid, serial) + bytes(4)
         record = frame(SAMPLE, struct.pack("<QI", serial, len(raw)) + raw)
         assert self.fill_bytes + len(record) <= self.size, "the ring overflows"
@@ -101,7 +101,7 @@ class FakeClock:
         self.now = 10**9
 
     def monotonic_ns(self) -> int:
-        """As the test says."""
+        """The test's time."""
         return self.now
 
 
@@ -141,17 +141,17 @@ class Rig:
         self.notices.append(notice.text)
 
     def read(self, index: int, *, on_cpu: bool) -> tuple[int, list[Reading]]:
-        """Instead of ``BorderReader``: nothing happens meanwhile."""
+        """Instead of ``BorderReader``: no event happens during a reading."""
         assert on_cpu
         ring = self.rings[index]
         return ring.head, [Reading(count) for count in ring.nr_samples]
 
     def start(self) -> None:
-        """The recording begins."""
+        """Begin the recording."""
         self.flight.start(self.session, META, self.rescans.append)
 
     def run(self, seconds: float, rate: int = 10) -> None:
-        """Each tenth of a second so many samples on each CPU, drained at once; the clerk keeps pace."""
+        """Each tenth of a second, write so many samples on each CPU and drain them at once. The clerk keeps pace."""
         for _ in range(round(seconds * 10)):
             for ring in self.rings:
                 for _ in range(rate):
@@ -163,14 +163,14 @@ class Rig:
             self.settle()
 
     def settle(self) -> None:
-        """Until the clerk has nothing to do."""
+        """Wait until the clerk has nothing to do."""
         end = time.monotonic() + 60
         while not (self.flight._work.empty() and self.spool.is_prepared):
             assert time.monotonic() < end
             time.sleep(0.0005)
 
     def finish(self) -> SpoolMeta:
-        """The recording ends: the last window's description, written."""
+        """End the recording; the last window's description, written."""
         counts = tuple(
             EventCounts(name, tuple(ring.nr_samples[event] for ring in self.rings), (0, 0))
             for event, name in enumerate(EVENTS)

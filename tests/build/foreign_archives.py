@@ -1,4 +1,4 @@
-"""Archives as other tools write them: Score-P with regions for each call, lo2s with operations alone.
+"""Archives as other tools write them: Score-P with regions for each call, lo2s only with operations.
 
 >>> archive = Archive("Score-P 9.0")
 >>> archive.call("read", 10, 20, *transfer(11, 19, archive.handle(0, "/data/in"), 1, 4096))
@@ -18,7 +18,7 @@ START = 7_000
 """Global offset of the clock, in ticks."""
 LENGTH = 1_000
 THREAD, OTHER, DEVICE = range(3)
-"""Locations: two threads of a process, and what a tool writes requests of a disk on."""
+"""Locations: two threads of a process, and the one on which a tool writes requests of a disk."""
 IO, METADATA, FUNCTION = (
     _otf2.REGION_ROLE_FILE_IO,
     _otf2.REGION_ROLE_FILE_IO_METADATA,
@@ -56,7 +56,7 @@ class Archive:
         return self._strings[text]
 
     def handle(self, ref: int, path: str | None, paradigm: int = POSIX) -> int:
-        """A handle on a file, which is defined with it; None: on none."""
+        """A handle on a file, which is defined with it; None: on no file."""
         flags = _otf2.IO_HANDLE_FLAG_PRE_CREATED if paradigm == BLOCK else _otf2.IO_HANDLE_FLAG_NONE
         if path is not None and path not in self._files:
             self._files[path] = len(self._files)
@@ -84,7 +84,7 @@ class Archive:
         self.trace.events.setdefault(on, []).append((event, START + time, *arguments))
 
     def call(self, name: str, begin: int, end: int, *inner: tuple[Any, ...], role: Any = IO, on: int = THREAD) -> None:
-        """A region with what its thread says in it."""
+        """A region with the events of its thread inside."""
         region = self.region(name, role)
         self.add("Enter", begin, region, on=on)
         for event in inner:
@@ -103,7 +103,7 @@ def transfer(
 
 
 def created(time: int, handle: int, *, status: Any = _otf2.IO_STATUS_FLAG_NONE) -> tuple[Any, ...]:
-    """A handle that is opened for reading and writing, and made."""
+    """A handle that is opened for reading and writing, and creates its file."""
     access, creation = _otf2.IO_ACCESS_MODE_READ_WRITE, _otf2.IO_CREATION_FLAG_CREATE
     return "IoCreateHandle", time, handle, access, creation, status
 
@@ -139,7 +139,7 @@ def score_p() -> Archive:
 
 
 def lo2s() -> Archive:
-    """Operations without regions, and requests of a disk on a location of its own."""
+    """Operations without regions, and a disk's requests on a location of its own."""
     archive = Archive("lo2s v1.7.0", resolution=1_000_000_000)
     file, disk = archive.handle(0, "/data/out"), archive.handle(1, "/dev/sda", BLOCK)
     archive.add(*created(10, file))

@@ -1,7 +1,7 @@
-"""Records of the kernel's own programs, written by hand into the spools of :mod:`perfwriter`.
+"""Records of BPF programs, written by hand into the spools of :mod:`perfwriter`.
 
-Layouts are those of ``lo2io/bpf/programs/records.h``. :class:`Programs` is what the programs do with the
-history of a machine.
+Layouts are those of ``lo2io/bpf/programs/records.h``. :class:`Programs` does to the history of a machine what the
+programs do to real calls.
 
 >>> spool = KernelSpool(folder / "spool", 1).kernel_call(60_000, 0, 10, "read", 512, fd=3, count=512)
 >>> sorted(path.name for path in spool.write().iterdir())
@@ -39,7 +39,7 @@ def _number(value: int | None) -> int:
 
 
 class KernelSpool(SpoolBuilder):
-    """Like the spools of perf samples; of calls there are records, unless ``backend`` is ``perf``.
+    """Like the spools of perf samples, but with records of calls, unless ``backend`` is ``perf``.
 
     ``sampled`` names the subsystems whose events are records, too.
     """
@@ -51,25 +51,31 @@ class KernelSpool(SpoolBuilder):
         self.backend = backend
         self.calls: list[list[bytes]] = [[] for _ in range(cpus)]
         self.events: list[list[bytes]] = [[] for _ in range(cpus)]
+        self.asked = b""
+        """``lo2_asked`` of the request whose submission is the next ``SAMPLE``."""
         self._sampled = tuple(name for name in self.layouts if name.partition(":")[0] in sampled)
 
     def event(self, t: int, cpu: int, tid: int, name: str, **fields: int | bytes) -> KernelSpool:
-        """A ``SAMPLE`` of a subsystem that is ``sampled``; else a sample of perf."""
+        """An event: a ``SAMPLE`` if its subsystem is ``sampled``, else a sample of perf."""
         if name not in self._sampled:
             super().event(t, cpu, tid, name, **fields)
             return self
         raw = self.layouts[name].pack(0, 0, fields)
-        record = pack("sample", t, tid, event=self._counted(cpu, name), tail=raw[lib.LO2_FIELDS_AT :])
+        tail = raw[lib.LO2_FIELDS_AT :]
+        if self.asked:
+            length = ffi.sizeof("lo2_fields_io_uring_submit_req")
+            tail, self.asked = tail[:length].ljust(length, b"\0") + self.asked, b""
+        record = pack("sample", t, tid, event=self._counted(cpu, name), tail=tail)
         self.events[cpu].append(framed(record))
         return self
 
     def events_lost(self, t: int, cpu: int, lost: int, begin: int) -> KernelSpool:
-        """``LOST`` among the events: those from ``begin`` to ``t`` that found their ring full."""
+        """``LOST`` among the events: from ``begin`` to ``t``, so many found their buffer full."""
         self.events[cpu].append(framed(pack("lost", t, 0, begin_ns=begin, lost=lost)))
         return self
 
     def interrupted(self, cpu: int, by: int) -> KernelSpool:
-        """So many events came between the time of the one before them and its place in the ring."""
+        """So many events of an interrupt came between the time of the last event and its place in the buffer."""
         events = self.events[cpu]
         if len(events) > by:
             events.append(events.pop(-1 - by))
@@ -81,11 +87,11 @@ class KernelSpool(SpoolBuilder):
         return self
 
     def record(self, kind: str, t: int, cpu: int, tid: int, **members: Any) -> KernelSpool:
-        """A record of a kind, as :func:`lo2io.native.records.pack` makes it."""
+        """A record of a kind, made by :func:`lo2io.native.records.pack`."""
         return self.kernel(cpu, pack(kind, t, tid, **members))
 
     def arguments(self, call: str, values: Mapping[str, int | bytes]) -> bytes:
-        """As many as the call takes, 8 bytes each; strings a kernel of the era would copy are not among them."""
+        """The call's arguments, 8 bytes each, without the strings that a kernel of this era would copy."""
         layout = self.layouts[f"syscalls:sys_enter_{call}"]
         raw = layout.pack(0, 0, values)
         return raw[16 : 16 + 8 * sum(size == 8 and offset >= 16 for _, offset, size, _ in layout.fields)]
@@ -142,7 +148,7 @@ class KernelSpool(SpoolBuilder):
         position: int | None = None,
         value: int | None = None,
     ) -> KernelSpool:
-        """``EXIT``, of a call whose entry was an ``ENTER`` or was not seen."""
+        """``EXIT`` of a call whose entry was an ``ENTER``, or was not seen."""
         event = self._counted(cpu, f"syscalls:sys_exit_{call}")
         told = {"position": _number(position), "value": _number(value)}
         return self.record("exit", t, cpu, tid, event=event, result=ret, **told)
@@ -158,7 +164,7 @@ class KernelSpool(SpoolBuilder):
         return self.kernel(cpu, pack("usage", t, tid, **dict(zip(USAGE, numbers, strict=True))))
 
     def kernel_lost(self, t: int, cpu: int, lost: int, begin: int) -> KernelSpool:
-        """``LOST``: entries and exits from ``begin`` to ``t`` that found the ring full."""
+        """``LOST``: from ``begin`` to ``t``, so many entries and exits found the buffer full."""
         return self.record("lost", t, cpu, 0, begin_ns=begin, lost=lost)
 
     def kernel_file(
@@ -219,7 +225,7 @@ class KernelSpool(SpoolBuilder):
         place: int = 0,
         flags: int = WHOLE,
     ) -> KernelSpool:
-        """``PATH``; the names are those of the directory that it is relative to, upwards."""
+        """``PATH``; the names are those of the path's directory, upwards."""
         text = b"".join(name + b"\0" for name in names)
         lengths = {"path_length": len(path), "names_length": len(text)}
         return self.record("path", t, cpu, tid, place=place, flags=flags, **lengths, tail=path + text)
@@ -229,7 +235,7 @@ class KernelSpool(SpoolBuilder):
         return self.record("exec", t, cpu, tid, length=len(command), cut=cut, tail=command)
 
     def meta(self) -> SpoolMeta:
-        """What ``spool.json`` will say."""
+        """The content of ``spool.json``."""
         told = {"backend": self.backend, "kernel_facts": True, "kernel_events": self._sampled}
         return dataclasses.replace(super().meta(), clock="monotonic", **told)  # type: ignore[arg-type]
 
@@ -245,7 +251,7 @@ class KernelSpool(SpoolBuilder):
 
 @dataclasses.dataclass
 class _Slot:
-    """The call that a CPU is in."""
+    """The call on a CPU."""
 
     t: int
     tid: int
@@ -254,12 +260,12 @@ class _Slot:
 
 
 class Programs:
-    """Turns a machine's entries and exits into what the programs write of them.
+    """Turns a machine's entries and exits into the records that the programs write.
 
     Args:
-        builder: What takes the records.
-        leaves: Whether, at each step, the thread inside of a call on that step's CPU has left it unseen by the history.
-        told: Of each exit, what is told of the position, and of what the arguments point to.
+        builder: Takes the records.
+        leaves: For each step, whether the thread in a call on that step's CPU has left it, unseen by the history.
+        told: For each exit, the position and the value that a program tells.
     """
 
     def __init__(
@@ -271,7 +277,7 @@ class Programs:
         self.slots: dict[int, _Slot] = {}
 
     def replay(self, history: Sequence[tuple[str, tuple[Any, ...], dict[str, Any]]], *, whole: bool = True) -> None:
-        """Write the whole history, and at last what is still in the slots; or a part of it."""
+        """Write the whole history, or a part of it, and at last the content of the slots."""
         for method, args, options in history:
             if not method.startswith("fact") and next(self.leaves):
                 self.leave(args[1])
@@ -283,7 +289,7 @@ class Programs:
             self.end()
 
     def end(self) -> None:
-        """What is still in the slots."""
+        """Write the content of the slots."""
         for cpu in list(self.slots):
             self.leave(cpu)
 
@@ -294,12 +300,12 @@ class Programs:
             self.builder.kernel_enter(slot.t, cpu, slot.tid, slot.call, **slot.args)
 
     def enter(self, t: int, cpu: int, tid: int, call: str, **args: int | bytes) -> None:
-        """An entry waits in the slot; what was there had left the CPU, or its exit was lost."""
+        """An entry waits in the slot. The slot's old call left the CPU, or its exit was lost."""
         self.leave(cpu)
         self.slots[cpu] = _Slot(t, tid, call, args)
 
     def exit(self, t: int, cpu: int, tid: int, call: str, ret: int = 0) -> None:
-        """An exit that finds its entry in the slot makes one record of both."""
+        """An exit that finds its entry in the slot becomes one record with it."""
         position, value = next(self.told)
         slot = self.slots.get(cpu)
         if slot is not None and (slot.tid, slot.call) == (tid, call):

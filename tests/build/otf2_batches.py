@@ -155,7 +155,7 @@ _DEFAULTS: dict[str, dict[str, int]] = {
 class BatchMaker:
     """Collects rows of any table as keyword arguments and makes one batch of them.
 
-    ``first_id`` is the first operation's id; ``shift`` is added to the times of calls.
+    ``first_id`` is the first operation's id. ``shift`` is added to the times of calls.
     """
 
     def __init__(self, first_id: int = 1, shift: int = 0) -> None:
@@ -166,7 +166,7 @@ class BatchMaker:
         self.first_operation = 0
 
     def row(self, table: str, **columns: int) -> None:
-        """One row; columns not named are zero, or unknown."""
+        """One row; columns that are not named are zero, or unknown."""
         self._rows.setdefault(table, []).append({**_DEFAULTS.get(table, {}), **columns})
 
     def call(self, name: str, begin: int, end: int | None, task: int = 0, **columns: int) -> int:
@@ -191,7 +191,7 @@ class BatchMaker:
         self.row("files", file=number, path_offset=offset, path_length=length, **columns)
 
     def path(self, call: int, path: bytes | None, directory: bytes = b"", place: int = 0) -> None:
-        """A path that a call was given, by the call's id; None: it could not be read."""
+        """A path argument of the call with this id; None: unreadable."""
         offset, length = self._put(path or b"")
         start, size = self._put(directory)
         texts = {"path_offset": offset, "path_length": length, "directory_offset": start, "directory_length": size}
@@ -219,7 +219,7 @@ class BatchMaker:
         cpus: tuple[int, int, int] = (0, 0, 0),
         **columns: int,
     ) -> None:
-        """Events of a block request that was inserted, issued and completed at these times, None: never.
+        """Events of a block request that was inserted, issued and completed at these times; None: never.
 
         They must be sorted before the batch is made: see ``sort_requests``.
         """
@@ -249,7 +249,7 @@ class BatchMaker:
             event(2, complete, issue)
 
     def ring_event(self, number: int, kind: int, time: int, call: int | None = None, **columns: int) -> None:
-        """An event of a ring's request; ``call``: when the call began that its thread is inside of.
+        """An event of a ring's request; ``call``: begin of the call in which its thread is.
 
         Kinds: 0 begin, 1 issued, 2 complete, 3 cancelled.
         """
@@ -280,7 +280,7 @@ class BatchMaker:
 
 
 def complete(**columns: int) -> Completeness:
-    """A proof with the counters given."""
+    """A proof with these counters."""
     counters = {"lost": 0, "vanished": 0, "late": 0, "orphan": 0, "in_flight": 0, "samples": 10, **columns}
     return Completeness(**counters, proven=True)
 

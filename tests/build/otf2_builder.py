@@ -46,15 +46,15 @@ S = {text: ref for ref, text in enumerate(_STRINGS)}
 
 @dataclass
 class Trace:
-    """What will be written."""
+    """A trace to be written."""
 
     clock: tuple[int, int, int, int] | None = (1_000_000_000, START, LENGTH, 1_700_000_000_000_000_000)
     definitions: dict[tuple[str, int], tuple[Any, ...]] = field(default_factory=dict)
     more: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
-    """Records without an id, and any that come twice."""
+    """Records without an id, and those that are written twice."""
     events: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
-    """Location → the count its definition claims, where it is not the true one."""
+    """Location → the count in its definition, if that is a wrong one."""
     markers: list[tuple[Any, ...]] = field(default_factory=list)
     """Arguments of ``MarkerWriter_WriteMarker``; group 0 is defined."""
     properties: dict[str, str] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Trace:
 
 
 def verify_one_by_one(path: Path) -> Verification:
-    """The verdict where no event is taken for plain: the rules by themselves."""
+    """The verdict without the fast path for plain events: every event meets the rules."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Screen, "plain", lambda _self, columns, *_: np.zeros(columns.number, np.bool_))
         patch.setattr(Screen, "leaves", lambda _self, columns, *_: np.full(columns.number, -1))
@@ -163,12 +163,12 @@ class Breakage:
 
     @property
     def ids(self) -> list[str]:
-        """A name for each."""
+        """A test id for each."""
         return [f"{rule}:{change.__name__[1:]}" for rule, change in self.changes]
 
     @staticmethod
     def check(rule: str, change: Callable[[Trace], object], trace: Trace, path: Path) -> None:
-        """Write the changed trace; assert that it breaks that rule and no other, however its events are looked at."""
+        """Write the changed trace; assert that it breaks that rule and no other, with and without the fast path."""
         change(trace)
         verdict = verify(trace.write(path))
         assert verdict == verify_one_by_one(path)
@@ -177,12 +177,12 @@ class Breakage:
 
     @staticmethod
     def add_event(trace: Trace, *event: object, location: int = 1) -> None:
-        """One more at the end of a location."""
+        """Add an event at the end of a location."""
         trace.events[location].append(event)
 
     @staticmethod
     def redefine(trace: Trace, key: tuple[str, int], place: int, value: object) -> None:
-        """Exchange one value of a definition."""
+        """Exchange a value of a definition."""
         values = list(trace.definitions[key])
         values[place] = value
         trace.definitions[key] = tuple(values)

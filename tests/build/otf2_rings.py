@@ -1,7 +1,7 @@
-"""A trace with a ring and the tables beside it, for the tests of ``verify``; made with ``otf2_builder``.
+"""A trace with a ring and its tables, for the tests of ``verify``; made with ``otf2_builder``.
 
-``rings()`` keeps every rule. Thread 10 submits three linked requests in one call: one is done at once, one by a worker,
-one is cancelled.
+``rings()`` keeps every rule. Thread 10 submits three linked requests in one call. One is done at once, a worker does
+another, and the third is cancelled.
 
 >>> from lo2io.verify import verify
 >>> trace = rings()
@@ -40,7 +40,7 @@ LOAD, FILL = 2, 3
 INLINE, WORKED, CANCELLED = 20, 21, 22
 """Requests."""
 CALL, BLOCK = 1, 30
-"""Ids of the call and of a block request that the first one caused. Both stand in tables alone."""
+"""Ids of the call, and of a block request that the first request caused. Both stand in tables alone."""
 CALLS = tuple(
     CallSpec(name, name, "core", True, kind, Returns.BYTES, "none", "file_io", {})
     for name, kind in (("io_uring_enter", CallKind.RING_ENTER), ("copy_file_range", CallKind.COPY))
@@ -49,12 +49,12 @@ CALLS = tuple(
 
 @dataclass
 class RingTrace(Trace):
-    """What will be written, tables included."""
+    """A trace to be written, with its tables."""
 
     tables: dict[str, list[Row]] = field(default_factory=dict)
     """Rows by the names of batches; empty: no tables are written."""
     meta: dict[str, Any] = field(default_factory=dict)
-    """What the spool says otherwise."""
+    """Values of the spool that differ."""
 
     def write(self, path: Path) -> Path:
         """Write the archive into ``path``, the tables beside it, and return it."""
@@ -91,7 +91,7 @@ def counted(time: int, ref: int, *values: int) -> tuple[Any, ...]:
 
 
 def rings() -> RingTrace:
-    """The right one."""
+    """The correct trace."""
     plain = correct()
     trace = RingTrace(plain.clock, plain.definitions, plain.more, plain.events, markers=plain.markers)
     _define(trace)

@@ -33,7 +33,7 @@ COUNTED, MEASURED = TYPES[DEPTH], TYPES[LATENCY]
 
 
 def text(trace: Trace, words: str) -> int:
-    """A string reference, defined where it is not yet."""
+    """A string reference, defined at its first use."""
     if words not in S:
         S[words] = len(S)
     trace.definitions["String", S[words]] = (words,)

@@ -1,4 +1,4 @@
-"""Traces of the OTF2 writer read back, and what holds for all of them.
+"""Traces of the OTF2 writer, read back, and rules that hold for all of them.
 
 >>> from build.otf2_builder import START, correct
 >>> written = read_back(correct().write(folder))
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Written:
-    """A trace read back by the otf2 package: events in time order, in file order within a location."""
+    """A trace, read back by the otf2 package: events in time order, within a location in file order."""
 
     path: Path
     events: list[tuple[Any, Any]]
@@ -44,11 +44,11 @@ class Written:
         return [event for event in self.of(location) if type(event).__name__ == kind]
 
     def printed(self, *options: str) -> str:
-        """What otf2-print says; it must say it without a warning."""
+        """The output of otf2-print, which must have no warning."""
         return self._said("otf2-print", "-Werror", *options)
 
     def properties(self) -> dict[str, str]:
-        """The trace's own, as otf2-print has them."""
+        """The trace's own properties, in otf2-print's form."""
         lines = self.printed("-I").splitlines()
         return {
             name.split()[-1]: value.removeprefix("Property value").strip()
@@ -57,7 +57,7 @@ class Written:
         }
 
     def markers(self) -> list[str]:
-        """The lines of otf2-marker: definitions, each with its markers behind it."""
+        """The lines of otf2-marker: definitions, each followed by its markers."""
         return self._said("otf2-marker").splitlines()
 
     def _said(self, *command: str) -> str:
@@ -78,7 +78,7 @@ def label(event: Any) -> str:
 
 
 def context_path(context: Any) -> str:
-    """The regions of a calling context, from the outermost in: ``read/preempted``."""
+    """The regions of a calling context from the outermost inwards: ``read/preempted``."""
     names = []
     while context is not None:
         names.append(context.region.name)
@@ -92,7 +92,7 @@ def attributes(event: Any) -> dict[str, Any]:
 
 
 def snake(name: str) -> str:
-    """``IoOperationBegin`` as otf2-print writes it; one kind it abbreviates."""
+    """``IoOperationBegin`` in otf2-print's spelling, which abbreviates one kind."""
     if name == "IoChangeStatusFlags":
         return "IO_CHANGE_FLAGS"
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper()
@@ -112,7 +112,7 @@ def assert_readers_agree(written: Written) -> None:
 
 
 def assert_rules(written: Written) -> None:
-    """What readers rely on: counts, clock range, nesting, life of handles, matching."""
+    """Rules on which readers rely: counts, clock range, nesting, life of handles, matching."""
     clock = written.definitions.clock_properties
     last: dict[str, int] = {}
     stacks: dict[str, list[str]] = {}
@@ -154,7 +154,7 @@ def assert_rules(written: Written) -> None:
 
 
 def assert_context(event: Any, kind: str, stack: list[str]) -> None:
-    """A context lies in what is entered there; one node is new, its parent made progress (2 steps to it)."""
+    """A context lies inside of the one entered there: one node is new, its parent made progress (2 steps to it)."""
     path = context_path(event.calling_context)
     if kind == "CallingContextLeave":
         assert stack.pop() == path
@@ -174,7 +174,7 @@ def read_back(path: Path) -> Written:
 
 
 def verified(written: Written, *broken: str) -> Written:
-    """`lo2io verify` finds these rules broken and no other."""
+    """`lo2io verify` finds these rules broken, and no others."""
     verdict = verify(written.path)
     assert set(verdict.broken) == set(broken), verdict.findings
     return written
@@ -183,11 +183,11 @@ def verified(written: Written, *broken: str) -> Written:
 _VOLATILE = re.compile(
     r"^(Trace identifier|Version|Creator)\b.*\n|^(Property name +LO2IO::VERSION)\n.*\n", re.MULTILINE
 )
-"""What differs from trace to trace and from release to release."""
+"""Values that differ from trace to trace and from release to release."""
 
 
 def whole_text(trace: Path) -> str:
-    """Events, definitions, markers and properties, but for what differs from run to run."""
+    """Events, definitions, markers and properties, without values that differ from run to run."""
     anchor = str(trace / "traces.otf2")
     commands = (["otf2-print"], ["otf2-print", "-G"], ["otf2-marker"], ["otf2-print", "-I"])
     texts = [
@@ -198,9 +198,9 @@ def whole_text(trace: Path) -> str:
 
 
 def transfers_by_thread(trace: Path, file: str | None = None) -> Counter[int]:
-    """Tid → completed operations of calls (of all files, or of one), from nothing but the archive.
+    """Tid → completed operations of calls (of all files, or of one), from the archive alone.
 
-    A location belongs to the thread that its properties name, or to those that attributes name from there on.
+    A location belongs to the thread in its properties, or from an attribute on, to the thread in that.
     """
     found: Counter[int] = Counter()
     with otf2.reader.open(str(trace / "traces.otf2")) as archive:

@@ -1,4 +1,4 @@
-"""What tests of the report's page in a browser wait for.
+"""Waiting for the report's page in a browser.
 
 >>> browser.get("data:text/html,<p>here")
 >>> until(browser, "return document.querySelector('p').textContent")
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def until(page: Chrome, script: str) -> Any:
-    """The script's answer, as soon as it is true."""
+    """The script's answer, as soon as that is true."""
     for _ in range(200):
         found = page.execute_script(script)
         if found:
@@ -25,5 +25,5 @@ def until(page: Chrome, script: str) -> Any:
 
 
 def draw_all(page: Chrome) -> None:
-    """Draw what has not come into view."""
+    """Draw all that has not come into view."""
     page.execute_script("for (const name of charts.keys()) draw(name);")

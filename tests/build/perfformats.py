@@ -1,8 +1,8 @@
-"""Layouts of the tracepoints tests use, and their ``format`` texts in the kernel's own syntax.
+"""Layouts of the tracepoints that tests use, and their ``format`` texts in the kernel's own syntax.
 
-Arguments of system calls as ``/sys/kernel/tracing/events/syscalls/*/format`` of Linux 6.18 names them (8 bytes each
-from offset 16 on). Block events of 6.18 and, to show that nothing is hard-coded, of 5.10 (``rwbs`` of 8 bytes, no
-``ioprio``: ``include/trace/events/block.h`` of both). io_uring's as ``tests/data`` has them.
+Arguments of system calls have the names of ``/sys/kernel/tracing/events/syscalls/*/format`` on Linux 6.18 (8 bytes each
+from offset 16 on). Block events are those of 6.18 and, to show that no layout is hard-coded, of 5.10 (``rwbs`` of 8
+bytes, no ``ioprio``: ``include/trace/events/block.h`` of both). io_uring's are those of ``tests/data``.
 
 >>> layout = enter_layout("close")
 >>> layout.names, layout.text(700).splitlines()[0]
@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,7 @@ CALL_ARGS = {
     "io_destroy": "aio_context_t ctx",
 }
 PATH_FIELD = "__filename_val"
-"""The string some calls carry since 6.19."""
+"""The string that some calls have since 6.19."""
 _SIGNED = ("int ", "off_t ", "loff_t ", "long ")
 _SECTORS = (("dev_t dev", 4, 0), ("sector_t sector", 8, 0), ("unsigned int nr_sector", 4, 0))
 _BYTES, _ERROR, _CMD = ("unsigned int bytes", 4, 0), ("int error", 4, 1), ("__data_loc char[] cmd", 4, 0)
@@ -90,7 +91,7 @@ class Layout:
     fields: tuple[tuple[str, int, int, int], ...]
     print_fmt: str = '"%d", REC->common_pid'
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Field names, in order."""
         return [_name(decl) for decl, *_ in self.fields]
@@ -105,7 +106,7 @@ class Layout:
         return f"name: {self.name.split(':')[1]}\nID: {event_id}\nformat:\n{body}\nprint fmt: {self.print_fmt}\n"
 
     def pack(self, event_id: int, tid: int, values: Mapping[str, int | bytes]) -> bytes:
-        """The raw data of one sample; strings of dynamic length go behind the fields."""
+        """The raw data of one sample. Strings of dynamic length follow the fields."""
         unknown = set(values) - set(self.names)
         if unknown:
             raise KeyError(f"{self.name} has no {', '.join(sorted(unknown))}")
@@ -124,12 +125,13 @@ class Layout:
         return bytes(raw)
 
 
+@cache
 def _name(decl: str) -> str:
     return decl.rsplit(maxsplit=1)[-1].split("[", maxsplit=1)[0].lstrip("*")
 
 
 def _layout(name: str, fields: tuple[tuple[str, int, int], ...]) -> Layout:
-    """Fields one after another, each aligned as C does."""
+    """The fields in a row, each aligned as in C."""
     rows, end = [], 8
     for decl, size, signed in fields:
         align = 1 if decl.startswith("char ") else size
@@ -140,7 +142,7 @@ def _layout(name: str, fields: tuple[tuple[str, int, int], ...]) -> Layout:
 
 
 def enter_layout(call: str, era: str = "6.18") -> Layout:
-    """``sys_enter_CALL``; with the path as a string where the era is 6.19."""
+    """``sys_enter_CALL``; in the era 6.19 with the path as a string."""
     args = [arg for arg in CALL_ARGS[call].split(", ") if arg]
     rows = [(arg, 16 + 8 * i, 8, int(arg.startswith(_SIGNED))) for i, arg in enumerate(args)]
     nr = ("int __syscall_nr", 8, 4, 1)
@@ -193,7 +195,7 @@ def switch_layout(print_fmt: str = SWITCH_PRINT_FMT) -> Layout:
 
 
 def ring_layouts(era: str = "6.18") -> list[Layout]:
-    """The io_uring events of an era, of those in ``tests/data``."""
+    """The io_uring events of an era, as in ``tests/data``."""
     folder = Path(__file__).parents[1] / "data" / era / "events" / "io_uring"
     layouts = []
     for path in sorted(folder.glob("*/format")):

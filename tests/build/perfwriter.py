@@ -1,8 +1,8 @@
-"""Spools written by hand: a few readable lines in, a directory that `lo2io convert` reads out.
+"""Spools written by hand: a few readable lines in, a directory for `lo2io convert` out.
 
-Nothing here is shared with the capture stage, so that a wrong layout there cannot hide. Framing of records:
-``include/uapi/linux/perf_event.h``; padding of raw samples: ``perf_prepare_sample`` in ``kernel/events/core.c``
-(the size field of the raw data counts its padding). Layouts of the tracepoints: :mod:`perfformats`.
+Nothing is shared with the capture stage, so that a wrong layout there cannot hide. Framing of records:
+``include/uapi/linux/perf_event.h``. Padding of raw samples: ``perf_prepare_sample`` in ``kernel/events/core.c`` (the
+size of the raw data includes its padding). Layouts of the tracepoints: :mod:`perfformats`.
 
 >>> builder = SpoolBuilder(folder / "spool").fact_task(0, 10, 10, comm=b"cat")
 >>> path = builder.call(5, 0, 10, "read", 512, fd=3, count=512).write()
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MMAP, COMM, EXIT, THROTTLE, UNTHROTTLE, FORK, SAMPLE, LOST = 1, 3, 4, 5, 6, 7, 9, 2
 MISC_COMM_EXEC = 1 << 13
 FIRST_ID = 700
-"""Ids of tracepoints are any numbers the kernel chose."""
+"""Ids of tracepoints, which the kernel chooses."""
 DEFAULT_CALLS = (
     "read",
     "write",
@@ -80,7 +80,7 @@ RING_CALLS = (
     "io_getevents",
     "io_destroy",
 )
-"""Beside the others where ``rings`` names an era."""
+"""Also recorded if ``rings`` names an era."""
 _RING_NAMES = {layout.name.removeprefix("io_uring:io_uring_"): set(layout.names) for layout in ring_layouts()}
 
 
@@ -90,14 +90,14 @@ def frame(kind: int, body: bytes, misc: int = 0) -> bytes:
 
 
 _DEFAULT_EVENTS = frozenset(load_catalog().select(()).events)
-"""What a spool without them was recorded without on purpose, unless it says that the kernel lacks them: all here do."""
+"""A spool lacks these on purpose, unless it says that its kernel does: all kernels here have them."""
 
 
 class SpoolBuilder:
     """Collects records in the order of the calls; :meth:`write` makes the spool.
 
     Each record method takes the time first and the CPU second. Facts take a time on the facts' clock
-    (``CLOCK_MONOTONIC``), which is the spool's minus ``shift_ns``. ``error_ns`` is what the clock readings may be off.
+    (``CLOCK_MONOTONIC``), which is the spool's minus ``shift_ns``. The clock readings may be off by ``error_ns``.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class SpoolBuilder:
     # -- system calls
 
     def enter(self, t: int, cpu: int, tid: int, call: str, **args: int | bytes) -> SpoolBuilder:
-        """A ``sys_enter``; arguments by the kernel's names, absent ones are 0."""
+        """A ``sys_enter``; arguments have the kernel's names, absent ones are 0."""
         return self.event(t, cpu, tid, f"syscalls:sys_enter_{call}", **args)
 
     def exit(self, t: int, cpu: int, tid: int, call: str, ret: int = 0) -> SpoolBuilder:
@@ -157,7 +157,7 @@ class SpoolBuilder:
     # -- tasks
 
     def fork(self, t: int, cpu: int, pid: int, tid: int, ppid: int, ptid: int) -> SpoolBuilder:  # noqa: PLR0917 - perf's order
-        """``PERF_RECORD_FORK``: the thread ``tid`` of ``pid`` was made by ``ptid``."""
+        """``PERF_RECORD_FORK``: ``ptid`` made the thread ``tid`` of ``pid``."""
         return self.raw(cpu, frame(FORK, struct.pack("<IIIIQQ", pid, ppid, tid, ptid, t, t)))
 
     def task_exit(self, t: int, cpu: int, pid: int, tid: int) -> SpoolBuilder:
@@ -165,22 +165,25 @@ class SpoolBuilder:
         return self.raw(cpu, frame(EXIT, struct.pack("<IIIIQQ", pid, 1, tid, 1, t, t)))
 
     def comm(self, t: int, cpu: int, pid: int, tid: int, comm: bytes, *, is_exec: bool = False) -> SpoolBuilder:
-        """``PERF_RECORD_COMM``, of an exec or a mere change of the name."""
+        """``PERF_RECORD_COMM``, of an exec or of a new name."""
         text = comm + bytes(8 - len(comm) % 8)
         body = struct.pack("<II", pid, tid) + text + struct.pack("<Q", t)
         return self.raw(cpu, frame(COMM, body, MISC_COMM_EXEC if is_exec else 0))
 
     def mapping(self, t: int, cpu: int, pid: int, tid: int, *, address: int, name: bytes) -> SpoolBuilder:
-        """``PERF_RECORD_MMAP``, of memory that can be executed."""
+        """``PERF_RECORD_MMAP``, of executable memory."""
         body = struct.pack("<IIQQQ", pid, tid, address, 4096, 0) + name + bytes(8 - len(name) % 8)
         return self.raw(cpu, frame(MMAP, body + struct.pack("<Q", t)))
 
     def attach(self, t: int, cpu: int, tid: int, path: bytes, hierarchy: int = 0) -> SpoolBuilder:
-        """``cgroup_attach_task``: somebody has moved the process (or thread) ``tid``."""
+        """``cgroup_attach_task``: the process (or thread) ``tid`` was moved."""
         return self.event(t, cpu, 2, "cgroup:cgroup_attach_task", dst_root=hierarchy, pid=tid, dst_path=path)
 
     def switch(self, t: int, cpu: int, prev: int, following: int, state: int = 0) -> SpoolBuilder:
-        """``sched_switch``: the CPU leaves ``prev`` for another; 0 is the idle thread. The state is the kernel's."""
+        """``sched_switch``: the CPU leaves ``prev`` for another thread; 0 is the idle thread.
+
+        The state is the kernel's.
+        """
         return self.event(t, cpu, prev, "sched:sched_switch", prev_pid=prev, prev_state=state, next_pid=following)
 
     # -- what went wrong
@@ -194,7 +197,7 @@ class SpoolBuilder:
         return self.raw(cpu, frame(UNTHROTTLE if end else THROTTLE, struct.pack("<QQQQ", t, 1, 1, t)))
 
     def undecodable(self, t: int, cpu: int, tid: int, common_type: int = 9) -> SpoolBuilder:
-        """A sample of a type no event of the spool has."""
+        """A sample whose type no event of the spool has."""
         return self.raw(cpu, self._sample(t, struct.pack("<HBBi8x", common_type, 0, 0, tid)))
 
     def raw(self, cpu: int, data: bytes) -> SpoolBuilder:
@@ -203,7 +206,7 @@ class SpoolBuilder:
         return self
 
     def truncate(self, cpu: int, size: int) -> SpoolBuilder:
-        """Take the last ``size`` bytes of a ring away."""
+        """Cut off the last ``size`` bytes of a buffer's file."""
         whole = b"".join(self.rings[cpu])
         self.rings[cpu] = [whole[: len(whole) - size]]
         return self
@@ -220,7 +223,7 @@ class SpoolBuilder:
     def ring(self, t: int, cpu: int, tid: int, event: str, **fields: int) -> SpoolBuilder:
         """An event of ``io_uring:`` by the names of 6.18: ``ring(5, 0, 10, "file_get", ctx=…, req=…, fd=3)``.
 
-        What the era's kernel does not tell is left out, be it a field or the event.
+        Fields and events that the era's kernel lacks are left out.
         """
         older = {"submit_req": "submit_sqe"}
         name = next((n for n in (event, older.get(event)) if f"io_uring:io_uring_{n}" in self.layouts), None)
@@ -258,7 +261,7 @@ class SpoolBuilder:
         flags: int = 0,
         cgroup: tuple[int, bytes] | None = None,
     ) -> SpoolBuilder:
-        """What ``/proc`` said of a thread; select it with ``flags=1``, from its exec on with ``flags=3``."""
+        """``/proc``'s facts about a thread; ``flags=1`` selects it, ``flags=3`` from its exec on."""
         self.facts.append(
             pack_task(
                 begin_ns=t if begin is None else begin,
@@ -276,7 +279,7 @@ class SpoolBuilder:
     def fact_command(
         self, t: int, pid: int, command: bytes, *, begin: int | None = None, cut: bool = False
     ) -> SpoolBuilder:
-        """What ``/proc/PID/cmdline`` held."""
+        """The content of ``/proc/PID/cmdline``."""
         begin = t if begin is None else begin
         self.facts.append(pack_command(begin_ns=begin, end_ns=t, pid=pid, command=command, cut=cut))
         return self
@@ -294,7 +297,7 @@ class SpoolBuilder:
         position: int | None = None,
         open_flags: int | None = 0,
     ) -> SpoolBuilder:
-        """What ``/proc`` said of a descriptor."""
+        """``/proc``'s facts about a descriptor."""
         self.facts.append(
             pack_fd(
                 begin_ns=t if begin is None else begin,
@@ -313,7 +316,7 @@ class SpoolBuilder:
         return self
 
     def fact_ring(self, t: int, pid: int, fd: int, *, begin: int | None = None, **known: int) -> SpoolBuilder:
-        """What fdinfo said of a ring: ``sq_entries``, ``cq_entries``, ``poller``, ``nr_files``, ``nr_buffers``."""
+        """A ring's facts from fdinfo: ``sq_entries``, ``cq_entries``, ``poller``, ``nr_files``, ``nr_buffers``."""
         self.facts.append(pack_ring(begin_ns=t if begin is None else begin, end_ns=t, pid=pid, fd=fd, **known))
         return self
 
@@ -325,7 +328,7 @@ class SpoolBuilder:
         return self
 
     def count_vanished(self, name: str, per_cpu: Sequence[int]) -> SpoolBuilder:
-        """Samples the kernel counted, never delivered and never called lost."""
+        """Samples that the kernel counted, and neither delivered nor called lost."""
         self.vanished_counts[name] = list(per_cpu)
         return self
 
@@ -339,7 +342,7 @@ class SpoolBuilder:
         return tuple(rows)
 
     def meta(self) -> SpoolMeta:
-        """What ``spool.json`` will say."""
+        """The content of ``spool.json``."""
         shift, error = self._clock
         stop = self._stop_ns
         syncs = [ClockSync(at + shift, at, at + 10**18, error) for at in (0, max(10**9, stop or 0))]
@@ -380,6 +383,6 @@ class SpoolBuilder:
 
 
 def replay(builder: SpoolBuilder, history: Sequence[tuple[str, tuple[object, ...], Mapping[str, object]]]) -> None:
-    """Call the builder's methods one by one: what generated histories are made of."""
+    """Call the builder's methods one by one; generated histories are such calls."""
     for method, args, options in history:
         getattr(builder, method)(*args, **options)

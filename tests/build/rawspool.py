@@ -1,4 +1,4 @@
-"""A spool's bytes as they are, read without lo2io's decoder, and a workload whose samples can be counted in them.
+"""A spool's bytes, read without lo2io's decoder, and a workload whose samples can be counted in them.
 
 >>> from build.perfwriter import SpoolBuilder
 >>> path = SpoolBuilder(folder / "spool").call(5, 0, 10, "close", fd=3).write()
@@ -38,7 +38,7 @@ def work(code: str = WORK) -> tuple[str, ...]:
 
 
 def iter_records(paths: tuple[Path, ...]) -> Iterator[tuple[int, int, bytes]]:
-    """Type, misc and body of each record of a ring's files, or the facts'."""
+    """Type, misc and body of each record in a buffer's files, or in those of facts."""
     content = b"".join(path.read_bytes() for path in paths)
     position = 0
     while position < len(content):

@@ -1,4 +1,4 @@
-"""Histories of ring requests: a :class:`~ringrig.Rig` with a word for each thing that happens to a request.
+"""Histories of ring requests: a :class:`~ringrig.Rig` with a method for each event of a request.
 
 >>> rig = RequestRig(folder)
 >>> times = [rig.setup(), rig.submit(1, opcode=READ), rig.cqe(1, 512)]
@@ -70,7 +70,7 @@ class RequestRig(Rig):
         return self.event("task_work_run", tid, tctx=1, count=count)
 
     def link(self, req: int, target: int, *, tid: int = PID, ctx: int = A) -> int:
-        """``link``: it stands behind the target."""
+        """``link``: the request stands behind the target."""
         return self.event("link", tid, ctx=ctx, req=req, target_req=target)
 
     def fail_link(self, req: int, victim: int, *, tid: int = PID, ctx: int = A) -> int:
@@ -86,7 +86,7 @@ class RequestRig(Rig):
         return self.event("cqe_overflow", tid, ctx=ctx, user_data=user_data, res=res, cflags=flags)
 
     def all(self) -> list[Row]:
-        """The requests, in the order of their begin; read first if nobody has."""
+        """The requests, in the order of their begins; reads the spool if that was not done."""
         if not self.rows:
             self.run()
         return sorted(self.rows["ring_requests"], key=lambda row: row["id"])
@@ -97,7 +97,7 @@ class RequestRig(Rig):
         return row
 
     def column(self, *names: str) -> list[Any]:
-        """Some columns of the requests; one alone as plain values."""
+        """Some columns of the requests; a single one as plain values."""
         found = [tuple(row[name] for name in names) for row in self.all()]
         return [values[0] for values in found] if len(names) == 1 else found
 

@@ -1,6 +1,6 @@
-"""Histories of rings written by hand, event by event, and what the native engine makes of them.
+"""Histories of rings written by hand, event by event, and the native engine's rows of them.
 
-A :class:`Rig` is a spool whose clock goes on by itself: each method adds one event (or one call) and returns its time.
+A :class:`Rig` is a spool whose clock goes on by itself: each method adds one event or call, and returns its time.
 
 >>> rig = Rig(folder)
 >>> times = [rig.setup(), rig.requests(2)]
@@ -50,7 +50,10 @@ Row = dict[str, Any]
 
 
 class Rig:
-    """A spool in system mode with the process 10, of one thread, born in the trace: all that happens is in it."""
+    """A spool in system mode.
+
+    The process 10 has one thread and is born in the trace, so its whole life is in the spool.
+    """
 
     builder: type[SpoolBuilder] = SpoolBuilder
 
@@ -66,7 +69,7 @@ class Rig:
         self.totals: Totals
         self.rows: dict[str, list[Row]] = {}
         self.paths: dict[int, bytes] = {}
-        """What each file is called."""
+        """The path of each file."""
 
     def tick(self) -> int:
         """The next event's time."""
@@ -81,7 +84,7 @@ class Rig:
         return self.now
 
     def name(self, pid: int, tid: int, comm: bytes, *, is_exec: bool = False) -> int:
-        """It is called so from now on."""
+        """Give the thread this name from now on."""
         self.spool.comm(self.tick(), 0, pid, tid, comm, is_exec=is_exec)
         return self.now
 
@@ -103,12 +106,12 @@ class Rig:
         return self.now
 
     def leave(self, call: str, ret: int = 0, tid: int = PID) -> int:
-        """Its exit."""
+        """The exit of that call."""
         self.spool.exit(self.tick(), 0, tid, call, ret)
         return self.now
 
     def call(self, call: str, ret: int = 0, tid: int = PID, **args: int) -> int:
-        """Both; the time is the exit's."""
+        """Entry and exit; the time is the exit's."""
         self.enter(call, tid, **args)
         return self.leave(call, ret, tid)
 
@@ -147,7 +150,7 @@ class Rig:
     # -- out
 
     def run(self, **changes: Any) -> Rig:
-        """Read it; rows are dicts, unknown is None."""
+        """Run the engine; rows are dicts, and unknown is None."""
         engine = Engine(SpoolReader(self.spool.write(**changes)), load_catalog(), batch_rows=self.batch_rows)
         self.rows = {name: [] for name in TABLES}
         for batch in engine.batches():
@@ -162,7 +165,7 @@ class Rig:
         return self
 
     def of(self, table: str, *columns: str) -> list[Any]:
-        """Some columns of a table; one alone as plain values."""
+        """Some columns of a table; a single one as plain values."""
         found = [tuple(row[column] for column in columns) for row in self.rows[table]]
         return [values[0] for values in found] if len(columns) == 1 else found
 

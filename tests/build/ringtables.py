@@ -50,21 +50,21 @@ RINGS: list[Row] = [
 
 
 def ring_trace(directory: Path, *parts: Any, rate: int = 1, **tables: list[Row]) -> Trace:
-    """A trace of three rings; what is given comes on top."""
+    """A trace of three rings, with further rows."""
     known = {"tasks": THREADS, "handles": HANDLES, "files": FILES, "rings": RINGS, **tables}
     totals = Totals(nr_ring_requests=1005)
     return write_trace(directory, [make_batch(**known), *parts], spool=meta(sample_rate=rate), totals=totals)
 
 
 def text_of(summary: Summary) -> str:
-    """The page as a pipe gets it."""
+    """The page as written to a pipe."""
     out = io.StringIO()
     render(summary, report_console(out))
     return out.getvalue()
 
 
 def example(directory: Path, rate: int = 1) -> Trace:
-    """A ring with something of everything, and a libaio context."""
+    """A ring with one row of each kind, and a libaio context."""
     timed = [
         *({"opcode": READV, "path": INLINE, "handle": 0, "bytes_result": 4096} for _ in range(900)),
         *({"opcode": READV, "path": DEVICE, "handle": 0, "bytes_result": 4096, "inferred": 16} for _ in range(60)),

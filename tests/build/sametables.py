@@ -1,13 +1,13 @@
-"""Whether two traces of one run say the same of it: row by row, thread by thread.
+"""Compares two traces of one run: row by row, thread by thread.
 
-Pids, tids, CPUs and descriptors are the run's own and must be equal. Times are not compared, for each recorder reads
-the clock at its own place in the kernel; but the order of each thread's calls is. Numbers that a trace gives away
-(ids, handles, tasks, files, descriptions) must stand for each other one to one.
+Pids, tids, CPUs and descriptors are the run's own, and must be equal. Times are not compared, for each recorder reads
+the clock at its own place in the kernel; but the order of each thread's calls is. Numbers that a trace gives out (ids,
+handles, tasks, files, descriptions) must correspond one to one.
 
-Where ``more`` is said, the right trace may know what the left one does not: an offset, a name, flags, and that a slot
-had changed its meaning unseen (the left one's handle is two of the right one's, of which the later *appeared
-unseen*). It may never know less, and what both know must be equal. Only an offset it may take back: where it knows
-that the file is a pipe, a socket, a character device or an anonymous inode (of no type), which have none.
+With ``more``, the right trace may know what the left one does not: an offset, a name, flags, and that a slot changed
+unseen (the left handle is two on the right, of which the later *appeared unseen*). It may never know less, and what
+both know must be equal. There is one exception: it may have no offset where it knows that the file is a pipe, a
+socket, a character device or an anonymous inode (of no type), for these have none.
 
 >>> from build.tablemaker import make_batch, write_trace
 >>> from workloads.record import Recorded
@@ -33,20 +33,20 @@ Row = dict[str, Any]
 EXACT = frozenset({
     "pid", "tid", "call", "status", "closes", "cpu", "fd", "bytes_result", "result", "error",
 })  # fmt: skip
-"""Columns of operations that are equal."""
+"""Columns of operations that must be equal."""
 KNOWN = frozenset({"offset_bytes", "bytes_request", "flags"})
-"""Equal, or with ``more`` unknown to the left (flags: 0, of openat2, which has them in the program's memory)."""
+"""Equal, or with ``more`` unknown to the left (flags: 0, of openat2, whose flags are in the program's memory)."""
 FREE = frozenset({"id", "begin_time_ns", "end_time_ns", "task", "offset_source", "first_use"})
-"""Numbers of the trace, times, and how something is known."""
+"""Not compared: the trace's numbers, times, and how a value is known."""
 HANDLES = frozenset({"handle", "handle2"})
 ATTACHED = {"paths": frozenset({"operation"}), "iocbs": frozenset({"operation", "handle", "request"})}
-"""Tables whose rows belong to one of operations, and their numbers that the trace gives away itself."""
+"""Tables whose rows belong to an operation, with the columns of numbers that the trace gives out."""
 FILE = ("path", "mode", "device", "inode", "mount")
-"""What both may know of a file."""
+"""What both may know about a file."""
 
 
 class Comparison:
-    """Two traces, and what was found to differ; texts name the row."""
+    """Two traces, and their differences; the texts name the row."""
 
     def __init__(self, left: Recorded, right: Recorded, *, more: bool, pids: Collection[int] | None) -> None:
         self.more = more
@@ -59,10 +59,10 @@ class Comparison:
         self.attached = [{table: _by_operation(side, table) for table in ATTACHED} for side in (left, right)]
         self.found: list[str] = []
         self.pairs: dict[int, set[int]] = defaultdict(set)
-        """Handles of the left trace, and what stands for them on the right."""
+        """Handles of the left trace, and their counterparts on the right."""
 
     def run(self) -> list[str]:
-        """Everything that differs, in the order of the calls."""
+        """All differences, in the order of the calls."""
         for tid, left, right in self._threads():
             names = [[row["call"] for row in rows] for rows in (left, right)]
             if names[0] != names[1]:
@@ -110,7 +110,7 @@ class Comparison:
         self.pairs[a].add(b)
 
     def _stands_nowhere(self, row: Row) -> bool:
-        """Whether the right trace knows that the row's file has no position."""
+        """True if the right trace knows that the row's file has no position."""
         handle = self.handles[1].get(row["handle"])
         file = self.files[1].get(handle["file"]) if handle else None
         return file is not None and stat.S_IFMT(file["mode"] or 0) in {0, stat.S_IFCHR, stat.S_IFIFO, stat.S_IFSOCK}
@@ -145,7 +145,7 @@ class Comparison:
 
 
 def _by_operation(side: Recorded, table: str) -> dict[int, list[Row]]:
-    """The rows of each operation, in their order."""
+    """The rows of each operation, in order."""
     found: dict[int, list[Row]] = defaultdict(list)
     for row in side.trace.table(table).to_pylist():
         found[row["operation"]].append({key: value for key, value in row.items() if key not in ATTACHED[table]})
@@ -153,7 +153,7 @@ def _by_operation(side: Recorded, table: str) -> dict[int, list[Row]]:
 
 
 def first_difference(left: Sequence[object], right: Sequence[object]) -> str:
-    """Where two sequences part."""
+    """The place at which two sequences differ first."""
     for index, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return f"{index}: {a} and {b}, of {len(left)} and {len(right)}"
@@ -161,15 +161,15 @@ def first_difference(left: Sequence[object], right: Sequence[object]) -> str:
 
 
 def differences(left: Recorded, right: Recorded, *, more: bool, pids: Collection[int] | None = None) -> list[str]:
-    """What the operations of two traces of one run, and the handles they name, say differently; one text each.
+    """Differences between the operations of two traces of one run, and between their handles; one text each.
 
-    ``pids``: only these processes', where both have recorded others, which began and ended at other times.
+    ``pids``: only these processes', if both traces have others, which began and ended at other times.
     """
     return Comparison(left, right, more=more, pids=pids).run()
 
 
 def family(recorded: Recorded, pid: int) -> set[int]:
-    """A process and all that descend from it, by the table of threads."""
+    """A process and all its descendants, by the table of threads."""
     children: dict[int | None, set[int]] = defaultdict(set)
     for row in recorded.trace.threads.to_pylist():
         if row["pid"] != row["ppid"]:
@@ -186,15 +186,15 @@ REQUEST_TIMES = frozenset({
     "work_end_time_ns", "complete_time_ns", "notify_time_ns", "end_before_time_ns", "queued_ns", "executing_ns",
     "waiting_ns",
 })  # fmt: skip
-"""Of requests of rings: known to both or to neither."""
+"""Times of ring requests: known to both or to neither."""
 REQUEST_NUMBERS = frozenset({"id", "ring", "task", "worker", "waker", "previous", "culprit", "handle", "handle2"})
-"""Likewise: numbers that each trace gives away itself."""
+"""Numbers of ring requests that each trace gives out."""
 REQUEST_KNOWN = frozenset({"offset_bytes", "bytes_request", "fd", "inferred", "handle", "handle2"})
-"""What is read from the request itself, where that is allowed."""
+"""Columns of ring requests that programs read from the request itself, if they may."""
 
 
 def request_differences(left: Recorded, right: Recorded, *, more: bool) -> list[str]:
-    """What the requests of rings of two traces of one run say differently; thread by thread in their order."""
+    """Differences between the requests of rings of two traces of one run, thread by thread, in order."""
     found = []
     sides: list[dict[object, list[Row]]] = []
     for side in (left, right):

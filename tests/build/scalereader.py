@@ -1,6 +1,6 @@
-"""Reads a spool in a process of its own, so that its peak of memory is its alone: ``scalereader.py SPOOL [STEP N]``.
+"""Reads a spool in a process of its own, which then has its own peak of memory: ``scalereader.py SPOOL [STEP N]``.
 
-Prints JSON: what the engine found, and ``peak_bytes``. Numbers that must hold for every row are checked here, so that
+Prints JSON: the engine's findings, and ``peak_bytes``. Numbers that must hold for every row are checked here, so that
 the rows need not leave the process.
 
 >>> from build.scalewriter import ScaleSpool
@@ -28,16 +28,16 @@ from lo2io.model import UNKNOWN_I64
 from lo2io.spool.reader import SpoolReader
 
 SMALL_BUFFER = 64 << 10
-"""Streams' buffers that a small spool fills too; else the peak would grow with them and not with a leak."""
+"""Streams' buffers that a small spool fills, too. With larger ones, the peak would grow with them, not with a leak."""
 
 
 def mixed(tid: Any, begin: Any) -> Any:
-    """What calls of a synthetic spool return: a number that only the right entry goes with."""
+    """Results of calls in a synthetic spool: each number fits one entry only."""
     return (begin * 31 + tid * 7) % 1_000_003
 
 
 def peak_bytes() -> int:
-    """This program's largest resident size, without what its parent had before the exec (unlike getrusage)."""
+    """This program's largest resident size, without its parent's before the exec (unlike getrusage)."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)[1])  # type: ignore[index]
 
@@ -66,7 +66,7 @@ class Tally:
             self.answer["cgroups"] += batch.text[offset : offset + length].startswith(b"/cg/")
 
     def _names(self, batch: Any) -> None:
-        """The number in a file's path says which open it belongs to: ``(time / step) mod count``."""
+        """The number in a file's path names its open: ``(time / step) mod count``."""
         files, handles = batch.files, batch.handles
         for file, offset, length in zip(
             *(files[c].tolist() for c in ("file", "path_offset", "path_length")), strict=True
@@ -92,7 +92,7 @@ class Tally:
 
 
 def answer(spool: Path, step: int = 1, count: int = 0) -> dict[str, Any]:
-    """Everything the engine finds."""
+    """All findings of the engine."""
     pairing.BUFFER_BYTES = SMALL_BUFFER
     catalog = load_catalog()
     engine = pairing.Engine(SpoolReader(spool), catalog, batch_rows=1 << 12)
@@ -114,7 +114,7 @@ def answer(spool: Path, step: int = 1, count: int = 0) -> dict[str, Any]:
 
 
 def read_apart(spool: Path, *more: int) -> dict[str, Any]:
-    """:func:`answer` of a process of its own."""
+    """:func:`answer`, from a process of its own."""
     done = subprocess.run([sys.executable, __file__, str(spool), *map(str, more)], stdout=subprocess.PIPE, check=True)
     result: dict[str, Any] = json.loads(done.stdout)
     return result

@@ -1,7 +1,7 @@
-"""Large spools written by the column: what no test machine can record.
+"""Large spools written by the column, which no test machine can record.
 
-As :mod:`perfwriter`, whose layouts and description it uses, but a call adds many records at once, given as arrays of
-one value per record or as one value for all. Records of one ring are brought into the order of their times at the end.
+Like :mod:`perfwriter`, whose layouts and description it uses. But a call adds many records at once, given as arrays of
+one value per record, or as one value for all. The records of a buffer are sorted by time at the end.
 
 >>> times = np.arange(1_000, 9_000, 10)
 >>> spool = ScaleSpool(folder / "spool", 2).call(times, times + 5, times // 10 % 2, 10, "read", 512, fd=3)
@@ -37,7 +37,7 @@ class Ring:
     rows: list[Bytes] = field(default_factory=list)
 
     def content(self) -> bytes:
-        """All records by time; of equal times in the order they were added."""
+        """All records by time; at equal times in the order of their addition."""
         if not self.times:
             return b""
         order = np.argsort(np.concatenate(self.times), kind="stable")
@@ -52,7 +52,7 @@ class Ring:
 
 
 def spread(t: ArrayLike, *others: ArrayLike) -> NDArray[np.int64]:
-    """The times, one for each record, if there are more of something else."""
+    """The times, repeated for each record if another array is longer."""
     return np.broadcast_arrays(np.atleast_1d(np.asarray(t, np.int64)), *others)[0]
 
 
@@ -65,7 +65,7 @@ def words(*columns: tuple[str, ArrayLike], count: int) -> Bytes:
 
 
 def number_paths(prefix: bytes, numbers: NDArray[np.int64]) -> NDArray[np.bytes_]:
-    """``prefix0000017``: a path for each number, all of one length."""
+    """``prefix0000017``: a path for each number, all of the same length."""
     digits = np.char.zfill(numbers.astype(f"U{7}"), 7).astype("S7")
     return np.char.add(np.full(len(numbers), prefix), digits)
 
@@ -79,7 +79,7 @@ class ScaleSpool:
         self.facts = Ring()
 
     def sample(self, name: str, t: ArrayLike, cpu: ArrayLike, tid: ArrayLike, **fields: Any) -> ScaleSpool:
-        """One sample of an event per time; at most one of the fields may be a dynamic string, given as ``S…``."""
+        """One sample of an event per time. At most one of the fields may be a dynamic string, given as ``S…``."""
         times = np.atleast_1d(np.asarray(t, np.int64))
         layout, count = self.builder.layouts[name], len(times)
         places = {label: place for label, place in zip(layout.names, layout.fields, strict=True) if label in fields}
@@ -108,13 +108,13 @@ class ScaleSpool:
     def call(  # noqa: PLR0917 - as SpoolBuilder's
         self, t: ArrayLike, end: ArrayLike, cpu: ArrayLike, tid: ArrayLike, name: str, ret: ArrayLike, **args: Any
     ) -> ScaleSpool:
-        """Calls from ``t`` to ``end``; ``exit_cpu`` says where they end, if not where they began."""
+        """Calls from ``t`` to ``end``; ``exit_cpu`` says where they end, if not on the CPU of their begin."""
         exit_cpu = args.pop("exit_cpu", cpu)
         self.sample(f"syscalls:sys_enter_{name}", t, cpu, tid, **args)
         return self.sample(f"syscalls:sys_exit_{name}", end, exit_cpu, tid, ret=ret)
 
     def fork(self, t: ArrayLike, cpu: ArrayLike, pid: ArrayLike, tid: ArrayLike, parent: ArrayLike) -> ScaleSpool:
-        """``PERF_RECORD_FORK``: threads (``pid`` is the parent's) or processes that the leader of ``parent`` makes."""
+        """``PERF_RECORD_FORK``: threads (``pid`` is the parent's), or processes that the leader of ``parent`` makes."""
         return self._task(FORK, t, cpu, pid, tid, parent)
 
     def task_exit(self, t: ArrayLike, cpu: ArrayLike, pid: ArrayLike, tid: ArrayLike) -> ScaleSpool:

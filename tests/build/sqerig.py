@@ -1,4 +1,4 @@
-"""Histories of rings in which the kernel's own programs tell what requests ask for.
+"""Histories of rings in which BPF programs tell what requests ask for.
 
 Layouts are those of ``lo2io/bpf/programs/records.h``.
 
@@ -19,21 +19,25 @@ from build.ringrig import PID, A, Rig
 
 UNKNOWN_BYTES = 2**64 - 1
 CONTEXT = 0x7F0000000000
-"""Of libaio."""
+"""A libaio context."""
 FIXED_FILE, LINK, ASYNC, BUFFER_SELECT = 1, 4, 16, 32
 POSITION = 2**64 - 1
 """The offset that means the file's position."""
 
 
 class SqeRig(Rig):
-    """A spool whose calls are perf samples, so that facts stand where a test puts them."""
+    """A spool whose calls are perf samples, so that a test decides where facts stand."""
 
     builder = KernelSpool
-    follow = False
-    """SQEs follow the samples of their submissions: somebody else recorded the event before."""
 
-    def __init__(self, path: Any, **options: Any) -> None:
-        super().__init__(path, backend="perf", **options)
+    def __init__(self, path: Any, order: str = "before", **options: Any) -> None:
+        """``order``: where SQEs stand.
+
+        ``before`` the samples of their submissions; ``after`` them, where somebody else recorded the event before; or
+        ``within`` the records of their submissions, which are no samples of perf then.
+        """
+        super().__init__(path, backend="perf", sampled=("io_uring",) if order == "within" else (), **options)
+        self.order = order
 
     @property
     def kernel(self) -> KernelSpool:
@@ -60,34 +64,31 @@ class SqeRig(Rig):
         file2: int = 0,
         ioprio: int = 0,
     ) -> int:
-        """What a request asks for, right before its submission."""
-        self.kernel.record(
-            "sqe",
-            self.tick(),
-            0,
-            tid,
-            request=req,
-            ring=ctx,
-            user_data=user_data,
-            offset=off,
-            file=file,
-            length=length,
-            op_flags=op_flags,
-            fd=fd,
-            file_index=file_index,
-            buf_index=buf_index,
-            opcode=opcode,
-            flags=flags,
-            ioprio=ioprio,
-            bytes=nr_bytes,
-            file2=file2,
-        )
+        """The SQE record of a request: right before its submission, or for its submission that comes next."""
+        asked = {
+            "offset": off,
+            "file": file,
+            "file2": file2,
+            "bytes": nr_bytes,
+            "length": length,
+            "op_flags": op_flags,
+            "fd": fd,
+            "file_index": file_index,
+            "buf_index": buf_index,
+            "ioprio": ioprio,
+            "opcode": opcode,
+            "flags": flags,
+        }
+        if self.order == "within":
+            self.kernel.asked = bytes(ffi.buffer(ffi.new("lo2_asked *", asked)))
+        else:
+            self.kernel.record("sqe", self.tick(), 0, tid, request=req, ring=ctx, user_data=user_data, asked=asked)
         return self.now
 
     def ask(self, req: int, tid: int = PID, **asked: Any) -> int:
-        """SQE and submission, in the order of this history; the time is the submission's."""
+        """SQE record and submission, in the order of this history; the time is the submission's."""
         told = {name: asked[name] for name in ("ctx", "opcode", "user_data", "flags") if name in asked}
-        if self.follow:
+        if self.order == "after":
             time = self.submit(req, tid=tid, **told)
             self.sqe(req, tid=tid, **asked)
             return time
@@ -95,7 +96,7 @@ class SqeRig(Rig):
         return self.submit(req, tid=tid, **told)
 
     def request(self, req: int, res: int, tid: int = PID, **asked: Any) -> int:
-        """SQE, submission and completion, and a call that settles all; the time is the completion's."""
+        """SQE record, submission, completion, and a call that settles all paths; the time is the completion's."""
         self.ask(req, tid, **asked)
         done = self.complete(req, res, tid=tid, user_data=asked.get("user_data", 0))
         self.call("sync", tid=tid)
@@ -115,7 +116,7 @@ class SqeRig(Rig):
         iocb: int = 0,
         rw_flags: int = 0,
     ) -> int:
-        """What an io_submit is given, right before its entry; those of one call bear the same time."""
+        """An iocb of an io_submit, right before its entry. Those of one call have the same time."""
         at = self.tick() if time is None else time
         self.kernel.record(
             "iocb",
@@ -141,7 +142,7 @@ class SqeRig(Rig):
         told: bool = True,
         call: str = "io_getevents",
     ) -> int:
-        """A call that returns events, each the iocb, its data and the result; the time is the exit's.
+        """A call that returns events, each with the iocb, its data and the result; the time is the exit's.
 
         ``told`` False: the record of the events was lost.
         """
@@ -153,18 +154,18 @@ class SqeRig(Rig):
     def events(
         self, events: tuple[tuple[int, int, int], ...], context: int = CONTEXT, tid: int = PID, count: int | None = None
     ) -> None:
-        """What programs tell of such a call right before the sample of its exit."""
+        """The record of such a call's events, right before the sample of its exit."""
         array = ffi.new("lo2_kernel_event[]", [(data, iocb, res, 0) for iocb, data, res in events])
         count = len(events) if count is None else count
         self.kernel.record("events", self.tick(), 0, tid, context=context, count=count, tail=bytes(ffi.buffer(array)))
 
     def told(self, fd: int, *names: bytes, file: int = 0x1000, tid: int = PID, slot: bool = False, **known: int) -> int:
-        """The fact about a file that a request names: a descriptor, or a registered one; names go upwards."""
+        """The fact about a request's file, behind a descriptor or registered; names go upwards."""
         flags = WHOLE | SLOT * slot
         at = self.tick()
         self.kernel.kernel_file(at, 0, tid, fd, names, file=file, of=OF_REQUEST, flags=flags, **known)
         return at
 
     def names(self) -> dict[int | None, bytes | None]:
-        """Number of each handle → what it is open on."""
+        """Number of each handle → its file."""
         return {row["handle"]: self.paths.get(row["file"]) for row in self.rows["handles"]}

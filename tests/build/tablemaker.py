@@ -1,4 +1,4 @@
-"""Batches and traces written down by hand, for tests of what comes after the engine.
+"""Batches and traces written by hand, for tests of the stages after the engine.
 
 >>> trace = write_trace(folder, [make_batch(operations=[{"id": 1, "call": READ, "bytes_result": 512}])])
 >>> [(row["call"], row["bytes_result"]) for row in trace.operations.to_pylist()]
@@ -41,7 +41,7 @@ Row = dict[str, Any]
 
 
 def known_call(name: str) -> CallSpec:
-    """What the catalog says of a call, by the name that programmers know."""
+    """The catalog's call, by its usual name."""
     return next(call for call in load_catalog().calls if call.abi_name == name)
 
 
@@ -73,7 +73,7 @@ OPCODES = tuple(
         ]
     )
 )
-"""As the kernel numbers them."""
+"""In the kernel's numbering."""
 NOP, READV, WRITEV, FSYNC = range(4)
 
 META = SpoolMeta(
@@ -129,7 +129,7 @@ def meta(**changes: Any) -> SpoolMeta:
 
 
 def make_batch(**tables: Iterable[Row]) -> Batch:
-    """A batch of rows given as dicts; what a row leaves out is unknown where that exists, else zero.
+    """A batch of rows given as dicts. A missing column is unknown if the column can be, else zero.
 
     ``path``, ``directory``, ``comm``, ``cgroup`` and ``cmdline`` (bytes) stand for the offset and length into the text.
     """

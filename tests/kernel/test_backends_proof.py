@@ -1,4 +1,4 @@
-"""The fast mode counts what it writes and what it loses: every figure is exact, whatever happens."""
+"""The counts of the programs in the kernel, written and lost, are exact in every case."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events
 
 FAST = ("--backend", "bpf")
 NR_CALLS = 4999
-"""Of pwrite64, which no program makes while it starts."""
+"""Of pwrite64, which no program makes at its start."""
 PYTHON = (sys.executable, "-S", "-c")
 LOAD = f"""
 import os, threading
@@ -60,10 +60,10 @@ def sums(recorded: Recorded, event: str) -> tuple[int, int, int]:
 
 
 def assert_every_entry_is_a_row(recorded: Recorded) -> None:
-    """As many rows of each call as its entries that were written; of completed ones as its exits, orphans apart.
+    """Each written entry of a call is a row; each exit completes a row, or is an orphan.
 
-    Calls that children return from without having made them, and execs, which end in another thread's name, apart; and
-    the recorder's own, of which a trace of the whole machine only says how many they were.
+    Exceptions: calls from which children return without an entry, and execs, which end in another thread's name; and
+    the recorder's own calls, of which a trace of the whole machine has only the number.
     """
     rows = recorded.trace.operations.to_pylist()
     found, completed = (
@@ -85,18 +85,24 @@ def assert_every_entry_is_a_row(recorded: Recorded) -> None:
     assert own >= 0
 
 
-def test_under_load(tmp_path: Path) -> None:
-    """Twelve threads of four processes as fast as they go: as many entries and exits as calls, counted and written."""
-    recorded = record(tmp_path / "T", [*PYTHON, LOAD], *FAST, "-e", "syscalls", attempts=1)
+@pytest.fixture(params=["raw", "single"])
+def fast(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Programs that see calls where all calls pass, and each at its own tracepoints."""
+    return (*FAST, "--hook", request.param)
+
+
+def test_under_load(fast: tuple[str, ...], tmp_path: Path) -> None:
+    """Twelve threads of four processes at full speed: as many entries and exits as calls, counted and written."""
+    recorded = record(tmp_path / "T", [*PYTHON, LOAD], *fast, "-e", "syscalls", attempts=1)
     assert [sums(recorded, event) for event in PWRITE] == [(NR_LOAD, 0, NR_LOAD)] * 2
     assert len(recorded.calls("pwrite64")) == NR_LOAD
 
 
-def test_entries_are_rows(tmp_path: Path) -> None:
-    """Of the whole machine, whatever happens on it: every entry is a row, and every exit of a call begun in it."""
+def test_entries_are_rows(fast: tuple[str, ...], tmp_path: Path) -> None:
+    """Of the whole machine: every entry is a row, and so is every exit of a call that began in the recording."""
     with (
         gate([*PYTHON, LOAD]) as pid,
-        recorders(tmp_path, {"T": FAST}, "system-wide", "-a", "-e", "syscalls") as running,
+        recorders(tmp_path, {"T": fast}, "system-wide", "-a", "-e", "syscalls") as running,
     ):
         go_on(pid)
         ended(pid)
@@ -109,12 +115,12 @@ def test_entries_are_rows(tmp_path: Path) -> None:
     assert sum(row["tid"] in mine for row in recorded.calls("pwrite64")) >= NR_LOAD
 
 
-def test_losses_are_counted(tmp_path: Path) -> None:
-    """A recorder that stands still while its rings overflow: each call is counted, and either written or lost."""
+def test_losses_are_counted(fast: tuple[str, ...], tmp_path: Path) -> None:
+    """A recorder stands still while its buffers overflow: each call is counted, and either written or lost."""
     ring = 64 << 10
     with (
         gate([*PYTHON, LOAD]) as pid,
-        recorders(tmp_path, {"T": FAST}, "record", "-p", str(pid), "-e", "syscalls", "--ring", str(ring)) as running,
+        recorders(tmp_path, {"T": fast}, "record", "-p", str(pid), "-e", "syscalls", "--ring", str(ring)) as running,
     ):
         running["T"].send_signal(signal.SIGSTOP)
         go_on(pid)
@@ -145,7 +151,7 @@ NR_REQUESTS = 20_000
 
 @pytest.mark.requires("fio")
 def test_losses_of_events_are_counted(tmp_path: Path) -> None:
-    """The same of the requests of a ring: each event is counted, and either written or lost, in its own buffer."""
+    """The same for the requests of a ring: each event is counted, and either written or lost, in the events' buffer."""
     ring = 64 << 10
     (tmp_path / "data").write_bytes(bytes(1 << 20))
     job = f"--filename={tmp_path}/data --size=1m --io_size=1g --number_ios={NR_REQUESTS} --iodepth=32 --time_based=0"
@@ -191,7 +197,7 @@ time.sleep(60)
 
 
 def test_calls_under_way_at_the_end(tmp_path: Path, until: Callable[[Callable[[], object]], object]) -> None:
-    """Five threads that sleep in a read, and one that is at work in it: six calls in flight, as they were made."""
+    """Five threads that sleep in a read, and one that works in it: six calls in flight, with their arguments."""
     with (
         gate([*PYTHON, BLOCKED], ends=False) as pid,
         recorders(tmp_path, {"T": FAST}, "record", "-p", str(pid), "-e", "syscalls") as running,
@@ -211,7 +217,7 @@ def test_calls_under_way_at_the_end(tmp_path: Path, until: Callable[[Callable[[]
 
 
 def test_neighbours_are_not_recorded(tmp_path: Path) -> None:
-    """Process mode beside processes that are as busy: nothing of theirs was counted, nor written, nor lost."""
+    """Process mode beside other busy processes: their calls are neither counted nor written nor lost."""
     with busy_neighbours():
         recorded = record(tmp_path / "T", [*PYTHON, LOAD], *FAST, "-e", "syscalls", "--keep-spool", attempts=1)
     assert [sums(recorded, event) for event in PWRITE] == [(NR_LOAD, 0, NR_LOAD)] * 2
@@ -243,7 +249,7 @@ def busy_neighbours() -> Iterator[None]:
 
 
 def threads_in(path: Path) -> Iterator[int]:
-    """The thread of each record in a file of the kernel's programs."""
+    """The thread of each record in a file that the programs wrote."""
     return (unpack("head", record).tid for record in iter_records(path.read_bytes()))
 
 
@@ -257,7 +263,7 @@ def reading(pid: int) -> int:
 
 
 def busy_in_read(task: Path) -> bool:
-    """Whether a running thread is at work for a read; of one that runs, /proc does not say in which call."""
+    """True if a running thread works in a read; /proc does not show the call of a running thread."""
     before = int((task / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[12])
     time.sleep(0.05)
     return int((task / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[12]) > before

@@ -1,8 +1,9 @@
-"""Both back ends, and names from the kernel or from /proc: the tables of one run say the same.
+"""Both back ends, and names from the kernel or from /proc: the tables of one run are the same.
 
-Each workload of the suite runs once, while three recorders watch it: calls paired in the kernel (`--backend bpf`),
-calls from perf samples with facts from the kernel (`--backend perf`), and perf alone (`--names proc`). What "the same"
-means is in ``sametables.py``: the first two know the same; the third may know less, never anything else.
+Each workload of the suite runs once, while four recorders watch it: calls paired in the kernel, seen at the raw pair
+(`--hook raw`) or at single tracepoints (`--hook single`), calls from perf samples with facts from the kernel
+(`--backend perf`), and perf alone (`--names proc`). ``sametables.py`` defines "the same": the first three know the
+same; the last may know less, but never anything else.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ pytestmark = [
 ]
 
 SIDES = {
-    "bpf": ("--backend", "bpf"),
+    "bpf": ("--backend", "bpf", "--hook", "raw"),
+    "single": ("--backend", "bpf", "--hook", "single"),
     "perf": ("--backend", "perf", "--names", "kernel"),
     "proc": ("--backend", "perf", "--names", "proc"),
 }
-PAIRS = [("perf", "bpf"), ("proc", "perf"), ("proc", "bpf")]
+PAIRS = [("single", "bpf"), ("perf", "bpf"), ("proc", "perf"), ("proc", "bpf")]
 """Left and right: the right one knows as much, or more."""
 
 PROGRAMS = r"""
@@ -106,11 +108,9 @@ def sides(
 
 
 WORKLOADS = ["calls", "static", "programs", "direct", "rings"]
-# Which descriptor a ring's CLOSE ends, programs alone can tell: without them the process's whole table is in doubt, and
-# handles part where they do not with them.
-COMPARED = [
-    (*pair, workload) for workload in WORKLOADS for pair in PAIRS if workload != "rings" or pair == ("perf", "bpf")
-]
+# Only programs tell which descriptor a ring's CLOSE ends. Without them, the process' whole table is unknown, and
+# handles end that are one with programs.
+COMPARED = [(*pair, workload) for workload in WORKLOADS for pair in PAIRS if workload != "rings" or "proc" not in pair]
 
 
 @pytest.mark.parametrize(("left", "right", "workload"), COMPARED)
@@ -121,15 +121,22 @@ def test_same_operations(workload: str, left: str, right: str, sides: Callable[[
     assert not found, "\n".join(found[:40])
 
 
-def test_same_requests(sides: Callable[[str], Sides]) -> None:
-    """Every request of every ring, in the order of submission: what it was, the way it went, what became of it."""
+def test_the_metadata_tell_where_calls_were_seen(sides: Callable[[str], Sides]) -> None:
+    """``raw`` or ``single``; nothing if perf has recorded them."""
+    found = {side: recorded.trace.metadata["hook"] for side, recorded in sides("calls").items()}
+    assert found == {"bpf": "raw", "single": "single", "perf": "", "proc": ""}
+
+
+@pytest.mark.parametrize("other", ["single", "perf"])
+def test_same_requests(other: str, sides: Callable[[str], Sides]) -> None:
+    """Every request of every ring, in the order of submission: its arguments, its path, its result."""
     recorded = sides("rings")
-    found = request_differences(recorded["perf"], recorded["bpf"], more=False)
+    found = request_differences(recorded[other], recorded["bpf"], more=False)
     assert not found, "\n".join(found[:40])
 
 
 def test_same_operations_after_a_filter(tmp_path: Path, awake: Callable[[], AbstractContextManager[None]]) -> None:
-    """What programs leave out in the kernel is what converting leaves out: the same rows remain, counts are proven."""
+    """Programs leave out in the kernel what converting leaves out: the same rows remain, and counts are proven."""
     (tmp_path / "in").write_bytes(b"x" * 64)
     (tmp_path / "work").mkdir()
     filtered = {side: (*options, "--filter", "size >= 4KiB") for side, options in SIDES.items()}
@@ -175,7 +182,7 @@ def machine(
 
 @pytest.mark.parametrize(("left", "right"), PAIRS)
 def test_same_operations_in_system_mode(left: str, right: str, machine: tuple[Sides, int]) -> None:
-    """Of the whole machine: the programs' calls, while the machine and the other recorders make theirs."""
+    """In a recording of the whole machine: the programs' calls, while other processes and recorders make theirs."""
     recorded, pid = machine
     pids = family(recorded[right], pid)
     assert family(recorded[left], pid) == pids
@@ -215,7 +222,7 @@ def events(
 
 @pytest.mark.requires("blkdiscard")
 def test_events_are_recorded_by_either(events: tuple[Sides, int]) -> None:
-    """Which of the events programs have recorded stands in the metadata: none of interrupts."""
+    """The metadata names the events that programs recorded: none that may happen in an interrupt."""
     recorded, _ = events
     assert recorded["perf"].trace.metadata["kernel_events"] == []
     by_programs = set(recorded["bpf"].trace.metadata["kernel_events"])
@@ -230,7 +237,7 @@ def test_events_are_recorded_by_either(events: tuple[Sides, int]) -> None:
 
 @pytest.mark.requires("blkdiscard")
 def test_same_requests_of_a_disk(events: tuple[Sides, int]) -> None:
-    """Every request to the disk, by its place and order: reads, writes, flushes, discards, zeroes."""
+    """Every request to the disk, by sector and order: reads, writes, flushes, discards, zeroes."""
     recorded, device = events
     found = {
         side: sorted(
@@ -256,7 +263,7 @@ def test_same_ring_requests_beside_a_disk(events: tuple[Sides, int]) -> None:
 
 @pytest.mark.requires("blkdiscard")
 def test_same_switches(events: tuple[Sides, int]) -> None:
-    """Each stretch of a call in which its thread had no CPU, and why."""
+    """Each stretch of a call in which its thread had no CPU, and the reason."""
     recorded, _ = events
     found = {side: _off_cpu(each) for side, each in recorded.items()}
     assert len(found["bpf"]) > 100

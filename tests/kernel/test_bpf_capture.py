@@ -1,4 +1,4 @@
-"""Recording with programs in the kernel: what they counted is in the spool, of those that were asked for alone."""
+"""Recording with programs in the kernel: all that they counted is in the spool, and only what was requested."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def options(tmp_path: Path) -> RecordOptions:
 
 @pytest.fixture
 def neighbour() -> Iterator[int]:
-    """A process that makes such calls all the time."""
+    """A process that makes such calls the whole time."""
     process = subprocess.Popen([sys.executable, "-S", "-c", NEIGHBOUR], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -104,7 +104,7 @@ def seen_on(paths: tuple[Path, ...]) -> collections.Counter[tuple[int, int]]:
 
 
 def seen_in(spool: SpoolReader) -> collections.Counter[tuple[int, int]]:
-    """The same on all CPUs; counts are compared with the kernel's on the way."""
+    """The same counts on all CPUs; compares them with the kernel's."""
     total: collections.Counter[tuple[int, int]] = collections.Counter()
     ids = ids_of(spool)
     for index, (paths, _) in enumerate(spool.kernel_streams()):
@@ -123,7 +123,7 @@ def by_thread(seen: collections.Counter[tuple[int, int]], event: int) -> dict[in
 
 
 def test_every_counted_call_is_in_the_spool(options: RecordOptions, neighbour: int) -> None:
-    """Per event and CPU, count minus lost is what the records tell; nobody is recorded but the command."""
+    """Per event and CPU, count minus lost is the number in the records; only the command is recorded."""
     result = record(options)
     spool = SpoolReader(options.spool)
     assert spool.meta == result.meta
@@ -138,7 +138,7 @@ def test_every_counted_call_is_in_the_spool(options: RecordOptions, neighbour: i
 
 
 def test_children_and_threads_are_followed_in_the_kernel(options: RecordOptions, neighbour: int) -> None:
-    """From their first call on, over generations; how much each did is known to the program alone."""
+    """From their first call on, over generations; only the program itself knows how much each did."""
     record(dataclasses.replace(options, command=work(FAMILY)))
     spool = SpoolReader(options.spool)
     per_thread = [sorted(by_thread(seen_in(spool), event).values()) for event in ids_of(spool)]
@@ -150,11 +150,11 @@ ATTACHED = FAMILY.replace("def work(count):\n", "def work(count):\n    begin.wai
     "for thread in threads: thread.join()",
     "print('ready', flush=True)\nsys.stdin.read()\nbegin.set()\nfor thread in threads: thread.join()",
 )
-"""The same, but the threads wait for the end of the standard input."""
+"""The same, but the threads wait for the end of standard input."""
 
 
 def test_attached_processes_with_all_their_threads(tmp_path: Path, neighbour: int) -> None:
-    """Threads that run already, and children from then on; other processes are let alone."""
+    """Threads that run already, and children from then on; other processes are not recorded."""
     code = f"import sys, threading\nbegin = threading.Event()\n{ATTACHED}"
     with subprocess.Popen([*work(code)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as target:
         assert target.stdin is not None
@@ -165,7 +165,7 @@ def test_attached_processes_with_all_their_threads(tmp_path: Path, neighbour: in
         with subprocess.Popen([*command, "--no-convert", "-o", str(tmp_path / "T")]) as recorder:
             while not meta.exists():
                 time.sleep(0.005)
-            time.sleep(0.05)  # from the description to the waiting
+            time.sleep(0.05)  # between the description and the waiting
             target.stdin.close()
             assert (target.wait(), recorder.wait()) == (0, 0)
     spool = SpoolReader(tmp_path / "T/spool")
@@ -176,7 +176,7 @@ def test_attached_processes_with_all_their_threads(tmp_path: Path, neighbour: in
 
 @pytest.mark.usefixtures("busy_cpus")
 def test_facts_beside_perf_samples(options: RecordOptions, tmp_path: Path) -> None:
-    """Calls are samples then, the programs' records facts alone: of the file with each call, for no close is seen."""
+    """Calls are samples here, and programs write facts alone: a file with each call, for closes are not recorded."""
     target = tmp_path / "the file"
     code = f"import os\nfd = os.open({str(target)!r}, os.O_CREAT | os.O_RDWR)\n" + "os.pwrite(fd, b'x', 0)\n" * 300
     record(dataclasses.replace(options, backend="perf", names="kernel", command=work(code)))
@@ -202,7 +202,7 @@ def test_facts_beside_perf_samples(options: RecordOptions, tmp_path: Path) -> No
     ],
 )
 def test_what_programs_leave_out_is_counted(options: RecordOptions, left_out: CallFilter, kept: int) -> None:
-    """Neither written nor among the counts, which are those of what was to be written; a call that slept stays."""
+    """Such calls are neither written nor counted, for counts are of calls to be written; a call that slept stays."""
     code = "".join(work()[-1:]) + "for index in range(100):\n    os.pwrite(fd, b'xx', index)\n"
     result = record(dataclasses.replace(options, left_out=left_out, command=work(code)))
     spool = SpoolReader(options.spool)
@@ -214,7 +214,7 @@ def test_what_programs_leave_out_is_counted(options: RecordOptions, left_out: Ca
 
 
 def test_a_cgroup_of_version_2(tmp_path: Path) -> None:
-    """Its processes alone; others make no record."""
+    """Only its processes make records."""
     with cgroups("lo2io-bpf") as (folder,):
         if not (folder.parent / "cgroup.controllers").exists():
             pytest.skip("no cgroups of version 2 here")
@@ -241,7 +241,7 @@ def test_a_cgroup_of_version_2(tmp_path: Path) -> None:
 def test_the_spool_of_a_recorder_that_was_killed(
     tmp_path: Path, until: Callable[[Callable[[], object]], object]
 ) -> None:
-    """What was drained before is readable, and said to be incomplete; the command goes on without programs."""
+    """All that was drained before is readable, and marked as incomplete; the command goes on without programs."""
     done = tmp_path / "done"
     code = f"{''.join(work()[-1:])}\nimport time\nopen({str(done)!r}, 'w').close()\ntime.sleep(60)"
     run = [str(LO2IO), "record", "-q", "--backend", "bpf", "--no-convert", "-o", str(tmp_path / "T"), "--", *work(code)]
@@ -255,7 +255,7 @@ def test_the_spool_of_a_recorder_that_was_killed(
     meta = parse_meta((spool / META_NAME).read_bytes())
     recorder.kill()
     assert recorder.wait() == -signal.SIGKILL
-    os.kill(meta.roots[0], 0)  # it lives
+    os.kill(meta.roots[0], 0)  # it is alive
     os.kill(meta.roots[0], signal.SIGKILL)
     assert (meta.complete, meta.backend) == (False, "bpf")
     converted = subprocess.run(
@@ -268,7 +268,7 @@ def test_the_spool_of_a_recorder_that_was_killed(
 
 @contextlib.contextmanager
 def small_disk(size: str) -> Iterator[Path]:
-    """A file system of its own that is soon full."""
+    """A file system of its own that fills up soon."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], check=True)
         try:
@@ -278,7 +278,7 @@ def small_disk(size: str) -> Iterator[Path]:
 
 
 def test_a_full_disk_ends_the_recording_and_not_the_command(options: RecordOptions, tmp_path: Path) -> None:
-    """What is on the disk is whole, and somebody's; what came later was counted, and is known to be missing."""
+    """The part on the disk is whole and has its owner; later events were counted, and are known to be missing."""
     with small_disk("3m") as disk:
         count = 40_000
         code = f"import os\nfd = os.open('/dev/null', os.O_WRONLY)\nfor _ in range({count}): os.pwrite(fd, b'x', 0)\n"

@@ -1,4 +1,4 @@
-"""What the kernel's own programs tell of descriptors: a record where it is news, whole names, the facts of stat(2)."""
+"""BPF programs' facts about descriptors: a record for each new fact, whole names, the values of stat(2)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FSOPEN, CLOSE_RANGE, MEMFD_SECRET = 430, 436, 447
 """Their numbers, the same everywhere (asm-generic/unistd.h)."""
 libc = ctypes.CDLL(None, use_errno=True)
 KEPT: list[object] = []
-"""What a child must not lose before it is looked at."""
+"""Objects that a child must keep until the program has looked at it."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def rig() -> Iterator[Rig]:
 
 
 def system_call(number: int, *arguments: object) -> int:
-    """One that Python has no function for."""
+    """A system call for which Python has no function."""
     result = int(libc.syscall(number, *arguments))
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -86,7 +86,7 @@ def calls(records: Sequence[Record], name: str) -> list[CallRecord]:
 
 
 def link_of(record: FileRecord) -> bytes | None:
-    """What /proc/PID/fd shows of such a file; None: that is not known."""
+    """The link of such a file in /proc/PID/fd; None: not known."""
     if record.flags & lib.LO2_FILE_PSEUDO:
         assert not record.flags & lib.LO2_FILE_WHOLE
         (name,) = record.names
@@ -104,7 +104,7 @@ def link_of(record: FileRecord) -> bytes | None:
 
 
 def compare_links(rig: Rig, work: Callable[[], list[int]]) -> list[FileRecord]:
-    """The records of descriptors that calls of ``work`` returned, each named as /proc names it."""
+    """The records of descriptors that calls of ``work`` returned, each with /proc's name."""
 
     def look() -> list[tuple[int, bytes]]:
         return [(fd, os.fsencode(Path(f"/proc/self/fd/{fd}").readlink())) for fd in work()]
@@ -142,7 +142,7 @@ def open_kinds(folder: Path) -> list[int]:
 
 
 def test_every_kind_is_named_as_proc_names_it(rig: Rig, tmp_path: Path) -> None:
-    """Files, directories, devices, and what has no directory: one record each, from which the same name can be made."""
+    """Files, directories, devices, and files without a directory: one record each, which gives the same name."""
     told = compare_links(rig, lambda: open_kinds(tmp_path))
     assert [record.names[-1:] for record in told[:2]] == [(tmp_path.parts[1].encode(),), (b"[eventpoll]",)]
     assert told[4].names[0] == b"line\nbreak \xff\xfe"
@@ -152,9 +152,9 @@ def test_every_kind_is_named_as_proc_names_it(rig: Rig, tmp_path: Path) -> None:
 
 @pytest.mark.requires("clang")
 def test_older_kernels_tell_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before Linux 6.2 each field is read by a call, before 5.19 requests of rings have no CQE in them.
+    """Before Linux 6.2, each field is read by a call; before 5.19, requests of rings have no CQE in them.
 
-    Programs built so load and name what the others do.
+    Programs built for such kernels load, and give the same names.
     """
     machine = {"x86_64": "x86", "aarch64": "arm64"}[os.uname().machine]
     flags = ("-target", "bpf", "-mcpu=v3", "-O2", "-g", f"-D__TARGET_ARCH_{machine}")
@@ -167,7 +167,7 @@ def test_older_kernels_tell_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_name_of_four_kilobytes_is_whole(rig: Rig, tmp_path: Path) -> None:
-    """Sixteen directories of 250 bytes each, then more of them than a path may be long."""
+    """Sixteen directories of 250 bytes each, with more bytes than a path may have."""
     steps = [bytes([97 + step]) * 250 for step in range(18)]
 
     def work() -> int:
@@ -184,7 +184,7 @@ def test_a_name_of_four_kilobytes_is_whole(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_thousands_of_levels_are_whole_or_said_not_to_be(rig: Rig) -> None:
-    """2,100 directories below each other have their names; of 4,200 the record says that it has not all."""
+    """2,100 nested directories have a whole name; the record of 4,200 says that its name is not whole."""
     folder = tempfile.mkdtemp(dir="/dev/shm")  # in memory: a disk takes seconds
 
     def work() -> tuple[int, int]:
@@ -208,7 +208,7 @@ def test_thousands_of_levels_are_whole_or_said_not_to_be(rig: Rig) -> None:
 
 
 def test_facts_are_those_of_stat(rig: Rig, tmp_path: Path) -> None:
-    """Inode, device, mode, links, generation, position, flags: as the system calls tell them of the same descriptor."""
+    """Inode, device, mode, links, generation, position, flags: equal to those of system calls on it."""
     (tmp_path / "one").write_bytes(b"some bytes")
     os.link(tmp_path / "one", tmp_path / "two")
 
@@ -236,7 +236,7 @@ def test_facts_are_those_of_stat(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_only_news_is_told(rig: Rig, tmp_path: Path) -> None:
-    """23 reads of an inherited descriptor tell of it once; each open tells of its own, though all is as before."""
+    """23 reads of an inherited descriptor give one record; each open gives its own, even if nothing has changed."""
     (tmp_path / "file").write_bytes(bytes(4096))
     inherited = os.open(tmp_path / "file", os.O_RDONLY)
 
@@ -260,7 +260,7 @@ def test_only_news_is_told(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_all_is_news_where_ends_are_not_seen(tmp_path: Path) -> None:
-    """dup2 is not recorded: another file may be on the number at any time, so each of 23 reads tells of it."""
+    """dup2 is not recorded, so another file may have the number at any time: each of 23 reads gives a record."""
 
     def work() -> int:
         fd = os.open(tmp_path / "file", os.O_RDONLY | os.O_CREAT)
@@ -275,7 +275,7 @@ def test_all_is_news_where_ends_are_not_seen(tmp_path: Path) -> None:
 
 
 def test_a_close_is_looked_at_before(rig: Rig, tmp_path: Path) -> None:
-    """A descriptor that nobody used but who closes it: its record precedes the call's, and bears the entry's time."""
+    """A descriptor that only its close uses: its record precedes the call's, with the entry's time."""
     inherited = os.open(tmp_path / "file", os.O_RDONLY | os.O_CREAT)
     _, records = rig.watch(lambda: os.close(inherited))
     os.close(inherited)
@@ -288,7 +288,7 @@ def test_a_close_is_looked_at_before(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_a_descriptor_from_elsewhere_is_news(rig: Rig, tmp_path: Path) -> None:
-    """A number that has been told of is closed and comes back over a socket as another file: its next use tells so."""
+    """A number is closed and comes back over a socket as another file: its next use gives a record."""
 
     def work() -> int:
         left, right = socket.socketpair()
@@ -313,7 +313,7 @@ def test_a_descriptor_from_elsewhere_is_news(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_a_number_that_was_closed_is_news_on_every_cpu(rig: Rig) -> None:
-    """Files that no recorded call makes get number, addresses, inode of one just closed: each is told, where used."""
+    """Files of calls that are not recorded get number, addresses and inode of a closed one: each use gives a record."""
     cpus = sorted(os.sched_getaffinity(0))
 
     def work() -> list[int]:
@@ -352,7 +352,7 @@ def test_copies_have_the_address_of_their_description(rig: Rig, tmp_path: Path) 
 
 
 def test_positions_and_values_come_with_the_call(rig: Rig, tmp_path: Path) -> None:
-    """Where the file stands after each call that moves it, bytes of all iovecs; what has no position tells none."""
+    """The position after each call that moves it, bytes of all iovecs; a file without position has none."""
 
     def work() -> None:
         fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
@@ -389,7 +389,7 @@ def test_positions_and_values_come_with_the_call(rig: Rig, tmp_path: Path) -> No
 
 @pytest.mark.requires("mkfs.ext4")
 def test_other_devices_are_left_out(tmp_path: Path) -> None:
-    """Calls on files of other disks are counted and not written; tmpfs, pipes and what is no file pass."""
+    """Calls on files of other disks are counted and not written; tmpfs, pipes and other files pass."""
     (tmp_path / "mine").write_bytes(b"mine")
     (tmp_path / "disk").mkdir()
     with loop_device(tmp_path / "image") as device:
@@ -412,4 +412,4 @@ def test_other_devices_are_left_out(tmp_path: Path) -> None:
         finally:
             subprocess.run(["umount", str(tmp_path / "disk")], check=True)
     assert len(calls(records, "pread64")) == 3 + 2
-    assert len(files(records)) == 3  # by their opens
+    assert len(files(records)) == 3  # one for each open

@@ -1,4 +1,4 @@
-"""What the kernel's own programs tell of paths that calls were given, and of names beyond mounts."""
+"""BPF programs' facts about path arguments, and names across mounts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rig() -> Iterator[Rig]:
 
 
 def given(records: Sequence[Record]) -> list[tuple[PathRecord, CallRecord]]:
-    """Each path with its call: the one just left, or, of what is read before, the next one."""
+    """Each path with its call: the one just left, or the next one if the path is read before the call."""
     found = []
     for place, record in enumerate(records):
         if isinstance(record, PathRecord):
@@ -60,7 +60,7 @@ def given(records: Sequence[Record]) -> list[tuple[PathRecord, CallRecord]]:
 
 
 def paths(records: Sequence[Record], *names: str) -> list[tuple[str, int, bytes, bytes]]:
-    """Of each path of these calls: call, place, text and the directory it begins at, which is known for certain."""
+    """For each path of these calls: call, place, text, and the directory at which it begins, which is known."""
     found = [(call.name, record) for record, call in given(records) if not names or call.name in names]
     assert {record.flags for _, record in found} <= {WHOLE}
     return [(name, record.place, record.path, join(record.names)) for name, record in found]
@@ -79,7 +79,7 @@ def fail(function: object, *arguments: object, **named: object) -> None:
 
 
 def test_a_path_that_its_own_call_wrote_over_is_not_told(rig: Rig, tmp_path: Path) -> None:
-    """Readlink and stat may be given one piece of memory for both; what lies beside it is no reason for doubt."""
+    """Readlink and stat may get one piece of memory for both arguments. Memory beside it raises no doubt."""
     link = os.fsencode(tmp_path / "link")
     (tmp_path / "link").symlink_to("/somewhere/else")
 
@@ -103,7 +103,7 @@ def test_a_path_that_its_own_call_wrote_over_is_not_told(rig: Rig, tmp_path: Pat
 
 
 def test_paths_come_with_where_they_begin(rig: Rig, tmp_path: Path) -> None:
-    """Of calls that return no descriptor, and of opens that fail: at the working directory, a descriptor, the root."""
+    """Of calls without a new descriptor: from the working directory, a descriptor, the root."""
     (tmp_path / "below").mkdir()
     (tmp_path / "below/file").touch()
 
@@ -139,7 +139,7 @@ def test_paths_come_with_where_they_begin(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_what_changes_where_paths_begin_is_read_before(rig: Rig, tmp_path: Path) -> None:
-    """chdir, chroot, execve: their records precede them, and tell where the path began; afterwards it is elsewhere."""
+    """chdir, chroot, execve: their records precede them, with the old directory; afterwards paths begin elsewhere."""
     (tmp_path / "in/deeper").mkdir(parents=True)
     here = os.fsencode(tmp_path)
 
@@ -165,7 +165,10 @@ def test_what_changes_where_paths_begin_is_read_before(rig: Rig, tmp_path: Path)
 
 
 def test_strings_are_whole_or_said_not_to_be(rig: Rig) -> None:
-    """Any bytes up to 4,095 of them; longer ones, and what is not in memory, are cut; NULL is no path."""
+    """Up to 4,095 bytes of any value are whole.
+
+    Longer strings, and those that are not in memory, are cut; NULL is no path.
+    """
     odd, longest, longer = b"line\nbreak \xff", b"/a" * 2047 + b"/", b"/a" * 2500
 
     def work() -> None:
@@ -187,7 +190,7 @@ def test_strings_are_whole_or_said_not_to_be(rig: Rig) -> None:
 
 
 def test_a_path_may_be_empty_or_begin_somewhere_else(rig: Rig, tmp_path: Path) -> None:
-    """With AT_EMPTY_PATH the names are the file's own; an absolute path that begins at a directory has no record."""
+    """With AT_EMPTY_PATH, the names are the file's own. An absolute path that begins at a directory has no record."""
     (tmp_path / "gone").mkdir()
     here = os.fsencode(tmp_path)
 
@@ -225,7 +228,7 @@ def mount(source: str, target: Path, kind: str | None, flags: int = 0, data: str
 
 @pytest.mark.requires("mkfs.btrfs", "btrfs")
 def test_names_go_through_mounts(rig: Rig, tmp_path: Path) -> None:
-    """tmpfs, bind, overlay, btrfs with a subvolume, in a mount namespace of their own: as /proc shows them there."""
+    """In a mount namespace of their own, tmpfs, bind, overlay and a btrfs subvolume have the same names as in /proc."""
     for name in ("memory", "bound", "lower", "upper", "work", "over", "disk", "source/below"):
         (tmp_path / name).mkdir(parents=True)
     for name in ("source/below/file", "lower/file", "lower/copied"):
@@ -256,11 +259,11 @@ def test_names_go_through_mounts(rig: Rig, tmp_path: Path) -> None:
     ]
     kinds = [hex(each.magic) for each in told]
     assert (kinds[0], *kinds[2:]) == ("0x1021994", "0x794c7630", "0x9123683e", "0x794c7630")
-    assert len({each.mount for each in told}) == 4  # two are on one
+    assert len({each.mount for each in told}) == 4  # two are on one mount
 
 
 def test_what_hangs_in_the_air_is_not_whole(rig: Rig, tmp_path: Path) -> None:
-    """Files of a mount that was taken away, of a copy of one that is nowhere, and moved out of what is mounted."""
+    """Files of an unmounted file system, of a copy that is mounted nowhere, and moved out of a bind mount's tree."""
     for name in ("memory", "bound", "source/inner"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "source/inner/file").touch()
@@ -288,7 +291,7 @@ def test_what_hangs_in_the_air_is_not_whole(rig: Rig, tmp_path: Path) -> None:
 
 
 def move_for_ever(folder: str, below: int) -> None:
-    """a/…/x becomes a/…/y, then b/…/y, and the same way back: b/…/x there never is."""
+    """a/…/x becomes a/…/y, then b/…/y, and the same way back. b/…/x never exists."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     os.chdir(folder)
     while os.getppid() != 1:
@@ -301,9 +304,9 @@ def move_for_ever(folder: str, below: int) -> None:
 
 
 def test_a_name_that_changes_is_never_mixed(rig: Rig) -> None:
-    """Two directories, 800 levels apart, change names in turn as the file below is opened: no path mixes times."""
+    """Two directories, 800 levels apart, are renamed while the file below is opened: no path mixes two moments."""
     levels, times = 800, 1500
-    folder = tempfile.mkdtemp(dir="/dev/shm")  # in memory: renames must be as fast as looking
+    folder = tempfile.mkdtemp(dir="/dev/shm")  # in memory: renames must be as fast as the walk
     top = Path(folder, "a")
     top.mkdir()
     below = os.open(top, os.O_RDONLY)

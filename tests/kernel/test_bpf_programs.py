@@ -1,4 +1,4 @@
-"""The kernel programs that pair calls: exact counts of known workloads, whatever happens to a thread in its call."""
+"""The programs that pair calls: exact counts of known workloads, whatever happens to a thread during its call."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs")]
 
 NR_CALLS = 997
 ERESTARTSYS, ERESTART_RESTARTBLOCK = 512, 516
-"""What sys_exit sees where a signal interrupts a call (include/linux/errno.h); no program does."""
+"""Results that sys_exit sees if a signal interrupts a call (include/linux/errno.h); programs never see them."""
 CGROUPS = Path("/sys/fs/cgroup/unified")
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-@pytest.fixture(params=[True, False], ids=["raw", "perf"])
+@pytest.fixture(params=[True, False], ids=["raw", "single"])
 def raw(request: pytest.FixtureRequest) -> bool:
-    """Calls seen through raw tracepoints, and through perf events."""
+    """Both ways to see calls: at the raw pair, and at single tracepoints."""
     return bool(request.param)
 
 
 def pwrite(count: int = NR_CALLS) -> None:
-    """Writes that nothing delays, each to another place."""
+    """Writes that do not wait, each to another place."""
     fd = os.open("/dev/null", os.O_WRONLY)
     for index in range(count):
         os.pwrite(fd, b"xyz", index)
@@ -59,7 +59,7 @@ def open_counter(name: str, pid: int) -> int:
 
 
 def test_every_call_is_one_record_with_its_arguments_and_result(raw: bool) -> None:
-    """997 writes: 997 times what the program passed and got, and as many as perf counts."""
+    """997 writes: 997 records with the program's arguments and results, and as many as perf counts."""
     with loaded(["pwrite64"], raw=raw) as rig:
         child = Child(rig, pwrite)
         counters = [open_counter(f"syscalls:sys_{side}_pwrite64", child.pid) for side in ("enter", "exit")]
@@ -81,17 +81,37 @@ def test_every_call_is_one_record_with_its_arguments_and_result(raw: bool) -> No
     assert {record.result for record in records if record.kind != "enter"} == {3}
     assert {record.tid for record in records} == {child.pid}
     assert kinds(records, "pwrite64")["enter"] == kinds(records, "pwrite64")["exit"]
-    assert len(whole) >= NR_CALLS // 2  # few are interrupted by a switch
+    assert len(whole) >= NR_CALLS // 2  # a switch interrupts few of them
+    assert_in_order(records)
+
+
+def test_a_call_of_unknown_number_is_known_by_its_event() -> None:
+    """It is seen at its own tracepoints, beside calls that are seen where all pass."""
+
+    def work() -> None:
+        pwrite()
+        fd = os.open("/dev/null", os.O_WRONLY)
+        for index in range(23):
+            os.lseek(fd, index, os.SEEK_SET)
+
+    with loaded(["pwrite64", "lseek"], extra={"lseek": {"number": -1}}) as rig:
+        assert [rig.programs.needs_event(place) for place in range(2)] == [False, True]
+        _, records = run(rig, work)
+        assert rig.counts("pwrite64") == ((NR_CALLS, 0, 0), (NR_CALLS, 0, 0))
+        assert rig.counts("lseek") == ((23, 0, 0), (23, 0, 0))
+        assert rig.programs.missed_runs() == 0
+    seeks = [record.args[1] for record in records if record.name == "lseek" and record.kind != "exit"]
+    assert seeks == list(range(23))
     assert_in_order(records)
 
 
 def test_a_run_that_finds_another_one_at_work_is_counted_and_does_nothing(raw: bool) -> None:
-    """As where a thread is preempted amid a program: what is under construction stays, what comes between is told."""
+    """As if a thread was preempted inside of a program: the unfinished record stays, and the loss is reported."""
     with loaded(["pwrite64"], raw=raw) as rig:
         rig.set_of_cpus("busy", 1)
         _, records = run(rig, pwrite)
         assert records == []
-        missed = 2 * NR_CALLS + 1  # and what the child has used is not told at its exit
+        missed = 2 * NR_CALLS + 1  # at its exit, the child's usage is not told either
         assert rig.programs.missed_runs() == missed
         assert rig.counts("pwrite64") == ((0, 0, 0), (0, 0, 0))
         rig.set_of_cpus("busy", 0)
@@ -102,7 +122,7 @@ def test_a_run_that_finds_another_one_at_work_is_counted_and_does_nothing(raw: b
 
 
 def test_a_switch_amid_a_program_leaves_the_call_in_its_place() -> None:
-    """The thread comes back to its CPU, where its call goes on; a switch at any other time writes its entry."""
+    """The thread comes back to its CPU, where its call goes on. A switch at any other time writes its entry."""
     with loaded(["pwrite64"]) as rig:
         rig.set_of_cpus("slot.occupied", 1)
         rig.set_of_cpus("busy", 1)
@@ -116,7 +136,7 @@ def test_a_switch_amid_a_program_leaves_the_call_in_its_place() -> None:
 
 
 def visit(cpus: Sequence[int]) -> None:
-    """Come to each CPU and leave it."""
+    """Go to each CPU in turn."""
     allowed = os.sched_getaffinity(0)
     for cpu in cpus:
         os.sched_setaffinity(0, {cpu})
@@ -125,7 +145,7 @@ def visit(cpus: Sequence[int]) -> None:
 
 
 def test_nothing_is_counted_before_the_switch_is_on() -> None:
-    """Programs begin switched off, and count nothing once they are off again."""
+    """Programs are loaded switched off, and count nothing after they are switched off again."""
     with loaded(["pwrite64"]) as rig:
         rig.programs.select(os.getpid())
         pwrite(7)
@@ -159,7 +179,7 @@ def test_threads_that_share_cpus_keep_their_calls_apart(raw: bool) -> None:
 
 
 def test_calls_that_block_are_an_entry_and_an_exit(raw: bool, until: Callable[[Callable[[], object]], object]) -> None:
-    """A read that waits loses its CPU: its entry is written then, with its own time, its exit when it returns."""
+    """A read that waits loses its CPU: then its entry is written, with its own time, and its exit when it returns."""
     source, sink = os.pipe()
 
     def work() -> None:
@@ -178,21 +198,21 @@ def test_calls_that_block_are_an_entry_and_an_exit(raw: bool, until: Callable[[C
         rig.programs.switch(on=False)
         records = [record for record in rig.records() if record.kind == "exit" or record.args[0] == source]
     exits = [record for record in records if record.kind == "exit"]
-    # The child's first read, of its go, was entered before the switch: its exit stands alone.
+    # The child's first read was entered before the switch was on, so its exit stands alone.
     assert kinds(records, "read") == {"enter": 23, "exit": 24}
     assert [record.result for record in exits] == [1] * 24
     assert_in_order(records)
 
 
 def _unread(fd: int) -> int:
-    """How many bytes wait in a pipe (FIONREAD)."""
+    """The number of bytes in a pipe (FIONREAD)."""
     waiting = ctypes.c_int()
     assert libc.ioctl(fd, 0x541B, ctypes.byref(waiting)) == 0
     return waiting.value
 
 
 def test_preempted_threads_lose_no_call(raw: bool) -> None:
-    """Three processes on one CPU: whatever is interrupted in a call is entry and exit, all else one record."""
+    """Three processes on one CPU: a call that is interrupted has an entry and an exit, all others have one record."""
 
     def spin() -> None:
         os.sched_setaffinity(0, {0})
@@ -217,7 +237,7 @@ def test_preempted_threads_lose_no_call(raw: bool) -> None:
 
 
 def test_a_full_ring_loses_what_it_counts_as_lost(raw: bool) -> None:
-    """A page of ring: what is not among the records is among the losses, for entries and for exits."""
+    """A buffer of one page: entries and exits that are not among the records are among the losses."""
     with loaded(["pwrite64"], raw=raw, ring_bytes=4096) as rig:
         _, records = run(rig, pwrite)
         enters, exits = rig.counts("pwrite64")
@@ -229,7 +249,7 @@ def test_a_full_ring_loses_what_it_counts_as_lost(raw: bool) -> None:
 
 
 def test_what_a_full_ring_lost_is_told_when_there_is_room_again(raw: bool) -> None:
-    """In its place among the records, with the times of the first and the last; what is lost last is pending."""
+    """The loss stands in its place among the records, with its first and last time; later losses are pending."""
 
     def on_one_cpu() -> None:
         os.sched_setaffinity(0, {sysfs.read_online_cpus()[0]})
@@ -248,11 +268,11 @@ def test_what_a_full_ring_lost_is_told_when_there_is_room_again(raw: bool) -> No
         if gap.kind == "lost":
             assert before.time_ns + before.duration_ns <= gap.args[0]
             assert gap.time_ns <= after.time_ns
-    assert len(gaps) >= 3  # each time the ring was full, and emptied
+    assert len(gaps) >= 3  # each time that the buffer was full and emptied
 
 
 def test_children_of_children_are_followed_and_neighbours_are_not() -> None:
-    """Three generations, each with 101 calls; a neighbour makes thousands that are nobody's business."""
+    """Three generations, each with 101 calls; thousands of calls of a neighbour are not recorded."""
 
     def work(generations: int = 3) -> None:
         pwrite(101)
@@ -274,14 +294,14 @@ def test_children_of_children_are_followed_and_neighbours_are_not() -> None:
             os.kill(neighbour, signal.SIGKILL)
             os.waitpid(neighbour, 0)
         assert rig.counts("pwrite64")[0] == (303, 0, 0)
-        assert not rig.programs._selected[pid]  # its number may be another's soon
+        assert not rig.programs._selected[pid]  # its number may soon be another's
     of_threads = Counter(record.tid for record in records if record.kind != "exit")
     assert list(of_threads.values()) == [101, 101, 101]
     assert neighbour not in of_threads
 
 
 def test_all_tasks_are_recorded_but_the_recorder() -> None:
-    """System-wide, nobody is selected; the recorder's own calls are not among what is counted."""
+    """System-wide, no process is selected; the recorder's own calls are not counted."""
 
     def neighbour() -> int:
         child = os.fork()
@@ -302,7 +322,7 @@ def test_all_tasks_are_recorded_but_the_recorder() -> None:
 
 
 def test_a_cgroup_is_all_that_is_recorded(tmp_path: Path) -> None:
-    """Of two children only the one in the cgroup, or below it, counts."""
+    """Of two children, only the one in the cgroup, or below it, counts."""
     if not (CGROUPS / "cgroup.procs").exists():
         pytest.skip("no cgroup v2 is mounted there")
     folder = CGROUPS / f"lo2io-test-{os.getpid()}"
@@ -324,19 +344,19 @@ def test_a_cgroup_is_all_that_is_recorded(tmp_path: Path) -> None:
 
 
 def test_a_program_that_execs_keeps_its_call(raw: bool) -> None:
-    """The exit of an execve bears its result, and belongs to the thread that called."""
+    """The exit of an execve has its result, and belongs to the thread that called."""
     with loaded(["execve", "exit_group"], raw=raw) as rig:
         pid, records = run(rig, lambda: exec_python("pass"))
         assert rig.counts("execve") == ((1, 0, 0), (1, 0, 0))
         assert rig.counts("exit_group") == ((1, 0, 0), (0, 0, 0))
     assert {record.tid for record in records} == {pid}
     assert [record.result for record in records if record.name == "execve" and record.kind != "enter"] == [0]
-    # exit_group never returns: its thread leaves the CPU in it.
+    # exit_group never returns: its thread leaves the CPU inside of it.
     assert kinds(records, "exit_group") == {"enter": 1}
 
 
 def test_exec_by_a_thread_that_is_not_the_leader_is_entry_and_exit(raw: bool) -> None:
-    """It takes the leader's number inside of the call: the entry is the old number's, the exit the new one's."""
+    """The thread takes the leader's number during the call: the entry has the old number, the exit the new one."""
     told, tell = os.pipe()
 
     def work() -> None:
@@ -358,7 +378,7 @@ def test_exec_by_a_thread_that_is_not_the_leader_is_entry_and_exit(raw: bool) ->
 
 
 def test_a_thread_killed_in_its_call_leaves_its_entry(until: Callable[[Callable[[], object]], object]) -> None:
-    """The kernel ends the read with an error that no program sees; perf counts that exit, and so do the records."""
+    """The kernel ends the read with an error that no program sees. perf counts that exit, and so do the records."""
     source, _sink = os.pipe()
     with loaded(["read"]) as rig:
         child = Child(rig, lambda: os.read(source, 1))
@@ -373,7 +393,7 @@ def test_a_thread_killed_in_its_call_leaves_its_entry(until: Callable[[Callable[
         exits = struct.unpack("<Q", os.read(counter, 8))[0]
         os.close(counter)
     assert [(record.kind, record.result) for record in sorted(records, key=lambda record: record.time_ns)] == [
-        ("exit", 1),  # of its go
+        ("exit", 1),  # of its first read
         ("enter", 0),
         ("exit", -ERESTARTSYS),
     ]
@@ -381,7 +401,7 @@ def test_a_thread_killed_in_its_call_leaves_its_entry(until: Callable[[Callable[
 
 
 def test_a_stopped_sleep_goes_on_as_restart_syscall(until: Callable[[Callable[[], object]], object]) -> None:
-    """Stopped and continued, a sleep ends with an error of the kernel's own, and goes on as another call."""
+    """After a stop, the sleep ends with an error of the kernel's own, and continues as another call."""
     with loaded(["clock_nanosleep", "restart_syscall"], raw=False) as rig:
         child = Child(rig, lambda: libc.usleep(300_000))  # relative, unlike time.sleep
         rig.programs.switch(on=True)
@@ -402,7 +422,7 @@ def test_a_stopped_sleep_goes_on_as_restart_syscall(until: Callable[[Callable[[]
 
 
 def test_a_handler_returns_by_a_call_that_has_no_exit() -> None:
-    """rt_sigreturn gives the registers of the interrupted code back, its own number among them."""
+    """rt_sigreturn restores the registers of the interrupted code, and with them overwrites its own number."""
 
     def work() -> None:
         signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -418,7 +438,7 @@ def test_a_handler_returns_by_a_call_that_has_no_exit() -> None:
 
 
 def test_fork_returns_twice(raw: bool) -> None:
-    """The child comes back from a call that it never entered: an exit alone, as with perf events."""
+    """The child comes back from a call that it never entered: only its exit is seen, as with perf events."""
     program = (
         "import ctypes, os\n"
         "for _ in range(7):\n"
@@ -471,12 +491,12 @@ def test_calls_of_32_bits_are_nobodys() -> None:
 
 
 def droppable(**more: int) -> dict[str, dict[str, int]]:
-    """A call that nothing depends on, which asks for as many bytes as its third argument says."""
+    """A call on which nothing depends; its third argument is the number of requested bytes."""
     return {name: {"flags": lib.LO2_CALL_DROPPABLE, "count": 3, **more} for name in ("pwrite64", "read")}
 
 
 def test_small_calls_are_left_out_and_counted(raw: bool) -> None:
-    """Half of the writes ask for less than is asked for; they count, and are no records."""
+    """Half of the writes are below the limit: they count, and make no records."""
 
     def work() -> None:
         fd = os.open("/dev/null", os.O_WRONLY)
@@ -489,13 +509,13 @@ def test_small_calls_are_left_out_and_counted(raw: bool) -> None:
     switched = kinds(records, "pwrite64")["enter"]
     assert enters == exits
     assert enters[0] == 502
-    assert 251 - switched <= enters[2] <= 251  # what has lost its CPU is written already
+    assert 251 - switched <= enters[2] <= 251  # a call that has lost its CPU is written already
     assert sum(record.kind != "exit" for record in records) == 502 - enters[2]
     assert sum(record.kind == "call" and record.args[2] == 4095 for record in records) == 0
 
 
 def test_short_calls_are_left_out_but_not_those_that_waited(until: Callable[[Callable[[], object]], object]) -> None:
-    """A second at least: no call that keeps its CPU takes so long; one that waits was written before it ended."""
+    """A second at least: no call that keeps its CPU takes so long, and one that waits was written before its end."""
     source, sink = os.pipe()
 
     def work() -> None:
@@ -520,7 +540,7 @@ def test_short_calls_are_left_out_but_not_those_that_waited(until: Callable[[Cal
 
 
 def test_a_call_that_still_runs_is_pending(until: Callable[[Callable[[], object]], object]) -> None:
-    """Nothing takes the CPU from a real-time thread: its entry is in no ring, but in the programs' memory."""
+    """A real-time thread keeps its CPU: its entry is in no buffer, but in the programs' memory."""
 
     def work() -> None:
         os.sched_setaffinity(0, {1})
@@ -540,7 +560,7 @@ def test_a_call_that_still_runs_is_pending(until: Callable[[Callable[[], object]
         pending = rig.pending()
         records = rig.records()
         assert child.end() == 0
-        assert rig.pending() == pending  # what ends later is not seen any more
+        assert rig.pending() == pending  # later ends are not seen any more
     assert [(record.kind, record.name, record.tid, record.cpu) for record in pending] == [
         ("enter", "read", child.pid, 1)
     ]
@@ -553,7 +573,7 @@ def _is_reading_much(rig: Loaded) -> bool:
 
 
 def test_capabilities_are_enough() -> None:
-    """CAP_BPF and CAP_PERFMON, no root: load, attach, record one's own calls."""
+    """CAP_BPF and CAP_PERFMON, without root: load, attach, and record one's own calls."""
     with unprivileged() as allowed:
         if not allowed:
             with loaded(["pwrite64"]) as rig:
@@ -567,7 +587,7 @@ def test_capabilities_are_enough() -> None:
 
 @contextlib.contextmanager
 def unprivileged() -> Iterator[list[int]]:
-    """A forked child that has but CAP_BPF and CAP_PERFMON and what reading tracefs takes: gets an empty list.
+    """A forked child with only CAP_BPF, CAP_PERFMON and the right to read tracefs: gets an empty list.
 
     The parent gets the exit code.
     """
@@ -598,7 +618,10 @@ def test_records_decode_to_themselves() -> None:
 
 
 def test_the_verifier_is_soon_done(raw: bool) -> None:
-    """Each recording waits for it; 50,000 instructions take it some 100 ms. A bound that it follows takes a million."""
+    """Each recording waits for it: some 100 ms for 50,000 instructions.
+
+    A loop bound that it follows takes a million.
+    """
     with loaded(["pwritev2", "openat2", "io_submit", "io_getevents"], raw=raw):
         programs = [info.read_text() for info in Path("/proc/self/fdinfo").iterdir() if info.exists()]
     looked_at = [int(line.split()[1]) for text in programs for line in text.splitlines() if "verified_insns" in line]

@@ -1,7 +1,7 @@
-"""Where programs in the kernel are refused: all is recorded without them, one line says why; insisting is an error.
+"""If the kernel refuses programs, all is recorded without them, and one line says why. Insisting is an error.
 
-Each refusal is made outside of lo2io: capabilities are taken away, files hidden in a mount namespace, and bpf(2)
-answers what another kernel, or one that is locked down, would answer.
+Each refusal is made outside of lo2io: capabilities are taken away, files hidden in a mount namespace, or bpf(2) answers
+as another kernel or one in lockdown would.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 
 
 def answering(command: int, error: int) -> tuple[str, ...]:
-    """A prefix of a command: so bpf(2) answers it."""
+    """A prefix of a command for which bpf(2) answers so."""
     machine = subprocess.run(["uname", "-m"], capture_output=True, text=True, check=True).stdout.strip()
     if machine not in BPF_NUMBER:
         pytest.skip(f"the number of bpf(2) on {machine} is not known here")
@@ -58,13 +58,13 @@ def answering(command: int, error: int) -> tuple[str, ...]:
 
 
 def without(capability: str) -> tuple[str, ...]:
-    """A prefix: root without a capability, and without the one that stands for it."""
+    """A prefix: root without a capability, and without the one that includes it."""
     names = f"-{capability},-sys_admin"
     return ("setpriv", f"--bounding-set={names}", f"--inh-caps={names}")
 
 
 def hiding(path: str) -> tuple[str, ...]:
-    """A prefix: an empty file, or folder, lies on a path."""
+    """A prefix that puts an empty file, or folder, in place of a path."""
     script = 'if [ -d "$0" ]; then mount -t tmpfs none "$0"; else mount --bind /dev/null "$0"; fi && exec "$@"'
     return ("unshare", "--mount", "sh", "-c", script, path)
 
@@ -79,7 +79,7 @@ REFUSALS = {
     "an old verifier": (lambda: answering(PROG_LOAD, errno.EINVAL), "Invalid argument", "Linux 5.17 or later"),
     "not to be attached": (lambda: answering(RAW_TRACEPOINT_OPEN, errno.EINVAL), "Invalid argument", "Linux 5.17"),
 }
-"""What refuses → how that is made, what the answer says, and what the remedy names."""
+"""What refuses → how that is made, what the answer has, and what the remedy names."""
 
 
 @pytest.fixture(params=REFUSALS)
@@ -102,7 +102,7 @@ def read_meta(trace: Path) -> SpoolMeta:
 
 
 def test_the_next_rung_records_all(refusal: tuple[tuple[str, ...], str, str], tmp_path: Path) -> None:
-    """One line says what was refused and the least that helps; nothing in the spool is the programs'."""
+    """One line has the refusal and the least that helps; nothing in the spool comes from programs."""
     prefix, answer, remedy = refusal
     done = run(prefix, tmp_path / "T")
     assert done.returncode == 0, done.stderr
@@ -130,7 +130,7 @@ def test_insisting_is_refused(refusal: tuple[tuple[str, ...], str, str], tmp_pat
 
 
 def test_samples_without_programs_name_no_others(tmp_path: Path) -> None:
-    """With --backend perf, only the names come from a lower rung; the line says that alone."""
+    """With --backend perf, only the names have another source, and the line says only that."""
     done = run(without("bpf"), tmp_path / "T", "--backend", "perf")
     assert done.returncode == 0, done.stderr
     meta = read_meta(tmp_path / "T")
@@ -140,7 +140,7 @@ def test_samples_without_programs_name_no_others(tmp_path: Path) -> None:
 
 
 def test_who_may_record_own_tasks_only_is_told_once(public: Path) -> None:
-    """Without CAP_PERFMON neither programs nor the machine's events: the one line is about the tasks."""
+    """Without CAP_PERFMON, neither programs nor the machine's events are allowed: the one line is about the tasks."""
     if not hasattr(loader, "OBJECT"):
         pytest.skip("lo2io was built without programs")
     done = run(without("perfmon"), public / "T")
@@ -149,13 +149,13 @@ def test_who_may_record_own_tasks_only_is_told_once(public: Path) -> None:
     meta = read_meta(public / "T")
     assert (meta.scope, meta.backend, meta.kernel_facts) == ("inherit", "perf", False)
     assert [text for text in meta.notices if "perf samples" in text or "/proc" in text] == []
-    assert [text for text in meta.notices if text.startswith("only the tasks themselves are recorded")] != []
+    assert [text for text in meta.notices if text.startswith("events are recorded per task, not per CPU")] != []
 
 
 @pytest.mark.alone  # the kernel counts locked memory by user
 @pytest.mark.requires("setpriv")
 def test_three_capabilities_are_all_it_takes(public: Path) -> None:
-    """CAP_BPF, CAP_PERFMON, and CAP_DAC_READ_SEARCH for tracefs: recorded by programs, and the command gets none."""
+    """CAP_BPF, CAP_PERFMON, and CAP_DAC_READ_SEARCH for tracefs suffice for programs; the command gets none of them."""
     lent = "-all,+bpf,+perfmon,+dac_read_search"
     user = ("--reuid", "65534", "--regid", "65534", "--clear-groups")
     prefix = ("setpriv", *user, f"--inh-caps={lent}", f"--ambient-caps={lent}")
@@ -169,7 +169,7 @@ def test_three_capabilities_are_all_it_takes(public: Path) -> None:
 
 
 def test_nothing_is_said_where_perf_was_asked_for(tmp_path: Path) -> None:
-    """Nobody misses what nobody wanted."""
+    """--backend perf needs no programs, so their refusal is not reported."""
     done = run(without("bpf"), tmp_path / "T", "--backend", "perf", "--names", "proc")
     assert done.returncode == 0, done.stderr
     assert read_meta(tmp_path / "T").notices == ()
@@ -177,7 +177,7 @@ def test_nothing_is_said_where_perf_was_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.requires("setpriv")
 def test_the_doctor_says_the_same(refusal: tuple[tuple[str, ...], str, str]) -> None:
-    """What recording meets is what the doctor finds: recording works, but."""
+    """The doctor finds the same as a recording meets: recording works, with a remark."""
     prefix, answer, remedy = refusal
     done = subprocess.run([*prefix, str(LO2IO), "doctor", "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -189,7 +189,7 @@ def test_the_doctor_says_the_same(refusal: tuple[tuple[str, ...], str, str]) -> 
 
 
 def test_where_nothing_refuses_the_doctor_is_content() -> None:
-    """The tests above refuse what works here."""
+    """The refusals of the tests above work here."""
     done = subprocess.run([str(LO2IO), "doctor", "--json"], capture_output=True, text=True, check=True)
     (check,) = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "BPF programs"]
     assert (check["status"], check["found"]) == ("ok", "loaded and attached")

@@ -35,7 +35,7 @@ if os.fork():
 else:
     for _ in range({NR_TURNS}): os.read(first, 1); os.write(fourth, b"x")
 """
-"""Two processes on one CPU: each of both leaves it so often at least."""
+"""Two processes on one CPU, which each of them leaves so often at least."""
 
 
 def load(ring_bytes: int) -> loader.Programs:
@@ -52,7 +52,7 @@ def load(ring_bytes: int) -> loader.Programs:
 
 
 def read(programs: loader.Programs) -> list[tuple[str, Any]]:
-    """All records of events: what is in the rings, and what is told when they are emptied."""
+    """All records of events: those in the buffers, and losses that are reported when the buffers are empty."""
     found = []
     pending = programs.pending_samples()
     for cpu in programs.cpus:
@@ -67,7 +67,7 @@ def read(programs: loader.Programs) -> list[tuple[str, Any]]:
 
 @pytest.fixture(name="switched", params=[4096, 1 << 22])
 def run_of_switches(request: pytest.FixtureRequest, awake: Callable[[], Any]) -> Any:
-    """Two processes that take turns, and all that the programs have of it, with small rings and with large ones."""
+    """Two processes that take turns, and the programs' records of it, with small buffers and with large ones."""
     programs = load(request.param)
     with awake(), programs:
         programs.attach_raw()
@@ -78,7 +78,7 @@ def run_of_switches(request: pytest.FixtureRequest, awake: Callable[[], Any]) ->
 
 
 def test_every_event_is_written_or_lost(switched: Any) -> None:
-    """Counts less what was lost are the records, on all CPUs; LOST records tell of each that was lost."""
+    """Counts minus losses are the records, on all CPUs; LOST records report each loss."""
     ring_bytes, programs, records = switched
     counts = [row for rows in programs.read_sample_counts().values() for row in rows]
     written = sum(kind == "sample" for kind, _ in records)
@@ -91,14 +91,14 @@ def test_every_event_is_written_or_lost(switched: Any) -> None:
 
 
 def test_losses_have_their_times(switched: Any) -> None:
-    """Each gap begins before it ends, and lies within those of the records around it."""
+    """Each gap begins before it ends, and lies between the records around it."""
     for kind, record in switched[2]:
         if kind == "lost":
             assert 0 < record.begin_ns <= record.head.time_ns
 
 
 def test_fields_lie_where_the_format_has_them(switched: Any) -> None:
-    """A record says who left the CPU: the current thread, the head's."""
+    """A record's head has the current thread, which is the one that leaves the CPU."""
     layout, _ = tracefs.load_format(tracefs.find_tracefs(), SWITCH)
     prev = layout.field("prev_pid")
     assert prev is not None
@@ -113,6 +113,6 @@ def test_fields_lie_where_the_format_has_them(switched: Any) -> None:
 
 
 def test_programs_fit_this_kernel() -> None:
-    """Where the tracepoints are those of Linux 6.18, or like them, every planned program fits."""
+    """If the tracepoints are like those of Linux 6.18, every planned program fits."""
     with load(4096) as programs:
         assert {sample.name for sample in programs.samples} >= {SWITCH, "io_uring:io_uring_complete"}

@@ -1,4 +1,4 @@
-"""The examples at the top of those builders that need the kernel's programs."""
+"""The examples at the top of those builders that need programs in the kernel."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ pytestmark = pytest.mark.requires("root", "tracefs")
 
 @pytest.mark.parametrize("name", ["bpffiles", "bpfrig"])
 def test_example(name: str, tmp_path: Path) -> None:
-    """It shows what it says."""
+    """It shows the true result."""
     build.run_example(name, tmp_path)

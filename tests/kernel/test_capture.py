@@ -1,4 +1,4 @@
-"""Recording on the running kernel: what the kernel counted is in the spool, whoever opened the events."""
+"""Recording on the running kernel: all that the kernel counted is in the spool, with each opener."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MISC_COMM_EXEC = 1 << 13
 
 @pytest.mark.usefixtures("busy_cpus")
 def test_every_counted_sample_is_in_the_spool(options: RecordOptions) -> None:
-    """Per event and CPU, count minus lost is the number of samples; those of the command are as many as its calls."""
+    """Per event and CPU, count minus lost is the number of samples; the command has as many as it made calls."""
     result = record(options)
     spool = SpoolReader(options.spool)
     assert spool.meta == result.meta
@@ -68,7 +68,7 @@ def test_every_counted_sample_is_in_the_spool(options: RecordOptions) -> None:
 
 
 def test_formats_are_the_kernels_own_text(options: RecordOptions) -> None:
-    """Converting reads them instead of the kernel's files, byte for byte."""
+    """Converting reads these texts instead of the kernel's files; they are equal byte by byte."""
     record(options)
     meta = SpoolReader(options.spool).meta
     root = Path("/sys/kernel/tracing/events")
@@ -117,7 +117,7 @@ for _ in range(100):
     )
     readings = [tuple(map(int, line.split())) for line in target.read_text().splitlines()]
     assert len(times) == len(readings) == 100
-    margin = sync.error_ns + 1000  # and what the clocks drift apart meanwhile
+    margin = sync.error_ns + 1000  # by so much the clocks may drift in between
     assert all(
         before - margin <= time_ns <= after + margin for time_ns, (before, after) in zip(times, readings, strict=True)
     )
@@ -128,7 +128,7 @@ for _ in range(100):
 def test_the_draining_thread_leaves_the_cpu_whose_ring_it_has_to_empty(
     tmp_path: Path, backend: str, names: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real-time thread that begins on the CPU of the command would run there instead of it for ever."""
+    """A real-time thread that begins on the command's CPU would run there for ever instead of the command."""
     allowed = os.sched_getaffinity(0)
     here = max(allowed)
     seen: list[tuple[set[int], int]] = []
@@ -169,7 +169,7 @@ for _ in range(20_000):
 
 
 def test_open_files_of_the_command_are_sighted(options: RecordOptions, tmp_path: Path) -> None:
-    """A file it holds open is seen with path, device, inode, mode, flags and position, in its own time span."""
+    """A file that it holds open is seen with path, device, inode, mode, flags and position, within its own life."""
     name = tmp_path / "held open \udcff"
     code = f"""
 import os, sys
@@ -222,7 +222,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def tiny_disk(size: str) -> Iterator[Path]:
-    """A file system of its own that is soon full."""
+    """A file system of its own that fills up soon."""
     with tempfile.TemporaryDirectory() as name:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", name], check=True)
         try:
@@ -233,7 +233,10 @@ def tiny_disk(size: str) -> Iterator[Path]:
 
 @pytest.mark.usefixtures("busy_cpus")
 def test_a_full_disk_ends_the_recording_and_not_the_command(options: RecordOptions) -> None:
-    """What is on disk is whole, the description complete, the rest known to be missing, the command's exit its own."""
+    """The part on disk is whole, the description complete, the rest known to be missing.
+
+    The exit code is the command's.
+    """
     code = """
 import os, sys
 fd = os.open("/dev/null", os.O_WRONLY)
@@ -256,7 +259,7 @@ sys.exit(5)
             samples += count_whole_samples(content)
         counted = sum(sum(counts.counts) for counts in spool.meta.counts)
         assert 0 < samples < counted
-        assert counted < 120_000  # sampling ended when the disk was full, and not with the command
+        assert counted < 120_000  # sampling ended when the disk was full, not with the command
 
 
 def count_whole_samples(content: bytes) -> int:
@@ -271,7 +274,7 @@ def count_whole_samples(content: bytes) -> int:
 
 
 def test_missing_optional_events_are_left_out_with_a_notice(options: RecordOptions) -> None:
-    """What the user asked for by name is an error instead."""
+    """An event that the user named is an error instead."""
     absent = "syscalls:sys_enter_lo2io"
     chosen = dataclasses.replace(options, events=(absent, *EVENTS))
     with pytest.raises(UsageError, match="no such tracepoint"):
@@ -283,7 +286,7 @@ def test_missing_optional_events_are_left_out_with_a_notice(options: RecordOptio
 
 
 def test_nothing_is_left_open_and_the_closer_holds_nothing_of_the_user(options: RecordOptions) -> None:
-    """lo2io keeps no event; who closes them has another session and neither its streams nor its files."""
+    """lo2io keeps no event. The process that closes them is in another session, without lo2io's streams and files."""
     before = {state.fd for state in procfs.iter_fds(os.getpid())}
     children = set(procfs.read_children(os.getpid()))
     record(options)
@@ -298,7 +301,7 @@ def test_nothing_is_left_open_and_the_closer_holds_nothing_of_the_user(options: 
 
 
 def holds_events_of(pid: int) -> bool:
-    """Whether it is a fork of this process with events."""
+    """True for a fork of this process that has events."""
     with contextlib.suppress(OSError):
         same = Path(f"/proc/{pid}/cmdline").read_bytes() == Path("/proc/self/cmdline").read_bytes()
         return same and any(b"perf_event" in state.path for state in procfs.iter_fds(pid))
@@ -306,7 +309,7 @@ def holds_events_of(pid: int) -> bool:
 
 
 def test_a_spool_that_cannot_be_made_is_an_error_before_anything_is_opened(options: RecordOptions) -> None:
-    """Neither in a directory with something in it, nor where a file is."""
+    """The directory has something in it, or a file is in its place."""
     options.spool.mkdir()
     (options.spool / "mine").touch()
     with pytest.raises(UsageError, match="it exists"):

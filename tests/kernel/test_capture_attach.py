@@ -67,7 +67,7 @@ for t in threads: t.join()
 
 
 def wait_for_file(path: Path) -> None:
-    """Until it is there: recording has begun."""
+    """Wait for the file, which shows that recording has begun."""
     for _ in range(10_000):
         if path.exists():
             return
@@ -79,7 +79,7 @@ def test_interrupted_attaching_leaves_the_process_unharmed(options: RecordOption
     """SIGINT ends the recording, not the process, and the spool is complete."""
     process = subprocess.Popen(("cat",), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    # A process of its own: a thread of this one would take the signal itself.
+    # A process of its own, for a thread of this one would take the signal itself.
     script = f"until [ -e {options.spool}/spool.json ]; do sleep 0.01; done; kill -INT {os.getpid()}"
     killer = subprocess.Popen(("sh", "-c", script))
     try:

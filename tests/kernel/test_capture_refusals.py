@@ -1,4 +1,4 @@
-"""What the kernel refuses: each answer becomes an error with a remedy, or a smaller recording that says so."""
+"""The kernel's refusals: each becomes an error with a remedy, or a smaller recording with a notice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS = pytest.mark.requires("root", "tracefs", "events", EVENT)
 
 
 class RefusedRing:
-    """A ring of at most ``granted`` bytes."""
+    """A buffer of at most ``granted`` bytes."""
 
     granted = 0
     nr_open = 0
@@ -45,7 +45,7 @@ class RefusedRing:
 
 @pytest.mark.parametrize(("granted", "size"), [(1 << 22, 1 << 22), (1 << 20, 1 << 20), (100_000, 1 << 16)])
 def test_rings_are_all_of_the_size_the_last_one_gets(monkeypatch: pytest.MonkeyPatch, granted: int, size: int) -> None:
-    """Halved for all when one is refused; those mapped before are given up first."""
+    """All are halved when one is refused; those mapped before are given up first."""
     monkeypatch.setattr(source, "Ring", RefusedRing)
     monkeypatch.setattr(RefusedRing, "granted", granted)
     monkeypatch.setattr(RefusedRing, "nr_open", 0)
@@ -55,11 +55,11 @@ def test_rings_are_all_of_the_size_the_last_one_gets(monkeypatch: pytest.MonkeyP
 
 
 def test_refused_rings_are_an_error_that_says_how_much_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below the smallest useful size nothing is tried; no ring stays mapped."""
+    """Sizes below the smallest useful one are not tried; no buffer stays mapped."""
     monkeypatch.setattr(source, "Ring", RefusedRing)
     monkeypatch.setattr(RefusedRing, "granted", source.MIN_RING_BYTES // 2)
     monkeypatch.setattr(RefusedRing, "nr_open", 0)
-    with pytest.raises(CaptureError, match="map 2 rings of 64 KiB") as caught:
+    with pytest.raises(CaptureError, match="map 2 buffers of 64 KiB") as caught:
         source.open_rings([11, 12], 1 << 22)
     assert "ulimit -l 136" in caught.value.remedy
     assert RefusedRing.nr_open == 0
@@ -76,7 +76,7 @@ def test_refused_rings_are_an_error_that_says_how_much_it_takes(monkeypatch: pyt
     ],
 )
 def test_refused_events(tmp_path: Path, number: int, kind: type[Exception], words: str) -> None:
-    """The kernel's answer, the level that matters, and what helps."""
+    """The error has the kernel's answer, the level that matters, and the remedy."""
     setting = tmp_path / "proc/sys/kernel/perf_event_paranoid"
     setting.parent.mkdir(parents=True)
     setting.write_text("3\n")
@@ -87,7 +87,7 @@ def test_refused_events(tmp_path: Path, number: int, kind: type[Exception], word
 
 
 def test_without_the_binding_the_native_opener_is_used_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless the binding was asked for by name; then its absence is an error that names the package."""
+    """If the user named the binding, its absence is an error that names the package."""
 
     def none() -> None:
         raise AccessError("looking for the perf binding", "not installed", "sudo apt-get install linux-perf")
@@ -123,7 +123,7 @@ def test_openers_that_cannot_be() -> None:
     ],
 )
 def test_contradicting_options(tmp_path: Path, changes: dict[str, object], words: str) -> None:
-    """Refused before anything is started or created."""
+    """Contradicting options are refused before anything is started or created."""
     with pytest.raises(UsageError, match=words):
         record(RecordOptions(tmp_path / "spool", (EVENT,), **changes))
     assert not (tmp_path / "spool").exists()
@@ -138,7 +138,7 @@ def opened(opener: str) -> source.OpenEvents:
 
 @RECORDS
 def test_each_fd_is_the_event_it_is_taken_for(opener: str) -> None:
-    """Counting on the CPU where the call was made, and nowhere else: names, CPUs and fds are not mixed up."""
+    """Each counts on the CPU where the call was made, and nowhere else: names, CPUs and fds are not mixed up."""
     events = opened(opener)
     before = os.sched_getaffinity(0)
     fd = os.open("/dev/null", os.O_WRONLY)
@@ -173,14 +173,14 @@ def samples(content: bytes) -> list[bytes]:
 
 @RECORDS
 def test_no_mark_no_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the clocks cannot be compared, facts would prove wrong names: it is an error, and nothing stays on."""
+    """If the clocks cannot be compared, facts would prove wrong names: it is an error, and no event stays enabled."""
     events = opened("native")
     try:
         before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         sync = read_sync(events)
         after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         assert sync is not None
-        assert sync.time_ns == sync.monotonic_ns  # one clock: it is asked for, where it can be
+        assert sync.time_ns == sync.monotonic_ns  # one clock, where that can be requested
         assert before <= sync.monotonic_ns - sync.error_ns < sync.monotonic_ns + sync.error_ns <= after + 1
         monkeypatch.setattr(events, "clock", "perf")
         assert read_sync(events) is None  # the leaders are off: no mark comes back

@@ -1,4 +1,4 @@
-"""Recording with few rights, on the running kernel: smaller rings, or one's own tasks alone."""
+"""Recording with few rights on the running kernel: smaller buffers, or only one's own tasks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 def test_rings_are_halved_until_the_kernel_grants_them(
     options: RecordOptions, recorder: Callable[..., list[str]]
 ) -> None:
-    """Without CAP_IPC_LOCK and with little locked memory rings become smaller, which is said and written down."""
+    """Without CAP_IPC_LOCK and with little locked memory, buffers become smaller; a notice and the spool say so."""
     capabilities = "+perfmon,+dac_read_search,+dac_override"
     prefix = (
         "prlimit", f"--memlock={1 << 20}", "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups",
@@ -55,7 +55,7 @@ def test_users_without_rights_record_their_own_tasks(
     opener: str, recorder: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     """Refused system-wide, system calls of the command and its children are recorded task by task, and no others."""
-    capabilities = "+dac_read_search,+dac_override"  # tracefs, the environment; nothing of perf
+    capabilities = "+dac_read_search,+dac_override"  # tracefs, the environment; no right of perf's
     prefix = (
         "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set", f"-all,{capabilities}",
         "--inh-caps", capabilities, "--ambient-caps", capabilities,

@@ -43,7 +43,7 @@ def writer(path: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.usefixtures("busy_cpus")
 def test_two_processes_until_ctrl_c(tmp_path: Path, until: Callable[[Callable[[], object]], object]) -> None:
-    """Writes of both to files by their names, of no third; all go on as before."""
+    """The writes of both processes to named files, and of no third one; all processes go on."""
     running = [writer(tmp_path / name) for name in ("one", "two", "neighbour")]
     try:
         pids = [option for each in running[:2] for option in ("-p", str(each.pid))]
@@ -51,7 +51,7 @@ def test_two_processes_until_ctrl_c(tmp_path: Path, until: Callable[[Callable[[]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as recorder:
             until((tmp_path / "T/spool/spool.json").exists)
             for path in (tmp_path / "one", tmp_path / "two"):
-                for _ in range(5):  # writes, of which each is a newer time
+                for _ in range(5):  # several writes, each with a newer time
                     before = path.stat().st_mtime_ns
                     until(lambda path=path, before=before: path.stat().st_mtime_ns > before)
             recorder.send_signal(signal.SIGINT)
@@ -77,7 +77,7 @@ def test_two_processes_until_ctrl_c(tmp_path: Path, until: Callable[[Callable[[]
 
 
 def test_it_ends_with_the_last_of_them(tmp_path: Path) -> None:
-    """Without any signal, with exit code 0, in good order: the kernel's counts were read, of each event on each CPU."""
+    """Without a signal, the exit code is 0: the kernel's counts were read, of each event on each CPU."""
     running = writer(tmp_path / "one")
     recorder = subprocess.Popen([LO2IO, "record", "-q", "-o", tmp_path / "T", "-p", str(running.pid)])
     try:

@@ -1,4 +1,4 @@
-"""Bad input and a kernel that refuses: what was tried, the answer, what helps, the exit code, and never a traceback."""
+"""Bad input and refusals: each error has what was tried, the answer and a remedy; the exit code fits; no traceback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from workloads.record import LO2IO
+from workloads.record import LO2IO, verified
 
 from lo2io.trace.reader import open_trace
 
@@ -21,11 +21,11 @@ READER = (
     *("setpriv", "--reuid=65533", "--regid=nogroup", "--clear-groups"),
     *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
 )
-"""May read tracefs, and nothing else. No other test records as this user: the kernel counts locked memory by user."""
+"""A user who may only read tracefs. No other test records as this user, for the kernel counts locked memory by user."""
 
 
 def lo2io(cwd: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """A command to its end, without a traceback."""
+    """Run a command to its end, without a traceback."""
     done = subprocess.run([*prefix, str(LO2IO), *arguments], capture_output=True, text=True, cwd=cwd, check=False)
     assert "Traceback" not in done.stderr
     return done
@@ -53,15 +53,15 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         (["-p", "99999999"], 2, ["record process 99999999", "no such process"]),
         (["-p", "0"], 2, ["no such process"]),
         (["-e", "syscalls:sys_enter_nosuch", "--", "true"], 2, ["sys_enter_nosuch"]),
-        (["--ring", "0", "--", "true"], 2, ["a ring is a power of two", "--ring 4MiB"]),
-        (["--ring", "5000", "--", "true"], 2, ["a ring is a power of two"]),
+        (["--ring", "0", "--", "true"], 2, ["a buffer's size is a power of two", "--ring 4MiB"]),
+        (["--ring", "5000", "--", "true"], 2, ["a buffer's size is a power of two"]),
         (["--scope", "x", "--", "true"], 2, ["'x' is not one of 'system', 'inherit'"]),
         (["--opener", "x", "--", "true"], 2, ["'x' is not one of 'python-perf', 'native'"]),
         (["--user", "no-such-user", "--", "true"], 2, ["no such user", "--user NAME"]),
     ],
 )
 def test_mistakes_cost_nothing(tmp_path: Path, arguments: list[str], code: int, words: list[str]) -> None:
-    """No directory is left, nor a former trace lost."""
+    """No directory stays, and no former trace is lost."""
     done = lo2io(tmp_path, "record", "-q", *arguments)
     assert (done.returncode, done.stdout) == (code, "")
     for word in words:
@@ -71,7 +71,7 @@ def test_mistakes_cost_nothing(tmp_path: Path, arguments: list[str], code: int, 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "file/below", "/proc/nowhere"])
 def test_outputs_that_cannot_be(tmp_path: Path, kind: str) -> None:
-    """What is there is never overwritten if it is no trace, with --force either."""
+    """Something that is no trace is never overwritten, not even with --force."""
     (tmp_path / "file").write_text("precious")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/letter").write_text("precious")
@@ -84,19 +84,22 @@ def test_outputs_that_cannot_be(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_trace_is_replaced_only_by_a_recording(tmp_path: Path) -> None:
-    """Not without --force, and not for a command that cannot be started."""
+    """A trace stays without --force, and if the command cannot be started."""
     assert lo2io(tmp_path, "record", "-q", "-o", "T", "--", "true").returncode == 0
     done = lo2io(tmp_path, "record", "-o", "T", "--", "true")
     assert done.returncode == 2
     assert "--force" in done.stderr
     assert lo2io(tmp_path, "record", "--force", "-o", "T", "--", "no-such-command").returncode == 127
-    assert lo2io(tmp_path, "verify", "T").returncode == 0
+    verified(tmp_path / "T")
     assert lo2io(tmp_path, "record", "-q", "--force", "-o", "T", "--", "sh", "-c", "exit 3").returncode == 3
 
 
 @pytest.mark.requires("setpriv")
 def test_without_rights(public: Path) -> None:
-    """Nobody may read tracefs; who may read it is refused the whole system, and records the command's calls."""
+    """Without tracefs, nothing is possible.
+
+    With it, the whole system is refused, and the command's calls are recorded.
+    """
     done = lo2io(public, "record", "--", "true", prefix=NOBODY)
     assert done.returncode == 3
     assert "Permission denied" in done.stderr
@@ -104,19 +107,19 @@ def test_without_rights(public: Path) -> None:
     done = lo2io(public, "record", "--scope", "system", "--", "true", prefix=READER)
     assert done.returncode == 3
     assert "perf_event_paranoid" in done.stderr
-    assert "run it with sudo" in done.stderr
+    assert "run lo2io with sudo" in done.stderr
     assert not list(public.iterdir())
     done = lo2io(public, "record", "-o", "T", "--", "cat", "/etc/hostname", prefix=READER)
     assert done.returncode == 0
-    assert "only the tasks themselves are recorded" in done.stderr
+    assert "events are recorded per task, not per CPU" in done.stderr
     assert "read" in open_trace(public / "T").operations["call"].to_pylist()
 
 
 @pytest.mark.requires("setpriv", "prlimit")
 def test_smaller_rings_are_said(public: Path) -> None:
-    """Without CAP_IPC_LOCK 1 GiB a CPU is refused: rings are halved until the kernel grants them.
+    """Without CAP_IPC_LOCK, 1 GiB a CPU is refused: buffers are halved until the kernel grants them.
 
-    The kernel counts locked memory by user, and gives it back a while after a recording: here is a user without any.
+    The kernel counts locked memory by user, and releases it a while after a recording: this user has none in use.
     """
     prefix = ["--reuid=65532" if word.startswith("--reuid") else word for word in READER]
     done = lo2io(
@@ -129,7 +132,7 @@ def test_smaller_rings_are_said(public: Path) -> None:
 
 @pytest.mark.requires("unshare", "setpriv")
 def test_without_tracefs(tmp_path: Path) -> None:
-    """In a mount namespace that has none, with no right to mount it."""
+    """In a mount namespace without tracefs, and without the right to mount it."""
     script = 'umount /sys/kernel/tracing && exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin "$@"'
     prefix = ("unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh")
     done = lo2io(tmp_path, "record", "--", "true", prefix=prefix)
@@ -140,7 +143,7 @@ def test_without_tracefs(tmp_path: Path) -> None:
 
 
 def test_disk_full_while_recording(small_disk: Path) -> None:
-    """The command goes on to its own end; what was recorded is kept, said to be cut short, and can be converted."""
+    """The command goes on to its end; the recorded part is kept, marked as cut, and can be converted."""
     script = "dd if=/dev/zero of=/dev/null bs=1 count=200000 status=none; exit 3"
     done = lo2io(small_disk, "record", "-q", "--keep-spool", "-o", "T", "--", "sh", "-c", script)
     assert done.returncode == 3
@@ -149,11 +152,11 @@ def test_disk_full_while_recording(small_disk: Path) -> None:
     converted = lo2io(small_disk, "convert", "T/spool", "-o", str(small_disk.parent / "T"))
     assert converted.returncode == 0
     assert converted.stderr.startswith("incomplete: ")
-    assert lo2io(small_disk.parent, "verify", "T").returncode == 0
+    verified(small_disk.parent / "T")
 
 
 def test_disk_full_while_converting(small_disk: Path) -> None:
-    """The spool stays, nothing half-written does, and the command that is printed works once there is room."""
+    """The spool stays, nothing half-written does, and the printed command works when there is room."""
     script = "dd if=/dev/zero of=/dev/null bs=1 count=30000 status=none"
     done = lo2io(small_disk, "record", "-q", "--backend", "perf", "-o", "T", "--", "sh", "-c", script)
     assert done.returncode == 5, done.stderr
@@ -168,7 +171,7 @@ def test_disk_full_while_converting(small_disk: Path) -> None:
 
 @pytest.mark.parametrize(("backend", "files"), [("perf", "*.ring"), ("bpf", "*.calls")])
 def test_damaged_spools(tmp_path: Path, backend: str, files: str) -> None:
-    """A cut or garbled ring is what is left of it, with what is missing counted; a missing file is an error."""
+    """Of a cut or damaged buffer the rest is read, and missing bytes are counted; a missing file is an error."""
     recorded = lo2io(tmp_path, "record", "-q", "--backend", backend, "--no-convert", "-o", "S", "--", "true")
     if backend == "bpf" and recorded.returncode == 3:
         pytest.skip(recorded.stderr)
@@ -180,15 +183,15 @@ def test_damaged_spools(tmp_path: Path, backend: str, files: str) -> None:
         done = lo2io(tmp_path, "convert", "--force", "S/spool", "-o", "T")
         assert done.returncode == 0
         assert done.stderr.startswith("incomplete: ")
-        assert lo2io(tmp_path, "verify", "T").returncode == 0
+        verified(tmp_path / "T")
     rings[-1].unlink()
     done = lo2io(tmp_path, "convert", "S/spool", "-o", "U")
     assert done.returncode == 4
-    assert "copy the spool whole" in done.stderr
+    assert "copy the whole spool" in done.stderr
 
 
 def test_damaged_traces(tmp_path: Path) -> None:
-    """Cut files are named as damaged by what reads them."""
+    """Readers report cut files as damaged."""
     assert lo2io(tmp_path, "record", "-q", "-o", "T", "--", "true").returncode == 0
     anchor = tmp_path / "T/traces.otf2"
     anchor.write_bytes(anchor.read_bytes()[:100])
@@ -204,7 +207,7 @@ def test_damaged_traces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [(), ("--last", "2s")], ids=["everything", "the newest"])
 def test_disk_full_without_a_command(small_disk: Path, kept: tuple[str, ...]) -> None:
-    """There is nothing to wait for: the recording ends by itself, with exit code 6 for whoever would restart it."""
+    """There is no command to wait for: the recording ends by itself, with exit code 6 for whoever restarts it."""
     command = [str(LO2IO), "system-wide", "-q", "--no-convert", "--ring", "256KiB", *kept, "-o", "T"]
     load = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1"]
     with subprocess.Popen(load, stderr=subprocess.DEVNULL) as busy:

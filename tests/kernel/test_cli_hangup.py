@@ -1,4 +1,4 @@
-"""A terminal that goes away: SIGHUP, and nobody to write messages to."""
+"""A terminal that goes away: SIGHUP, and no place for messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.requires("root", "tracefs", "events")
 
 
 def hang_up(command: list[str], until: bytes) -> int:
-    """The exit code of what leads the session of a terminal that goes away when it has said something."""
+    """The exit code of the session leader on a terminal that goes away after some text."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvp(command[0], command)  # noqa: S606 - the program itself is wanted
@@ -28,14 +28,14 @@ def hang_up(command: list[str], until: bytes) -> int:
 
 
 def test_a_terminal_that_goes_away_costs_no_trace(tmp_path: Path) -> None:
-    """The recording ends as by Ctrl-C, whole; what can no longer be shown is no error."""
+    """The recording ends as with Ctrl-C, whole; messages that cannot be shown are no error."""
     command = [str(LO2IO), "system-wide", "-e", "fsync", "-o", str(tmp_path / "T")]
     assert hang_up(command, b"events/s") == 0
     assert finished(tmp_path / "T")
 
 
 def test_the_command_hears_of_it(tmp_path: Path) -> None:
-    """The kernel tells the leader of the session alone, and that is lo2io here."""
+    """The kernel tells only the session leader, which is lo2io here."""
     script = "trap 'exit 7' HUP; echo ready; while :; do sleep 0.1; done"
     command = [str(LO2IO), "record", "-q", "-e", "fsync", "-o", str(tmp_path / "T"), "--", "sh", "-c", script]
     assert hang_up(command, b"ready") == 7

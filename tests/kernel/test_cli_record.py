@@ -1,4 +1,4 @@
-"""``lo2io record`` as a user meets it: the command's streams and exit code, the trace, the summary."""
+"""``lo2io record`` for its user: the command's streams and exit code, the trace, the summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.requires("root", "tracefs", "events")
 
 
 def lo2io(cwd: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """A command to its end, without a traceback."""
+    """Run a command to its end, without a traceback."""
     done = subprocess.run([str(LO2IO), *arguments], capture_output=True, text=True, cwd=cwd, check=False, **options)  # type: ignore[call-overload]
     assert "Traceback" not in done.stderr
     return done  # type: ignore[no-any-return]
@@ -30,14 +30,14 @@ def lo2io(cwd: Path, *arguments: str, **options: object) -> subprocess.Completed
     ("script", "code"), [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143)]
 )
 def test_the_exit_code_is_the_commands(tmp_path: Path, script: str, code: int) -> None:
-    """128 + n for signals, with a whole trace in any case."""
+    """128 + n for signals; in each case the trace is whole."""
     done = lo2io(tmp_path, "record", "-q", "-o", "T", "--", "sh", "-c", script)
     assert done.returncode == code
     assert lo2io(tmp_path, "verify", "T").returncode == 0
 
 
 def test_streams_environment_and_folder_pass_through(tmp_path: Path) -> None:
-    """Input comes in and stdout goes out as they are; lo2io's own words are on stderr only."""
+    """Input and stdout pass unchanged; lo2io's own messages are on stderr only."""
     script = 'cat; echo "$COLOUR"; pwd; echo oops >&2'
     environment = {**os.environ, "COLOUR": "green"}
     done = lo2io(tmp_path, "record", "-o", "T", "--", "sh", "-c", script, input="in\n", env=environment)
@@ -59,14 +59,14 @@ def test_json_is_the_summary_on_stdout(tmp_path: Path, quiet: tuple[str, ...]) -
 
 
 def test_a_pipeline_ends_at_once(tmp_path: Path) -> None:
-    """Who closes the events holds no end of the user's pipes."""
+    """The process that closes the events holds no end of the user's pipes."""
     command = f"{LO2IO} record -q -o T -- seq 10 2>/dev/null | head -1; echo done"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=True, timeout=60)
     assert done.stdout == "1\ndone\n"
 
 
 def test_two_at_once_in_one_folder(tmp_path: Path) -> None:
-    """Each has a directory of its own, and only its own command in it."""
+    """Each has a directory of its own, with its own command only."""
     command = [str(LO2IO), "record", "-q", "--", "true"]
     both = [subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) for _ in range(3)]
     assert [each.wait() for each in both] == [0, 0, 0]
@@ -76,7 +76,7 @@ def test_two_at_once_in_one_folder(tmp_path: Path) -> None:
 
 
 def test_converting_later_and_as_nobody_gives_the_same(tmp_path: Path) -> None:
-    """With the spool kept, and with converting put off: the same tables, without any right but to read the spool."""
+    """With the spool kept, and with converting put off: the same tables, without any right but reading the spool."""
     (tmp_path / "in").write_bytes(bytes(1_234))
     first = lo2io(tmp_path, "record", "-q", "--keep-spool", "-o", "T", "--", "sh", "-c", "cat in; true")
     assert first.returncode == 0
@@ -141,7 +141,7 @@ os.wait()
 @pytest.mark.requires("head")
 @pytest.mark.usefixtures("busy_cpus")
 def test_children_however_born_and_no_neighbours(tmp_path: Path) -> None:
-    """fork, posix_spawn, vfork, and exec by a thread: each child's write stands there once; a neighbour's do not."""
+    """fork, posix_spawn, vfork, and exec by a thread: each child's write is there once, and a neighbour's are not."""
     neighbour = subprocess.Popen(["dd", "if=/dev/zero", "of=/dev/null", "bs=7"], stderr=subprocess.DEVNULL)
     try:
         recorded = record(tmp_path / "T", ["/usr/bin/python3", "-c", BIRTHS])
@@ -156,7 +156,7 @@ def test_children_however_born_and_no_neighbours(tmp_path: Path) -> None:
 
 
 def test_another_user_runs_the_command_and_sudos_caller_owns_the_trace(tmp_path: Path) -> None:
-    """Ids, home and the trace's owner; a notice only where nobody asked."""
+    """Ids, home and the trace's owner; a notice only if the user was not named."""
     script = "id -u; id -g; id -G; echo $HOME $USER"
     chosen = lo2io(tmp_path, "record", "-o", "T", "--user", "nobody", "--", "sh", "-c", script)
     assert chosen.stdout == "65534\n65534\n65534\n/nonexistent nobody\n"

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the command gets them, the trace is whole, and who gives up converting can do it later."""
+"""Ctrl-C and SIGTERM: the command gets them, the trace is whole, and an interrupted conversion can be done later."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRAP = "trap 'echo caught; exit 7' INT TERM; echo ready; while :; do read -t 1 x
 
 @pytest.mark.parametrize(("script", "code"), [(TRAP, 7), ("echo ready; exec sleep 60", 130)])
 def test_ctrl_c_reaches_the_command(tmp_path: Path, script: str, code: int) -> None:
-    """The command decides what becomes of it, and the trace is finished."""
+    """The command decides what to do, and the trace is finished."""
     command = [str(LO2IO), "record", "-q", "-o", str(tmp_path / "T"), "--", "sh", "-c", script]
     found, shown = on_terminal(command, ("ready", b"\x03"))
     assert found == code, shown
@@ -37,7 +37,7 @@ def test_ctrl_c_reaches_the_command(tmp_path: Path, script: str, code: int) -> N
 
 
 def test_sigterm_reaches_the_command(tmp_path: Path) -> None:
-    """Passed on once, and the trace is finished."""
+    """The signal is passed on once, and the trace is finished."""
     command = [str(LO2IO), "record", "-q", "-o", str(tmp_path / "T"), "--", "sh", "-c", TRAP]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -49,7 +49,7 @@ def test_sigterm_reaches_the_command(tmp_path: Path) -> None:
 
 
 def _interrupt_converting(pid: int, trace: Path, number: int) -> None:
-    """Converting has begun when its folder is there."""
+    """Interrupt converting, which has begun when its folder exists."""
     end = time.monotonic() + 60
     while not (trace / ".part").exists():
         assert time.monotonic() < end
@@ -59,7 +59,7 @@ def _interrupt_converting(pid: int, trace: Path, number: int) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_giving_up_on_converting(tmp_path: Path, number: int, code: int) -> None:
-    """The spool is kept, half a trace is not, and the command that is printed makes the trace."""
+    """The spool is kept, half a trace is not, and the printed command makes the trace."""
     trace = tmp_path / "T"
     script = "dd if=/dev/zero of=/dev/null bs=1 count=600000 status=none; echo ended"
     command = [str(LO2IO), "record", "-q", "-o", str(trace), "--", "sh", "-c", script]
@@ -75,13 +75,13 @@ def test_giving_up_on_converting(tmp_path: Path, number: int, code: int) -> None
 
 
 def test_what_came_while_the_command_lived_was_meant_for_it() -> None:
-    """A signal that was not fetched before the command's end does not give up the trace."""
+    """A signal that was not handled before the command's end does not give up the trace."""
     with waiting.BlockedSignals() as signals:
         pid = os.fork()
         if pid == 0:
             os._exit(7)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        # To this thread: one of pytest's process that blocks nothing would take it, and who knows when.
+        # To this thread, for a thread of pytest that blocks nothing would take it at an unknown time.
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         signals._caught.append(signal.SIGTERM)
         assert waiting.wait_for_command(pid, signals) == 7

@@ -1,4 +1,4 @@
-"""Command lines of recorded programs: the truth is what each program read of its own /proc/self/cmdline."""
+"""Command lines of recorded programs: each program reads its own /proc/self/cmdline, which is the truth."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recorded]:
 
 
 def test_every_command_line(recorded: tuple[Path, Recorded]) -> None:
-    """Of long and short ones, of odd arguments and at the end of a chain, what the programs themselves saw."""
+    """Long and short ones, odd arguments, and the end of a chain are as the programs themselves saw them."""
     folder, run = recorded
     own = {int(path.name): command_line(path.read_text()) for path in folder.iterdir()}
     rows = {row["pid"]: row for row in run.trace.threads.to_pylist()}
@@ -83,7 +83,7 @@ time.sleep(60)
 
 
 def test_the_title_of_one_that_outlives_the_command(tmp_path: Path) -> None:
-    """Its parents have ended before anybody looked; the last look finds it all the same."""
+    """Its parents have ended before any look; the last look still finds it."""
     own = tmp_path / "own"
     own.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""Programs of 32 bits, whose calls have numbers and arguments of their own, are recorded as those of 64 bits are."""
+"""32 bit programs, whose calls have numbers and arguments of their own, are recorded like 64 bit ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNRECORDED = {"fork", "waitpid", "exit"}
 GIB4 = 4 << 30
 BLOCK = 4096
 ARGUMENTS = [
-    # call, descriptor, offset, bytes asked for
+    # call, descriptor, offset, requested bytes
     ("open", 3, None, None),
     ("write", 3, 0, 100),
     ("pwrite64", 3, GIB4 + 4096, 200),
@@ -106,7 +106,7 @@ def rows_of(recorded: Recorded) -> list[dict[str, object]]:
 
 
 def test_same_calls_as_strace(seen: tuple[Recorded, str]) -> None:
-    """Each by the name that a program of 64 bits has for it, with the same result."""
+    """Each has the name that a 64 bit program would use, and the same result."""
     expected = []
     for line in seen[1].splitlines():
         match = _LINE.match(line)
@@ -128,7 +128,7 @@ def test_arguments_are_put_together(seen: tuple[Recorded, str]) -> None:
 
 
 def test_files_and_children_are_known(seen: tuple[Recorded, str]) -> None:
-    """Names by the kernel, through a duplicate in a child, too; a path that is no descriptor's."""
+    """Names from the kernel, also through a duplicate in a child; a path that is no descriptor's."""
     rows = rows_of(seen[0])
     (written,) = [row for row in rows if row["bytes_request"] == 44]
     assert str(written["path"]).endswith("/file")
@@ -152,13 +152,16 @@ def test_what_they_send_to_a_disk_is_theirs(seen: tuple[Recorded, str]) -> None:
     assert (iocb["offset_bytes"], iocb["bytes_request"]) == (8192, BLOCK)
     requests = sorted(trace.table("ring_requests").to_pylist(), key=lambda row: row["offset_bytes"])
     found = [(request["opcode"], request["offset_bytes"], request["bytes_result"]) for request in requests]
-    assert found == [("WRITE", 8192, BLOCK), ("WRITE", 12288, BLOCK)]  # libaio's, io_uring's
+    assert found == [("WRITE", 8192, BLOCK), ("WRITE", 12288, BLOCK)]  # one by libaio, one by io_uring
     assert {request["task"] for request in requests} == owner
 
 
-@pytest.mark.parametrize("options", [("--backend", "perf"), ("--opener", "python-perf"), ("--scope", "inherit")])
-def test_perf_says_that_it_does_not_see_them(program: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    """Its tracepoints leave the calls out: such a recording is not complete, and says why."""
+UNSEEN = [("--backend", "perf"), ("--opener", "python-perf"), ("--scope", "inherit"), ("--hook", "single")]
+
+
+@pytest.mark.parametrize("options", UNSEEN)
+def test_the_proof_says_if_their_calls_are_not_seen(program: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """The tracepoints of single calls leave theirs out: such a recording is not complete, and says why."""
     command = ["sh", "-c", f"{program} / /; true"]
     words = [LO2IO, "record", "-o", tmp_path / "T", "-e", "syscalls", *options, "--", *command]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The doctor on the running kernel: what it says is so."""
+"""The doctor on the running kernel: its statements are true."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_who_can_record_is_told_so(tmp_path: Path) -> None:
 
 @pytest.mark.requires("root", "tracefs", "events")
 def test_who_can_record_a_cgroup_is_told_so(tmp_path: Path) -> None:
-    """The doctor's word on cgroups is what a recording of one comes to."""
+    """The doctor's statement about cgroups agrees with a recording of one."""
     _, checks = doctor()
     command = [str(LO2IO), "system-wide", "-q", "--cgroup", "/", "--duration", "100ms", "-o", str(tmp_path / "T")]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -50,7 +50,7 @@ def test_who_can_record_a_cgroup_is_told_so(tmp_path: Path) -> None:
 
 @pytest.mark.requires("root", "tracefs", "events", "setpriv")
 def test_who_cannot_record_is_told_why() -> None:
-    """Exit code 3 with a remedy for all that fails, and a recording is refused with the same code."""
+    """Exit code 3 with a remedy for each failure, and a recording is refused with the same code."""
     code, checks = doctor(*NOBODY)
     if checks["tracefs"]["status"] == "ok":
         pytest.skip("everybody may read tracefs on this machine")
@@ -80,7 +80,7 @@ def test_one_capability_is_enough_for_events() -> None:
 
 @pytest.mark.requires("root", "tracefs", "events", "timer:hrtimer_expire_entry")
 def test_what_idle_cpus_deliver_is_what_a_recording_gets() -> None:
-    """Never more is delivered than the kernel counted, and the doctor warns exactly where some are missing."""
+    """No more is delivered than the kernel counted, and the doctor warns exactly if some are missing."""
     number = access.read_event_id(find_tracefs(), TIMER_EVENT)
     assert number is not None
     tried = try_idle(number, read_online_cpus(), has_lost=True)

@@ -87,7 +87,7 @@ def test_disks(processor: TraceProcessor, tmp_path: Path) -> None:
     """Calls with their files, and the block requests they led to."""
     target = tmp_path / "out"
     command = ["dd", "if=/dev/zero", f"of={target}", "bs=64k", "count=20", "oflag=direct", "conv=fsync"]
-    # Not by `record`: what others do on the disk meanwhile may be under way at the begin, which is of no matter here.
+    # Not `record` of workloads, for here requests of others may be under way at the begin.
     subprocess.run([LO2IO, "record", "-o", tmp_path / "T", "--", *command], capture_output=True, check=True)
     trace = open_trace(tmp_path / "T")
     load(processor, trace, tmp_path)

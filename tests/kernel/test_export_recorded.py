@@ -1,4 +1,4 @@
-"""A recording of known I/O, exported: other programs find the same numbers; parts are what converting would keep."""
+"""A recording of known I/O, exported: other programs find the same numbers; parts equal those of converting."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def known_recording(
 
 
 def query(folder: Path, text: str) -> list[tuple[Any, ...]]:
-    """What DuckDB says."""
+    """DuckDB's answer."""
     with duckdb.connect() as connection:
         return connection.execute(text.replace("@", f"{folder}/")).fetchall()
 
@@ -74,7 +74,7 @@ def test_other_programs_find_what_was_done(recorded: Recorded, tmp_path: Path) -
 
 @pytest.mark.parametrize("text", ["operation == read", "path ~ '*/**/out'", "latency > 5us and kind == call"])
 def test_a_part_is_what_converting_would_keep(recorded: Recorded, tmp_path: Path, text: str) -> None:
-    """Whatever the machine recorded besides."""
+    """Also with other processes' events in the recording."""
     spool = recorded.trace.path / "spool"
     command = [LO2IO, "convert", str(spool), "-o", str(tmp_path / "part"), "--filter", text]
     subprocess.run(command, check=True, capture_output=True)
@@ -85,7 +85,7 @@ def test_a_part_is_what_converting_would_keep(recorded: Recorded, tmp_path: Path
 
 
 def test_two_halves_of_a_recording(recorded: Recorded) -> None:
-    """Every call lies in one of them, and in both only what was under way at the border."""
+    """Every call lies in one half; in both lie only those under way at the border."""
     trace = recorded.trace
     reads = sorted(row["begin_time_ns"] for row in recorded.calls("pread64"))
     border = reads[20]

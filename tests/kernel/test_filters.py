@@ -1,4 +1,4 @@
-"""Filters on the running kernel: known I/O, and of it exactly what was asked for."""
+"""Filters on the running kernel: of known I/O, exactly the requested part."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def numbers(trace: Trace) -> tuple[int, int]:
     return len(trace.operations), len(trace.requests)
 
 
-# A filter, and the calls and requests of the workload that pass. {0} and {1} are the disks' names, {2} is the folder.
+# A filter, and the number of the workload's calls and requests that pass. {0} and {1} are the disks' names, {2} the
+# folder.
 KNOWN = (
     ("device == {0} and operation == read", 23, 23),
     ("device == {0} and operation == write", 7, 7),
@@ -70,12 +71,12 @@ KNOWN = (
 
 
 def spelled(chosen: str, disks: tuple[str, str], path: Path) -> str:
-    """With names."""
+    """The filter with names filled in."""
     return chosen.format(Path(disks[0]).name, Path(disks[1]).name, path / "files")
 
 
 def assert_rules(trace: Path) -> None:
-    """Verified by lo2io, and read by otf2-print without a word."""
+    """lo2io verifies it, and otf2-print has no complaint."""
     assert [finding for finding in verify(trace).findings if finding.severity is Severity.ERROR] == []
     done = subprocess.run(
         ["otf2-print", "-Werror", str(trace / "traces.otf2")], capture_output=True, text=True, check=False
@@ -85,7 +86,7 @@ def assert_rules(trace: Path) -> None:
 
 @pytest.mark.requires("otf2-print")
 def test_filters_of_a_whole_recording(disks: tuple[str, str], tmp_path: Path) -> None:
-    """One spool, converted with each filter: the known number of calls and requests, and a trace by the rules."""
+    """One spool, converted with each filter: the known number of calls and requests, and a correct trace."""
     recorded = run(disks, tmp_path, "--keep-spool")
     calls, requests = numbers(recorded.trace)
     for index, (chosen, nr_calls, nr_requests) in enumerate(KNOWN):
@@ -101,7 +102,7 @@ def test_filters_of_a_whole_recording(disks: tuple[str, str], tmp_path: Path) ->
 @pytest.mark.requires("otf2-print")
 @pytest.mark.parametrize("index", [0, 1, 2, 3, 5, 7, 8, 10, 14], ids=lambda index: KNOWN[index][0])
 def test_filters_while_recording(disks: tuple[str, str], tmp_path: Path, index: int) -> None:
-    """The same numbers where the kernel has its part; and nothing is in flight or orphaned for it."""
+    """The same numbers if the kernel filters; and nothing is in flight or orphaned because of that."""
     chosen, nr_calls, nr_requests = KNOWN[index]
     recorded = run(disks, tmp_path, "--filter", spelled(chosen, disks, tmp_path))
     assert numbers(recorded.trace) == (nr_calls, nr_requests)
@@ -110,7 +111,7 @@ def test_filters_while_recording(disks: tuple[str, str], tmp_path: Path, index: 
 
 
 def test_latency_size_pid_and_tid_as_the_tables_tell_them(disks: tuple[str, str], tmp_path: Path) -> None:
-    """Values that no test can know before: the tables of all rows say what passes."""
+    """Values that no test can know before: the tables of all rows show which pass."""
     recorded = run(disks, tmp_path, "--keep-spool")
     threads = {row["task"]: row for row in recorded.trace.threads.to_pylist()}
     requests = [row | {"pid": threads[row["task"]]["pid"]} for row in recorded.trace.requests.to_pylist()]
@@ -136,7 +137,7 @@ def test_latency_size_pid_and_tid_as_the_tables_tell_them(disks: tuple[str, str]
 
 
 def test_what_the_kernel_leaves_out_costs_nothing(disks: tuple[str, str], tmp_path: Path) -> None:
-    """Of another disk's requests and of all calls there is no sample: the kernel did not even count them."""
+    """Of another disk's requests and of all calls there is no sample, for the kernel did not even count them."""
     name = Path(disks[0]).name
     recorded = run(disks, tmp_path, "--filter", f"device == {name}", "--filter", "kind == request")
     dev = f"dev == {device_number(Path(disks[0]))}"
@@ -154,7 +155,7 @@ def test_what_the_kernel_leaves_out_costs_nothing(disks: tuple[str, str], tmp_pa
 
 
 def test_the_whole_machine(disks: tuple[str, str], tmp_path: Path) -> None:
-    """Of everything that everybody does, one disk's I/O."""
+    """One disk's I/O, out of everything on the machine."""
     (tmp_path / "files").mkdir()
     command = [sys.executable, "-S", str(WORKLOAD), *disks, str(tmp_path / "files")]
     chosen = spelled(KNOWN[3][0], disks, tmp_path)
@@ -172,11 +173,11 @@ def test_the_whole_machine(disks: tuple[str, str], tmp_path: Path) -> None:
         ("size >= 64Ki", "size >= 64Ki\n          ^"),
         ("devic == vda", "did you mean device?"),
         ("device == no_such_disk", "no block device is called no_such_disk"),
-        ("path == /x and kind == request", "none can pass"),
+        ("path == /x and kind == request", "none of the chosen events can pass"),
     ],
 )
 def test_filters_that_are_none(tmp_path: Path, chosen: str, said: str) -> None:
-    """Refused before the command runs; nothing is left behind."""
+    """They are refused before the command runs, and nothing is left behind."""
     command = [LO2IO, "record", "-o", tmp_path / "T", "--filter", chosen, "--", "touch", tmp_path / "ran"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

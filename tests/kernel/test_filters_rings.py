@@ -1,4 +1,4 @@
-"""Filters of rings' requests on the running kernel: known requests, and of them exactly what was asked for."""
+"""Filters of rings' requests on the running kernel: of known requests, exactly the requested ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WRITES = ("WRITE", "WRITEV", "WRITE_FIXED")
 def recorded_requests(
     folder: Path, *options: str, scenarios: tuple[str, ...] = SCENARIOS
 ) -> tuple[Recorded, list[Row]]:
-    """The program's recording, and the requests it tells of."""
+    """The program's recording, and the requests that the program reports."""
     work, truth = folder / "work", folder / "truth"
     work.mkdir(parents=True)
     command = [build("rings"), "--dir", work, "--truth", truth, *scenarios]
@@ -43,12 +43,12 @@ def assert_rules(trace: Path) -> None:
 
 KEPT: list[Path] = []
 NAMING_ATTEMPTS = 5
-"""The program's files are open for milliseconds: now and then nobody looks at them meanwhile, and none has a name."""
+"""The program's files are open for milliseconds. Now and then no look falls into that time, and none has a name."""
 
 
 @pytest.fixture(name="folder")
 def one_recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trace with its spool: of the first test, while CPUs are kept busy, and the others'."""
+    """A trace with its spool, recorded for all tests while CPUs are kept busy."""
     if KEPT:
         return KEPT[0]
     request.getfixturevalue("busy_cpus")
@@ -72,7 +72,7 @@ def rows_of(trace: Trace) -> list[Row]:
 
 
 def in_work(row: Row) -> bool:
-    """Whether its file is known to lie in the program's folder."""
+    """True if its file is known to lie in the program's folder."""
     return "/work/" in (row["file"] or "")
 
 
@@ -100,7 +100,7 @@ ASKED: tuple[tuple[str, Callable[[Row], bool]], ...] = (
 
 @pytest.mark.parametrize(("chosen", "passes"), ASKED, ids=[chosen for chosen, _ in ASKED])
 def test_what_passes(chosen: str, passes: Callable[[Row], bool], folder: Path, tmp_path: Path) -> None:
-    """Row by row as the whole table says; executions go with their requests, and the trace keeps all rules."""
+    """The same rows as in the whole table; executions go with their requests, and the trace keeps all rules."""
     whole = open_trace(folder / "T")
     expected = [row["id"] for row in rows_of(whole) if passes(row)]
     assert bool(expected) is (chosen not in {"kind == call", "comm == nobody"})
@@ -120,7 +120,7 @@ def test_what_passes(chosen: str, passes: Callable[[Row], bool], folder: Path, t
 
 @pytest.mark.usefixtures("busy_cpus")
 def test_only_what_is_needed_is_recorded(tmp_path: Path) -> None:
-    """Of requests of rings no block events, but whatever opens and closes; the kernel still filters task work."""
+    """Without block events, but with all that opens and closes; the kernel still filters task work."""
     recorded, told = recorded_requests(tmp_path, "--filter", "opcode == NOP, WRITE", scenarios=("nop", "cached"))
     expected = [row["opcode"] for row in told if row["opcode"] in {"NOP", "WRITE"}]
     assert sorted(recorded.trace.ring_requests["opcode"].to_pylist()) == sorted(expected)

@@ -1,4 +1,4 @@
-"""lo2io runs as root and writes where users point it: nobody else's files change, and no recording is lost."""
+"""lo2io runs as root and writes where users say: other users' files do not change, and no recording is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = ("record", "flight", "convert", "export", "html")
 
 
 def lo2io(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run it to its end, whatever that is."""
+    """Run it to its end, whatever the exit code."""
     return subprocess.run([LO2IO, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
@@ -41,7 +41,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def victim(place: Path) -> Path:
-    """A folder of root's files with the names that lo2io writes; some are missing, to be created by mistake."""
+    """A folder of root's files with the names that lo2io writes. Some are missing, and must not be created."""
     folder = place / "victim"
     folder.mkdir()
     for name in attacker.NAMES[::2]:
@@ -51,7 +51,7 @@ def victim(place: Path) -> Path:
 
 @contextlib.contextmanager
 def attacked(homes: Path, victim: Path, names: Sequence[str]) -> Iterator[list[int]]:
-    """Folders of nobody's, each with an empty ``T``, in which nobody exchanges what lo2io makes; and how often."""
+    """Folders of the user nobody, each with an empty ``T``, in which nobody exchanges lo2io's files; and how often."""
     for name in names:
         (homes / name / "T").mkdir(parents=True)
         for folder in (homes / name, homes / name / "T"):
@@ -84,9 +84,9 @@ def everything(folder: Path) -> dict[str, tuple[object, ...]]:
 
 
 def test_nobody_has_root_write_to_other_files(place: Path, victim: Path) -> None:
-    """Folders and files are exchanged for links while lo2io records, converts, dumps, exports and replaces.
+    """Nobody exchanges folders and files for links while lo2io records, converts, dumps, exports and replaces.
 
-    Whether a command succeeds is the attacker's to decide: it can take away what is written. The victim's files stay.
+    The attacker may make a command fail, for it can take away the files. The victim's files stay.
     """
     trace, homes = place / "trace", place / "homes"
     work = ("sh", "-c", "for i in 1 2 3 4 5 6 7 8; do cat /etc/passwd > /dev/null; sleep 0.05; done")
@@ -117,9 +117,9 @@ def test_nobody_has_root_write_to_other_files(place: Path, victim: Path) -> None
 
 
 def test_a_second_recorder_leaves_the_first_alone(tmp_path: Path) -> None:
-    """With --force, too: neither another recording, nor converting, nor an other flight recorder take what is in use.
+    """Even with --force, no other recording, conversion or flight recorder takes a directory that is in use.
 
-    Each says who has it. Afterwards the first one's window and trace are whole.
+    Each error names its user. Afterwards, the first recorder's window and trace are whole.
     """
     trace = tmp_path / "T"
     with recording(trace, "-e", "pread64", "--last", "5s") as process:
@@ -142,7 +142,7 @@ def test_a_second_recorder_leaves_the_first_alone(tmp_path: Path) -> None:
 
 @pytest.mark.requires("losetup", "mkfs.ext2", "fallocate")
 def test_a_file_system_without_fallocate_is_recorded_to(place: Path) -> None:
-    """ext2 refuses fallocate(2); the recording is whole, and its window, too."""
+    """ext2 refuses fallocate(2); the recording is whole, and so is its window."""
     image, disk = place / "image", place / "disk"
     with image.open("wb") as file:
         file.truncate(64 << 20)
@@ -161,9 +161,9 @@ def test_a_file_system_without_fallocate_is_recorded_to(place: Path) -> None:
 
 @pytest.mark.parametrize("closed", [(2,), (0, 1, 2)])
 def test_streams_may_be_closed(tmp_path: Path, closed: tuple[int, ...]) -> None:
-    """The command runs, finds the same streams closed, and its exit code is lo2io's; the trace is whole.
+    """The command finds the same streams closed, and its exit code is lo2io's; the trace is whole.
 
-    The command has the user's umask, too, and the recording's directories and files are its owner's alone.
+    The command has the user's umask, too, and only the owner may read the recording's directories and files.
     """
     look = """
 import os, sys

@@ -1,4 +1,4 @@
-"""Recordings as on a kernel that lacks tracepoints of io_uring: what is there is recorded, and the rest is told."""
+"""Recordings as on a kernel that lacks tracepoints of io_uring: the others are recorded, and the lack is reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RINGS = tuple(event for event in CHOSEN.events if event.startswith("io_uring:"))
 
 
 def tracefs_without(folder: Path, *names: str) -> Path:
-    """The running kernel's formats, but for those of some tracepoints of io_uring."""
+    """The running kernel's formats, without some tracepoints of io_uring."""
     real = find_tracefs()
     (folder / "events").mkdir(parents=True)
     shutil.copyfile(real / "events/header_page", folder / "events/header_page")
@@ -62,21 +62,21 @@ def run(tmp_path: Path, tracefs: Path) -> tuple[SpoolReader, dict[str, Any]]:
 
 
 def test_the_running_kernel_lacks_nothing(tmp_path: Path) -> None:
-    """One name of two is no lack, and is not told."""
+    """A tracepoint with two names is not lacking if one exists."""
     spool, metadata = run(tmp_path, find_tracefs())
     assert spool.meta.lacking == ()
-    assert not any("recorded without" in notice for notice in spool.meta.notices)
+    assert not any("recording without it" in notice for notice in spool.meta.notices)
     assert metadata["lacking"] == []
     assert sum(event in RINGS for event in spool.meta.events) == len(RINGS) - 1
 
 
 def test_some_tracepoints_missing(tmp_path: Path) -> None:
-    """As on Linux 5.10 to 5.17, where these came later."""
+    """As on Linux 5.10 to 5.17, which have these tracepoints not yet."""
     names = ("req_failed", "task_work_run", "local_work_run", "cqe_overflow", "short_write")
     spool, metadata = run(tmp_path, tracefs_without(tmp_path / "tracefs", *names))
     lacking = tuple(f"io_uring:io_uring_{name}" for name in names)
     assert spool.meta.lacking == lacking
-    assert f"this kernel has no {', '.join(lacking)}: recorded without" in spool.meta.notices
+    assert f"this kernel has no {', '.join(lacking)}: recording without it" in spool.meta.notices
     assert tuple(metadata["lacking"]) == lacking
     assert sum(event in RINGS for event in spool.meta.events) == len(RINGS) - 1 - len(names)
     verified(tmp_path / "T")
@@ -86,9 +86,9 @@ def test_no_tracepoint_of_io_uring_at_all(tmp_path: Path) -> None:
     """As on Linux 5.1 to 5.4: the calls are recorded, and the notice is one word long."""
     spool, metadata = run(tmp_path, tracefs_without(tmp_path / "tracefs", "*"))
     assert spool.meta.lacking == RINGS
-    assert "this kernel has no io_uring:*: recorded without" in spool.meta.notices
+    assert "this kernel has no io_uring:*: recording without it" in spool.meta.notices
     said = subprocess.run(["otf2-print", "-I", tmp_path / "T/traces.otf2"], capture_output=True, text=True, check=True)
-    assert "this kernel has no io_uring:*: recorded without" in said.stdout
+    assert "this kernel has no io_uring:*: recording without it" in said.stdout
     assert tuple(metadata["lacking"]) == RINGS
     assert metadata["totals"]["nr_ring_requests"] == 0
     verified(tmp_path / "T")

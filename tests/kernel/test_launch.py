@@ -1,4 +1,4 @@
-"""The command under lo2io is what it would be without: streams, signals, exit code, rights."""
+"""The command under lo2io has the same streams, signals, exit code and rights as without."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS = pytest.mark.requires("root", "tracefs", "events", "syscalls:sys_enter_
 
 
 def run(command: tuple[str, ...], user: User | None = None) -> int:
-    """Start, release, wait: as a recording does it, without the recording."""
+    """Start, release, wait: like a recording, without recording."""
     with waiting.BlockedSignals() as signals:
         child = StoppedCommand(command, user, signals.before, signals.ignored)
         child.release()
@@ -39,12 +39,12 @@ def run(command: tuple[str, ...], user: User | None = None) -> int:
     [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -TERM $$", 143), ("kill -KILL $$", 137)],
 )
 def test_the_exit_code_is_the_commands(script: str, code: int) -> None:
-    """128 + n where a signal ended it, as shells say it."""
+    """128 + n after a signal, as in shells."""
     assert run(("sh", "-c", script)) == code
 
 
 def test_it_does_not_run_before_it_is_released(tmp_path: Path) -> None:
-    """Nothing of the command happens while events are being opened, and never if that fails."""
+    """Nothing of the command runs while events are being opened, nor after a failure."""
     made = tmp_path / "made"
     child = StoppedCommand(("touch", str(made)), None)
     child.abandon()
@@ -67,7 +67,7 @@ def test_it_does_not_run_before_it_is_released(tmp_path: Path) -> None:
     ],
 )
 def test_programs_that_cannot_be_executed(tmp_path: Path, content: str | None, mode: int, code: int) -> None:
-    """127 where something does not exist, 126 where it may not be executed; a script without an interpreter is sh's."""
+    """127 if something does not exist, 126 if it may not be executed; sh runs a script without an interpreter."""
     program = tmp_path / "program"
     if content is not None:
         program.write_text(content)
@@ -87,7 +87,7 @@ def test_programs_that_cannot_be_executed(tmp_path: Path, content: str | None, m
 
 
 def test_programs_are_found_as_the_shell_finds_them(tmp_path: Path) -> None:
-    """The first executable of the folders, past files that are none; folders are no programs."""
+    """The first executable of the folders, past other files; folders are no programs."""
     for name, mode in (("a", 0o644), ("b", 0o755)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tool").write_text("")
@@ -103,7 +103,7 @@ def test_programs_are_found_as_the_shell_finds_them(tmp_path: Path) -> None:
 
 
 def test_signal_masks_and_dispositions_are_the_users() -> None:
-    """What a command started directly would block and ignore, it blocks and ignores here."""
+    """It blocks and ignores the same signals as a command that was started directly."""
     show = ("grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status")
     direct = subprocess.run(show, capture_output=True, text=True, check=True, preexec_fn=None).stdout
     code = (
@@ -142,7 +142,7 @@ def test_streams_environment_and_folder_are_the_users(recorder: Callable[..., li
 
 @RECORDS
 def test_the_command_gets_no_fd_of_lo2io(recorder: Callable[..., list[str]], tmp_path: Path) -> None:
-    """It has its three streams and what it opens, and the limits of the user."""
+    """It has its three streams and the files that it opens, and the user's limits."""
     show = ("sh", "-c", "ls -l /proc/self/fd; ulimit -n")
     line = recorder(spool=str(tmp_path / "spool"), events=EVENTS, command=show)
     result = subprocess.run(line, input="", capture_output=True, text=True, check=True)
@@ -157,7 +157,7 @@ def test_the_command_gets_no_fd_of_lo2io(recorder: Callable[..., list[str]], tmp
 def test_signals_to_lo2io_reach_the_command(
     recorder: Callable[..., list[str]], tmp_path: Path, number: signal.Signals
 ) -> None:
-    """The command decides what it does with it; the spool is whole and the exit code its own."""
+    """The command decides what to do; the spool is whole and the exit code the command's."""
     trap = f'trap "echo got; exit 7" {number.name[3:]}; echo ready; while :; do sleep 0.05; done'
     line = recorder(spool=str(tmp_path / "spool"), events=EVENTS, command=("sh", "-c", trap))
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
@@ -184,7 +184,7 @@ def test_a_command_killed_by_a_forwarded_signal(recorder: Callable[..., list[str
 
 @RECORDS
 def test_the_terminals_interrupt_reaches_the_command_once(recorder: Callable[..., list[str]], tmp_path: Path) -> None:
-    """Ctrl-C goes to the whole foreground group: passed on, the command would get it twice."""
+    """Ctrl-C goes to the whole foreground group. If lo2io passed it on, the command would get it twice."""
     code = (
         "import signal, sys\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
@@ -209,7 +209,7 @@ def test_the_terminals_interrupt_reaches_the_command_once(recorder: Callable[...
 
 @pytest.mark.requires("root")
 def test_the_command_runs_as_the_user_and_lo2io_does_not() -> None:
-    """Uid, gid and groups are all the user's: no right is left over."""
+    """Uid, gid and groups are all the user's: no right remains."""
     user, notice = resolve_user("nobody")
     assert user is not None
     assert notice == ""
@@ -226,7 +226,7 @@ def test_the_command_runs_as_the_user_and_lo2io_does_not() -> None:
 
 @pytest.mark.requires("root")
 def test_the_command_gets_no_ambient_capability() -> None:
-    """What lo2io was lent by setpriv or systemd is lo2io's alone."""
+    """Capabilities from setpriv or systemd are for lo2io only."""
     line = (sys.executable, "-c", _AMBIENT)
     lent = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=+sys_nice")
     done = subprocess.run((*lent, "--ambient-caps=+sys_nice", *line), check=False, capture_output=True, text=True)
@@ -246,7 +246,7 @@ os.waitpid(command.pid, 0)
 
 @pytest.mark.requires("root")
 def test_sudos_caller_is_the_default_and_root_is_a_choice() -> None:
-    """With a notice, since nobody asked for it; an unknown user is an error."""
+    """With a notice, for the user was not named; an unknown user is an error."""
     user, notice = resolve_user(None, {"SUDO_UID": "65534"})
     assert user is not None
     assert user.uid == 65534
@@ -259,7 +259,7 @@ def test_sudos_caller_is_the_default_and_root_is_a_choice() -> None:
 
 
 def test_others_than_root_cannot_choose_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said before anything starts."""
+    """The error comes before anything starts."""
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(AccessError, match="only root"):
         resolve_user("root")
@@ -285,7 +285,7 @@ def test_only_processes_can_be_attached_to(until: Callable[[Callable[[], object]
 
 
 def test_signals_other_threads_get_are_remembered(until: Callable[[Callable[[], object]], object]) -> None:
-    """A library's thread that blocks nothing gets what comes while the main thread is busy; nothing is lost by it."""
+    """A library's thread that blocks nothing gets a signal while the main thread is busy; it is not lost."""
     end = threading.Event()
     thread = threading.Thread(target=end.wait)
     thread.start()

@@ -1,4 +1,4 @@
-"""What a command leaves behind: said, and with ``--until-last`` waited for."""
+"""Processes that outlive a command are reported, and ``--until-last`` waits for them."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ pytestmark = pytest.mark.requires("root", "tracefs", "events")
 
 EVENTS = ("-e", "syscalls")
 DAEMON = "(setsid sh -c 'echo $$ > {name}.new; mv {name}.new {name}; {work}' >/dev/null 2>&1 </dev/null &)"
-"""It is nobody's child from the beginning on: its parent ends at once."""
+"""It is an orphan from the beginning, for its parent ends at once."""
 STANDS = "read line < gate"
 WRITES = "read line < gate; dd if=/dev/zero of=/dev/null bs=512 count=37 status=none & exit"
-"""A child of its own writes after the daemon, too, has ended."""
+"""Its own child writes, even after the daemon has ended."""
 
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """What daemons wait for; nobody waits any more when the test is over."""
+    """A file for which daemons wait; after the test, none waits any more."""
     path = tmp_path / "gate"
     os.mkfifo(path)
     return path
 
 
 def script(folder: Path, **daemons: str) -> Path:
-    """Starts daemons, waits until they stand, and ends with code 5."""
+    """Starts daemons, waits until they run, and ends with code 5."""
     lines = [DAEMON.format(name=name, work=work) for name, work in daemons.items()]
     path = folder / "script"
     there = " -a ".join(f"-e {name}" for name in daemons)
@@ -45,7 +45,7 @@ def script(folder: Path, **daemons: str) -> Path:
 
 
 def pid_of(folder: Path, name: str) -> int:
-    """A daemon's number, which it has written itself."""
+    """A daemon's number, which the daemon writes."""
     return int((folder / name).read_text())
 
 
@@ -68,7 +68,7 @@ def test_what_lives_on_is_counted(tmp_path: Path) -> None:
 def test_until_the_last_has_ended(
     tmp_path: Path, gate: Path, backend: tuple[str, ...], until: Callable[[Callable[[], object]], object]
 ) -> None:
-    """All that they write is recorded, and agrees with their own accounts; the exit code is the command's."""
+    """All their writes are recorded, and agree with their own accounts; the exit code is the command's."""
     words = [LO2IO, "record", *EVENTS, *backend, "--until-last", "-o", "T", "--", "sh", script(tmp_path, one=WRITES)]
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
         until((tmp_path / "one").exists)
@@ -100,5 +100,5 @@ def test_ctrl_c_ends_the_waiting(tmp_path: Path, until: Callable[[Callable[[], o
 
 
 def commands(recorder: int) -> set[int]:
-    """The recorder's children that live or were not waited for."""
+    """The recorder's living children, and those that were not waited for."""
     return set(map(int, Path(f"/proc/{recorder}/task/{recorder}/children").read_text().split()))

@@ -1,4 +1,4 @@
-"""Threads that come and go in a real program: more than have a location of their own in the OTF2 trace."""
+"""Threads that come and go in a real program: more than the OTF2 trace has locations for."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ for number in range(threads):
 
 
 def test_each_write_is_its_threads(tmp_path: Path) -> None:
-    """As the program counted them; in as many files as there are threads at a time, beyond the first of them."""
+    """The writes of each thread, as the program counted them; later threads share as many files as run at a time."""
     data, told, trace = tmp_path / "data", tmp_path / "told", tmp_path / "T"
     threads = OWN_LOCATIONS + 100
     record(trace, [sys.executable, "-c", PROGRAM, data, told, str(threads)])

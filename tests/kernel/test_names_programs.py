@@ -1,4 +1,4 @@
-"""Programs people use: every open that succeeded has the name that strace shows, and no name anywhere is another."""
+"""Common programs: every successful open has strace's name, and no name is wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.requires("root", "tracefs", "events", "strace", "git", 
 BACKENDS = {"bpf": ("--backend", "bpf"), "perf": ("--backend", "perf", "--names", "kernel")}
 
 RACED = re.compile(rb"FOLDER/copy/d\d+")
-"""What rsync's generator opens again to mend the time, where its receiver was quicker to create files in there."""
+"""Files that rsync's generator opens again to correct the time, if its receiver was quicker to create files there."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Recording:
 
 
 def _record(folder: Path, backend: str, *, traced: bool, attempts: int = 3) -> Recording:
-    """Where samples vanish all begins anew in new folders, for git, tar and rsync find their work done otherwise."""
+    """If samples vanish, all is recorded again in new folders, for git, tar and rsync would find their work done."""
     for attempt in range(attempts):
         places = copies(folder / str(attempt))
         command = ["sh", "-c", f"{script(places, traced=traced)}; true"]
@@ -53,7 +53,7 @@ def _record(folder: Path, backend: str, *, traced: bool, attempts: int = 3) -> R
 def programs(
     tmp_path_factory: pytest.TempPathFactory, awake: Callable[[], AbstractContextManager[None]]
 ) -> Callable[..., Recording]:
-    """The programs recorded with a back end, with strace around each or without; once each."""
+    """The programs recorded with a back end, under strace or without; once each."""
     done: dict[tuple[str, bool], Recording | None] = {}
 
     def recorded(backend: str, *, traced: bool) -> Recording:
@@ -71,7 +71,7 @@ def programs(
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_as_strace(backend: str, program: str, programs: Callable[..., Recording]) -> None:
-    """One run, seen by both: all opens named, all right; whatever is read, written or closed is that file, too."""
+    """One run, seen by both: all opens are named, all correct; all reads, writes and closes are on that file, too."""
     recording = programs(backend, traced=True)
     found = compare(recording.names, log_of(recording.places[program]))
     assert not found.differences, "\n".join(found.differences)
@@ -82,7 +82,7 @@ def test_as_strace(backend: str, program: str, programs: Callable[..., Recording
 
 
 def test_as_fast_as_they_go(programs: Callable[..., Recording]) -> None:
-    """Without strace, which slows them: the same files, and but for those of ``RACED`` opened equally often."""
+    """Without strace, which slows them: the same files, opened equally often except for those of ``RACED``."""
     traced, free = programs("bpf", traced=True), programs("bpf", traced=False)
     expected: Counter[bytes | None] = Counter()
     for place in traced.places.values():
@@ -102,7 +102,7 @@ def test_as_fast_as_they_go(programs: Callable[..., Recording]) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_many_short_processes(backend: str, tmp_path: Path, awake: Callable[[], AbstractContextManager[None]]) -> None:
-    """500 times cat, each a process of its own and with a file of its own: no name is lacking, none is another's."""
+    """500 times cat, each a process of its own with a file of its own: no name is missing or another's."""
     for index in range(CATS):
         (tmp_path / f"f{index}").write_text(f"{index}\n")
     loop = f"for i in $(seq 0 {CATS - 1}); do cat f$i; done >all"
@@ -118,5 +118,5 @@ def test_many_short_processes(backend: str, tmp_path: Path, awake: Callable[[], 
     numbers = [int(match[1]) for paths in cats for path in paths if (match := own.fullmatch(path or b""))]
     assert numbers == list(range(CATS))
     others = {tuple(path for path in paths if not own.fullmatch(path or b"")) for paths in cats}
-    assert len(others) == 1  # what the loader opens, always the same
+    assert len(others) == 1  # the file that the loader opens, always the same
     assert None not in next(iter(others))

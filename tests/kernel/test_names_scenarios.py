@@ -1,4 +1,4 @@
-"""Whose file each call was, in every case that makes it hard to tell: what the workload ``names`` knows, or unknown."""
+"""The file of each call in every hard case: what the workload ``names`` knows, or unknown."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ MODES = {
     "perf": ("--backend", "perf", "--names", "kernel", "-e", "syscalls"),
     "every-call": ("--backend", "bpf", "-e", EVERY),
 }
-"""With the calls that are recorded by default, descriptors of pipes, sockets, memory ... come from nowhere."""
+"""The calls recorded by default do not show where descriptors of pipes, sockets, memory ... come from."""
 LEAST_RIGHT = 10_000
-"""Calls whose file is known, whatever the races leave open: no mode is right about nothing."""
+"""So many calls have a known file, whatever races leave open: every mode knows some."""
 LONGEST = 4095
-"""Bytes of a path that a call can be given, without the zero byte."""
+"""Bytes of the longest path argument, without the zero byte."""
 NR_PATHS = 63
-"""Paths of calls that return no descriptor, or fail; without the two that are as long as can be, and longer."""
+"""Paths of calls that return no descriptor, or fail, without the two longest ones and longer."""
 COLD = frozenset([("ext4", "open_by_handle_at"), ("xfs", "open_by_handle_at")])
-"""Nobody has looked for these files' names: /proc shows the root of their disk."""
+"""No look fell on these files' names: /proc shows the root of their disk."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def named(
 
 
 def test_workload_is_right(tmp_path: Path) -> None:
-    """The oracle itself, without lo2io: what it says it opened is what /proc showed it at that moment."""
+    """The oracle itself, without lo2io: /proc showed the same file at that moment."""
     with file_systems(tmp_path) as disks:
         subprocess.run(command(tmp_path, disks, scenarios()), check=True)
     truth = read_truth(tmp_path)
@@ -79,7 +79,7 @@ def test_workload_is_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scenario", scenarios())
 @pytest.mark.parametrize("mode", MODES)
 def test_names(mode: str, scenario: str, named: Callable[[str], Names]) -> None:
-    """Never a wrong name, inode, device or mount; none unknown that the kernel's own tables tell."""
+    """Never a wrong name, inode, device or mount; none unknown that the kernel's own tables have."""
     verdict = named(mode).judge(scenario)
     assert not verdict.wrong, "\n".join(verdict.wrong)
     assert not verdict.missing, "\n".join(verdict.missing)
@@ -87,7 +87,7 @@ def test_names(mode: str, scenario: str, named: Callable[[str], Names]) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_most_are_known(mode: str, named: Callable[[str], Names]) -> None:
-    """Unknown is the exception: the races, detached mounts, what has no name at all."""
+    """Unknown is the exception: races, detached mounts, files without any name."""
     verdicts = [named(mode).judge(scenario) for scenario in scenarios()]
     assert sum(verdict.right for verdict in verdicts) > LEAST_RIGHT
     sources = {row["name_source"] for row in named(mode).handles.values() if row["file"] is not None and row["used"]}
@@ -95,13 +95,16 @@ def test_most_are_known(mode: str, named: Callable[[str], Names]) -> None:
 
 
 def test_every_call_is_there(named: Callable[[str], Names]) -> None:
-    """With all the calls that the workload makes recorded, each has its row; of the default ones, those that are."""
+    """If all calls of the workload are recorded, each has its row; else the recorded ones have."""
     assert len(named("every-call").pairs) == len(named("every-call").truth)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_unknown_is_counted(mode: str, named: Callable[[str], Names]) -> None:
-    """A handle without a file says so; the report has all calls on such handles, process by process, and no others."""
+    """A handle without a file has no name.
+
+    The report has all calls on such handles, process by process, and no others.
+    """
     names = named(mode)
     assert all((row["file"] is None) == (row["name_source"] == "unknown") for row in names.handles.values())
     without = [row for row in names.rows if row["handle"] is not None and names.name_of(row["handle"]) is None]
@@ -117,7 +120,7 @@ def test_unknown_is_counted(mode: str, named: Callable[[str], Names]) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_trace_is_by_the_rules(mode: str, named: Callable[[str], Names]) -> None:
-    """Names with new lines, bytes that are no text, of 12,000 bytes: verified, and read by otf2-print."""
+    """Names with new lines, with bytes that are no text, of 12,000 bytes: verified, and read by otf2-print."""
     trace = named(mode).recorded.trace.path
     verified(trace)
     done = subprocess.run(["otf2-print", "-G", trace / "traces.otf2"], capture_output=True, check=False)
@@ -125,7 +128,7 @@ def test_trace_is_by_the_rules(mode: str, named: Callable[[str], Names]) -> None
 
 
 def test_generations(named: Callable[[str], Names]) -> None:
-    """Files that bore one inode number one after the other are told apart by their generation."""
+    """Files that had one inode number one after another differ by their generation."""
     names = named("bpf")
     seen: dict[int, set[int]] = {}
     for truth, row in names.pairs:
@@ -144,9 +147,9 @@ def _expected(truth: Row) -> list[tuple[int, bytes, bytes | None]]:
 
 
 def _paths(names: Names, lengths: range) -> tuple[int, list[str]]:
-    """How many paths of these lengths stand in the table, and where it says something else than what was given.
+    """How many paths of these lengths are in the table, and where the table differs from the argument.
 
-    What is longer than any path is to have its row, and nothing in it.
+    A path that is too long has a row without text.
     """
     table = names.recorded.trace.table("paths")
     found: dict[int, dict[int, tuple[bytes | None, bytes | None]]] = {}
@@ -168,13 +171,13 @@ def _paths(names: Names, lengths: range) -> tuple[int, list[str]]:
 
 
 def test_paths_of_calls(named: Callable[[str], Names]) -> None:
-    """Each path stands in the table byte by byte as the program passed it, with the directory that it starts at."""
+    """Each path is in the table byte by byte as the program passed it, with the directory at which it starts."""
     right, wrong = _paths(named("every-call"), range(LONGEST))
     assert not wrong, "\n".join(wrong)
     assert right == NR_PATHS
 
 
 def test_longest_path(named: Callable[[str], Names]) -> None:
-    """4,095 bytes are carried whole; of 4,999, which the kernel refuses, there is a row that says: unknown."""
+    """4,095 bytes are kept whole; 4,999, which the kernel refuses, give a row that says unknown."""
     assert _paths(named("every-call"), range(LONGEST, LONGEST + 1)) == (1, [])
     assert _paths(named("every-call"), range(LONGEST + 1, 1 << 16)) == (1, [])

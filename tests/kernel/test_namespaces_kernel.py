@@ -1,4 +1,4 @@
-"""Processes whose numbers are others inside of a PID namespace: recorded from outside, refused from inside."""
+"""Processes with other numbers inside of a PID namespace: recorded from outside, refused from inside."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ for _ in range(3):
 
 @pytest.mark.parametrize("options", [("-a", "--duration", "1"), ("--backend", "perf", "--", "true"), ("--", "true")])
 def test_inside_it_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """One line and a remedy, no trace: the kernel's numbers are nobody's there, so nothing would be in it."""
+    """One line and a remedy, and no trace: the kernel's numbers mean nothing there, so the trace would be empty."""
     command = "system-wide" if options[0] == "-a" else "record"
     line = [*INSIDE, LO2IO, command, "-o", tmp_path / "T", *options]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
@@ -41,7 +41,7 @@ def test_inside_it_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
 
 
 def test_a_clock_of_its_own_is_refused(tmp_path: Path) -> None:
-    """A container that was moved from another machine may have one."""
+    """A container that came from another machine may have one."""
     line = ["unshare", "--time", "--monotonic", "100000", "--fork", LO2IO, "record", "-o", tmp_path / "T", "--", "true"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 3
@@ -52,7 +52,7 @@ def test_a_clock_of_its_own_is_refused(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("busy_cpus")
 @pytest.mark.parametrize("backend", ["bpf", "perf"])
 def test_from_outside_all_is_told_with_the_host_s_numbers(tmp_path: Path, backend: str) -> None:
-    """A command that begins a namespace: its first process is number 1 to itself, not in the trace; all are named."""
+    """The first process of a new namespace has number 1 inside, but not in the trace; all processes have names."""
     path = tmp_path / "file"
     path.write_bytes(bytes(4096))
     command = [*INSIDE, *work(FAMILY.format(path=str(path)))]

@@ -1,4 +1,4 @@
-"""Programs with rights of their own, and all they start, are recorded as any others are."""
+"""Programs with rights of their own, and all that they start, are recorded like others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-# The kernel counts locked memory by user: recorders of one user take it from each other.
+# The kernel counts locked memory by user, so recorders of one user would take it from each other.
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.requires("root", "tracefs", "events", "setcap", "setpriv", "su", "sudo"),
@@ -29,7 +29,7 @@ pytestmark = [
 OWN, CHILD = 13, 37
 """Writes of each program, and of the dd that it starts."""
 AS_NOBODY = "setpriv --reuid nobody --regid nogroup --clear-groups env"
-"""``env``, for setpriv itself keeps root's capabilities until its exec: a program that has some then gains none."""
+"""``env``, for setpriv itself keeps root's capabilities until its exec; such a program would then gain none."""
 SCRIPT = f"""
 ./set-uid ./dd-set-uid
 ./set-gid ./dd-set-gid
@@ -49,7 +49,7 @@ EVENTS = ("-e", "syscalls")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The programs, each under its own name; they are gone afterwards."""
+    """The programs, each under its own name; removed afterwards."""
     made = tmp_path_factory.mktemp("rights")
     for each in (made, *list(made.parents)[:2]):
         each.chmod(0o755)
@@ -73,7 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def writes(recorded: Recorded) -> Counter[str]:
-    """Per program how often it wrote to where these programs write."""
+    """For each program, how often it wrote to its output."""
     comms = {row["task"]: row["comm"] for row in recorded.trace.threads.to_pylist()}
     rows = (row for row in recorded.calls("write") if row["bytes_result"] in {1, 512})
     found = Counter(comms[row["task"]] for row in rows)
@@ -84,7 +84,7 @@ ALL = Counter(dict.fromkeys(CHILDREN, OWN) | dict.fromkeys(CHILDREN.values(), CH
 
 
 def assert_families(recorded: Recorded) -> None:
-    """Each dd is the child of the program that started it."""
+    """Each dd is a child of the program that started it."""
     rows = recorded.trace.threads.to_pylist()
     by_comm = {row["comm"]: row for row in rows}
     for name, dd in CHILDREN.items():
@@ -105,7 +105,7 @@ SIDES = {
 def sides(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, awake: Callable[[], AbstractContextManager[None]]
 ) -> dict[str, Recorded]:
-    """One run of the script, seen by every back end as a process that runs."""
+    """One run of the script, recorded by every back end as a running process."""
     traces = tmp_path_factory.mktemp("traces")
     with (
         awake(),
@@ -118,14 +118,14 @@ def sides(
 
 @pytest.mark.parametrize("side", ["bpf", "perf"])
 def test_programs_with_rights_of_their_own(sides: dict[str, Recorded], side: str) -> None:
-    """Every write of each, and of its child, which knows its parent; nothing is out of sight."""
+    """All writes of each program and of its child, which has the right parent; no program is missing."""
     assert writes(sides[side]) == ALL
     assert_families(sides[side])
     assert sides[side].trace.completeness.unfollowed == 0
 
 
 def test_what_perf_cannot_follow_is_said(sides: dict[str, Recorded]) -> None:
-    """Per task the kernel ends the events: the last line says how many programs are missing, and is not `complete`."""
+    """Per task, the kernel ends the events: the last line has the number of missing programs, and not `complete`."""
     recorded = sides["inherit"]
     gone = {each for name in GAINED for each in (name, CHILDREN[name])}
     assert writes(recorded) == {name: count for name, count in ALL.items() if name not in gone}
@@ -139,7 +139,7 @@ def test_what_perf_cannot_follow_is_said(sides: dict[str, Recorded]) -> None:
 
 @pytest.mark.usefixtures("busy_cpus")
 def test_a_command_with_rights_of_its_own(folder: Path, tmp_path: Path) -> None:
-    """The command itself is such a program, started as another user."""
+    """The command is such a program itself, started as another user."""
     recorded = record(tmp_path / "T", ["./set-root", "./dd-set-root"], "--user", "nobody", *EVENTS, cwd=folder)
     assert writes(recorded) == {"set-root": OWN, "dd-set-root": CHILD}
 

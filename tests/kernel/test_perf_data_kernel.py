@@ -1,4 +1,4 @@
-"""A recording as ``perf.data``: perf finds in it, event by event, what the spool holds."""
+"""A recording as ``perf.data``: perf finds the spool's content in it, event by event."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_sample(tmp_path: Path, backend: str) -> None:
         found.append((int(time.rstrip(":").replace(".", "")), event.rstrip(":"), int(tid)))
     assert sorted(found) == sorted((time, names[event], tid) for time, event, tid in expected)
     assert [time for time, *_ in found] == sorted(time for time, *_ in found)
-    own = set(recorded.trace.column("threads", "tid").tolist())  # others write, too, and perf sees them
+    own = set(recorded.trace.column("threads", "tid").tolist())  # other processes write, too, and perf sees them
     mine = [line for line in lines if "sys_enter_pwrite64" in line and int(line.split()[0]) in own]
     writes = [line.split("pos: ")[1] for line in mine if "count: 0x00000001" in line]
     assert [int(place, 16) for place in writes] == list(range(NR_CALLS))

@@ -1,4 +1,4 @@
-"""What was captured agrees with what the kernel counts itself: disks, and the command's own account."""
+"""The recording agrees with the kernel's own counts: of disks, and of the command."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Row = dict[str, Any]
 def record(
     trace: Path, command: list[Any], *options: str, cwd: Path | None = None, attempts: int = 5, mode: str = "record"
 ) -> Recorded:
-    """Record a command. Nothing may be missing, by the kernel's counts, but ends of block requests on other disks.
+    """Record a command. By the kernel's counts, only ends of block requests on other disks may be missing.
 
-    Orphans and what is in flight do not matter here: other processes' requests may be under way at any time. It is
-    recorded again where samples of process 1 vanished, as on some virtual machines.
+    Orphans and requests in flight are allowed, for other processes' requests may be under way at any time. The command
+    is recorded again if samples of process 1 vanished, as on some virtual machines.
     """
     arguments = [str(LO2IO), mode, "--force", "-o", str(trace), *options, "--", *map(str, command)]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=cwd, check=False, stdin=subprocess.DEVNULL)
@@ -64,7 +64,7 @@ def python(*lines: str) -> list[str]:
 @needs_loop
 @pytest.mark.usefixtures("busy_cpus")
 def test_disk_against_a_known_workload(loop: Path, tmp_path: Path) -> None:
-    """Writes, reads, flushes, a discard and a zeroing: the kernel's numbers, ours, and the program's own are one."""
+    """Writes, reads, flushes, a discard and a zeroing: the kernel's, lo2io's and the program's numbers agree."""
     recorded = record(tmp_path / "T", [build("direct"), loop])
     sent = read_json_lines(recorded.stdout)
     nr = Counter(line["operation"] for line in sent)
@@ -75,7 +75,7 @@ def test_disk_against_a_known_workload(loop: Path, tmp_path: Path) -> None:
     known = {
         "reads": nr["read"], "read_bytes": size["read"], "flushes": nr["flush"], "discards": nr["discard"],
         "discard_bytes": size["discard"], "write_bytes": size["write"] + size["write zeroes"],
-        # Whoever asks for a flush alone sends an empty write.
+        # A process that asks only for a flush sends an empty write.
         "writes": nr["write"] + nr["write zeroes"] + nr["flush"],
     }  # fmt: skip
     assert numbers(found, "captured") == known
@@ -100,7 +100,7 @@ def test_the_whole_machine(loop: Path, tmp_path: Path) -> None:
 @needs_loop
 @pytest.mark.usefixtures("busy_cpus")
 def test_some_cpus_are_not_compared(loop: Path, tmp_path: Path) -> None:
-    """A request may complete on a CPU that was not recorded."""
+    """A request may complete on a CPU that was not recorded, so no disk is compared."""
     command = ["dd", f"if={loop}", "of=/dev/null", "count=5", "iflag=direct"]
     recorded = record(tmp_path / "T", command, "-a", "--cpus", "0", mode="system-wide")
     found = rows_of(recorded, "diskstats", loop)
@@ -111,14 +111,14 @@ def test_some_cpus_are_not_compared(loop: Path, tmp_path: Path) -> None:
 @needs_loop
 @pytest.mark.usefixtures("busy_cpus")
 def test_a_window_has_accounts_of_its_own(loop: Path, tmp_path: Path) -> None:
-    """A flight recorder's last window under load: what the kernel counted in it, less than all, was captured."""
+    """A flight recorder's last window under load: it has all that the kernel counted in it, which is not all."""
     script = (
         f"for i in $(seq 24); do dd if={loop} of=/dev/null bs=16k count=512 iflag=direct 2>/dev/null; sleep 0.2; done"
     )
     recorded = record(tmp_path / "T", ["sh", "-c", script], "-a", "--last", "1s", mode="system-wide")
     found = rows_of(recorded, "diskstats", loop)
     assert numbers(found, "captured") == numbers(found, "counted")
-    assert 0 < found["reads"]["counted"] < 24 * 512  # how many of them, the machine decides
+    assert 0 < found["reads"]["counted"] < 24 * 512  # the machine decides how many of them
     assert found["read_bytes"]["counted"] == found["reads"]["counted"] * 16384
     assert recorded.trace.metadata["recording_start_ns"] < recorded.trace.metadata["start_ns"]
     assert not rows_of(recorded, "proc_io")
@@ -127,7 +127,7 @@ def test_a_window_has_accounts_of_its_own(loop: Path, tmp_path: Path) -> None:
 @needs_loop
 @pytest.mark.usefixtures("busy_cpus")
 def test_synchronous_writes(loop: Path, tmp_path: Path) -> None:
-    """Writes that complete twice, for a flush lies behind them, and fsyncs: each is what the kernel says."""
+    """Writes that complete twice, with a flush behind them, and fsyncs: each agrees with the kernel."""
     command = python(
         "import mmap",
         f"fd = os.open({str(loop)!r}, os.O_RDWR | os.O_DIRECT)",
@@ -145,7 +145,7 @@ def test_synchronous_writes(loop: Path, tmp_path: Path) -> None:
 @needs_loop
 @pytest.mark.usefixtures("busy_cpus")
 def test_requests_of_others_are_in_the_account(loop: Path, tmp_path: Path) -> None:
-    """The disk's account knows no owners: what another process reads counts, though it is not in the trace."""
+    """A disk's account has no owners: another process' reads count, though they are not in the trace."""
     nr = 64
     script = (
         f"dd if={loop} of=/dev/null bs=4k count={nr} iflag=direct & wait; exec dd if={loop} of=/dev/null bs=8k "
@@ -158,7 +158,7 @@ def test_requests_of_others_are_in_the_account(loop: Path, tmp_path: Path) -> No
 
 
 def losses_and_vanished(trace: Path) -> tuple[int, int, int]:
-    """Requests the kernel counted and nobody captured, completions that vanished, and what borders leave open."""
+    """Requests that the kernel counted and lo2io lacks, completions that vanished, and doubts at borders."""
     opened = open_trace(trace)
     rows = [
         row
@@ -174,9 +174,9 @@ def losses_and_vanished(trace: Path) -> tuple[int, int, int]:
 
 @needs_loop
 def test_what_is_missing_shows(loop: Path, tmp_path: Path) -> None:
-    """With rings far too small completions are lost, and then the kernel has counted more than was captured.
+    """With far too small buffers, completions are lost, and the kernel has counted more than was recorded.
 
-    Each read of dd waits for its request, so that has ended by the read's end.
+    Each read of dd waits for its request, which has therefore ended by the read's end.
     """
     command = ["dd", f"if={loop}", "of=/dev/null", "bs=4k", "count=4096", "iflag=direct"]
     done = subprocess.run(
@@ -184,7 +184,7 @@ def test_what_is_missing_shows(loop: Path, tmp_path: Path) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     missing, gone, open_at_borders = losses_and_vanished(tmp_path / "T")
-    # The second completion of a write may be the one that is gone, and nothing is missing then.
+    # If the second completion of a write is gone, nothing is missing.
     assert missing <= gone <= missing + open_at_borders + gone // 2
     assert (missing > 0) == (gone > 0)
     line = done.stderr.splitlines()[-1]
@@ -202,7 +202,7 @@ def test_what_is_missing_shows(loop: Path, tmp_path: Path) -> None:
 
 
 def test_a_command_that_reads(tmp_path: Path) -> None:
-    """Whatever the call, each byte read and written is in the account; exec's own reads are in the account alone."""
+    """Each byte read and written is in the account, for every call; exec's own reads are only in the account."""
     data = tmp_path / "data"
     data.write_bytes(bytes(1 << 20))
     command = python(
@@ -229,7 +229,7 @@ def test_a_command_that_reads(tmp_path: Path) -> None:
 
 
 def test_children_that_were_waited_for(tmp_path: Path) -> None:
-    """Their account becomes the parent's: two generations of writers, and not one byte more or less."""
+    """Their account is added to the parent's: two generations of writers, and not one byte more or less."""
     script = "dd if=/dev/zero of=a bs=1000 count=11; sh -c 'dd if=/dev/zero of=b bs=3000 count=7; true'; true"
     recorded = record(tmp_path / "T", ["sh", "-c", script], cwd=tmp_path)
     found = rows_of(recorded, "proc_io")
@@ -238,7 +238,7 @@ def test_children_that_were_waited_for(tmp_path: Path) -> None:
 
 
 def test_children_that_nobody_waited_for(tmp_path: Path) -> None:
-    """A daemon's writes are the command's in the trace, and in no account: more is captured than counted."""
+    """A daemon's writes are the command's in the trace, and in no account: more is recorded than counted."""
     command = python(
         "ours, theirs = os.pipe()",
         "child = os.fork()",
@@ -253,7 +253,7 @@ def test_children_that_nobody_waited_for(tmp_path: Path) -> None:
 
 
 def test_verify_says_the_same(tmp_path: Path) -> None:
-    """The trace carries the words: ``lo2io verify`` and ``lo2io report`` end with those of ``lo2io record``."""
+    """The trace has the sentence: ``lo2io verify``, ``lo2io report`` and ``lo2io record`` end with the same."""
     recorded = record(tmp_path / "T", ["cat", "/proc/self/stat"])
     said = recorded.stderr.splitlines()[-1].partition(" · captured ")[2]
     assert said.endswith("% of written bytes")
@@ -263,7 +263,7 @@ def test_verify_says_the_same(tmp_path: Path) -> None:
 
 
 def test_what_was_not_recorded_is_not_compared(tmp_path: Path) -> None:
-    """With some calls alone there is no line, and the reason names what is missing."""
+    """With some calls alone, there is no line, and the reason names the missing ones."""
     recorded = record(tmp_path / "T", ["cat", "/proc/self/stat"], "-e", "read,write")
     rows = {row["name"]: row for row in recorded.trace.metadata["reconciliation"]}
     assert {row["captured"] for row in rows.values()} == {None}
@@ -274,7 +274,7 @@ def test_what_was_not_recorded_is_not_compared(tmp_path: Path) -> None:
 @pytest.mark.requires("gcc")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the program calls the kernel as x86-64 allows it")
 def test_a_command_of_which_nothing_was_captured_is_not_complete(tmp_path: Path) -> None:
-    """Its writes enter the kernel as those of 32-bit programs do, which perf does not see, and every count agrees."""
+    """Its writes enter the kernel like those of 32 bit programs, which perf does not see, although all counts agree."""
     command = [
         LO2IO,
         "record",

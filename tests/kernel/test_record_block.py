@@ -1,4 +1,4 @@
-"""Every request a program sends to a block device stands in the trace once, as it was sent."""
+"""Every request that a program sends to a block device is in the trace once, with its values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def requests_of(recorded: Recorded, device: Path) -> list[dict[str, Any]]:
 
 
 def choose_scheduler(device: Path, name: str) -> None:
-    """Give the device a scheduler, or skip where this kernel lacks it."""
+    """Give the device a scheduler, or skip if the kernel lacks it."""
     switch = Path(f"/sys/block/{device.name}/queue/scheduler")
     if name not in switch.read_text(encoding="ascii"):
         pytest.skip(f"this kernel has no I/O scheduler {name}")
@@ -55,7 +55,7 @@ def test_every_request_once(loop: Path, tmp_path: Path, scheduler: str) -> None:
 
 @pytest.mark.parametrize("scheduler", ["none", "mq-deadline"])
 def test_times_are_in_order(loop: Path, tmp_path: Path, scheduler: str) -> None:
-    """Insert, issue, complete follow each other, inside the call that waited for the request."""
+    """Insert, issue and complete follow each other, inside of the call that waited for the request."""
     choose_scheduler(loop, scheduler)
     recorded = record(tmp_path / "T", [build("direct"), loop], attempts=3)
     found = requests_of(recorded, loop)
@@ -75,7 +75,7 @@ def test_times_are_in_order(loop: Path, tmp_path: Path, scheduler: str) -> None:
 
 
 def test_requests_of_others_are_not_written(loop: Path, tmp_path: Path) -> None:
-    """What another process sends to the same device at the same time is no part of the command's trace."""
+    """Another process' requests to the same device at the same time are not in the command's trace."""
     other = subprocess.Popen(
         ["dd", "if=/dev/zero", f"of={loop}", "bs=4k", "count=64", "seek=2048", "oflag=direct", "conv=notrunc"],
         stderr=subprocess.DEVNULL,

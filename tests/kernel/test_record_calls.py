@@ -1,4 +1,4 @@
-"""Every core call of a program that knows what it did stands in the trace, as it was, and nothing else does."""
+"""Every core call of a program that keeps its own account is in the trace, correctly, and nothing else is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.requires("root", "tracefs", "events"), pytest.mark.use
 MARK_BEGIN, MARK_END = 0x10201, 0x10202
 VECTORED = {"readv", "writev", "preadv", "pwritev", "preadv2", "pwritev2"}
 INHERITED = 20
-"""fd that the program's children read without having opened it."""
+"""An fd that the program's children read and did not open."""
 
 
 def bracketed(rows: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
@@ -34,12 +34,12 @@ def bracketed(rows: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
 
 
 def facts(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What the trace must say in the program's own words: call, fd, requested bytes, result."""
+    """Facts of the trace in the program's own terms: call, fd, requested bytes, result."""
     return (row["call"], row["fd"], row["bytes_request"], row["result"])
 
 
 def truth(line: dict[str, Any], row: dict[str, Any]) -> tuple[Any, ...]:
-    """The same of the ground truth; bytes of vectors, which it does not tell, are what came of them, or unknown."""
+    """The same of the ground truth. It lacks bytes of vectors: these are the results, or unknown."""
     asked = line["requested"]
     if line["call"] in VECTORED and row["bytes_request"] is not None:
         asked = max(line["result"], row["bytes_request"])
@@ -60,7 +60,7 @@ def compiler(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def runs() -> dict[tuple[str, ...], tuple[Recorded, list[dict[str, Any]]]]:
-    """What was recorded already: once per compiler will do."""
+    """Recordings that exist already: one per compiler suffices."""
     return {}
 
 
@@ -70,7 +70,7 @@ def run(
     runs: dict[tuple[str, ...], tuple[Recorded, list[dict[str, Any]]]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Recorded, list[dict[str, Any]]]:
-    """The recorded program, and what it says it did."""
+    """The recorded program, and its own account."""
     if compiler not in runs:
         folder = tmp_path_factory.mktemp("calls")
         (folder / "in").write_bytes(bytes(64))
@@ -94,7 +94,7 @@ def test_every_call_in_order(run: tuple[Recorded, list[dict[str, Any]]]) -> None
 
 
 def test_errors_and_bytes(run: tuple[Recorded, list[dict[str, Any]]]) -> None:
-    """A failed call has its errno and moved nothing; a successful one moved what it returned, if it moves bytes."""
+    """A failed call has its errno and moved no bytes. A successful one moved what it returned, if it moves bytes."""
     recorded, _ = run
     rows = recorded.operations()
     assert {row["error"] for row in rows} >= {0, 2, 9, 17, 20, 21, 22, 29}
@@ -108,7 +108,7 @@ def test_errors_and_bytes(run: tuple[Recorded, list[dict[str, Any]]]) -> None:
 
 
 def test_offsets(run: tuple[Recorded, list[dict[str, Any]]]) -> None:
-    """Offsets are the true ones: of p-calls as given, of the others as followed; unknown only where they must be."""
+    """Offsets are true: given for p-calls, followed for others; unknown only if they must be."""
     recorded, lines = run
     found = bracketed(recorded.operations())
     position: Counter[int] = Counter()
@@ -123,7 +123,7 @@ def test_offsets(run: tuple[Recorded, list[dict[str, Any]]]) -> None:
 
 
 def test_names_are_never_wrong(run: tuple[Recorded, list[dict[str, Any]]]) -> None:
-    """A handle's name is that of the file the program had there, or unknown; stdin's, open at the start, is known."""
+    """A handle's name is that of the program's file, or unknown; stdin's, open at the start, is known."""
     recorded, lines = run
     found = bracketed(recorded.operations())
     position: Counter[int] = Counter()
@@ -144,7 +144,7 @@ def test_names_are_never_wrong(run: tuple[Recorded, list[dict[str, Any]]]) -> No
 
 
 def test_handles(run: tuple[Recorded, list[dict[str, Any]]]) -> None:
-    """One handle per life of an fd; what shares a position shares a description, over dup, fork and exec."""
+    """One handle per life of an fd; all that share a position share a description, over dup, fork and exec."""
     recorded, lines = run
     handles = {row["handle"]: row for row in recorded.trace.handles.to_pylist()}
     found = bracketed(recorded.operations())
@@ -160,9 +160,9 @@ def test_handles(run: tuple[Recorded, list[dict[str, Any]]]) -> None:
 
 
 def test_every_core_call_is_made(run: tuple[Recorded, list[dict[str, Any]]]) -> None:
-    """The workload leaves no default call out; one that is added to the catalog must be added here.
+    """The workload makes every default call; a new call in the catalog must be added to it.
 
-    Those of rings are made by the workload ``rings``.
+    The workload ``rings`` makes those of rings.
     """
     _, lines = run
     core = {call.abi_name for call in load_catalog().calls if call.core and call.group not in {"aio", "io_uring"}}

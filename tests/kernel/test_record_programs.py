@@ -1,4 +1,4 @@
-"""Programs people use, recorded: exactly the calls that strace saw, exactly the I/O that fio says it did."""
+"""Common programs, recorded: exactly strace's calls, exactly the I/O that fio reports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHOSEN = (
     "static musl",
     "tar | zstd",
 )
-"""Of the programs that scripts/real-programs.sh tries; 32-bit programs and libaio have tests of their own."""
+"""Some of the programs of scripts/real-programs.sh; 32 bit programs and libaio have tests of their own."""
 
 
 def one_after_another(names: Sequence[str]) -> str:
@@ -55,7 +55,7 @@ def one_after_another(names: Sequence[str]) -> str:
 def programs(
     tmp_path_factory: pytest.TempPathFactory, awake: Callable[[], AbstractContextManager[None]]
 ) -> tuple[Names, Path]:
-    """One recording of all that are installed, and where strace's logs lie."""
+    """One recording of all installed ones, and the folder of strace's logs."""
     folder = tmp_path_factory.mktemp("programs")
     names = [name for name in CHOSEN if shutil.which(PROGRAMS[name].needs)]
     with awake():
@@ -69,7 +69,7 @@ def programs(
     "name", [pytest.param(name, marks=pytest.mark.requires(PROGRAMS[name].needs)) for name in CHOSEN]
 )
 def test_same_calls_as_strace(name: str, programs: tuple[Names, Path]) -> None:
-    """One run, seen by both: every call, every result, of every thread and child; no file has another name."""
+    """One run, seen by both: every call and result of every thread and child; no file has another name."""
     names, folder = programs
     found = compare(names, folder / f"{name}.strace")
     assert not found.differences, "\n".join(found.differences)
@@ -78,7 +78,7 @@ def test_same_calls_as_strace(name: str, programs: tuple[Names, Path]) -> None:
 
 
 def fio(folder: Path, *options: str) -> tuple[list[str | Path], Path]:
-    """A fio command of 1,009 reads and writes of 4 KiB, and where it logs each of them."""
+    """A fio command of 1,009 reads and writes of 4 KiB, and its log of them."""
     log = folder / "iolog"
     return [
         "fio",
@@ -141,7 +141,7 @@ def test_fio_libaio(tmp_path: Path) -> None:
     """Asynchronous requests are no reads and writes; each has sent a request to the disk."""
     (tmp_path / "data").write_bytes(b"x" * (4 << 20))
     command, _ = fio(tmp_path, "--ioengine=libaio", "--direct=1", "--iodepth=4", "--rw=randread")
-    # Once before, unrecorded: then what the program itself is read from lies in memory.
+    # Run once before, unrecorded, so that the program's own files are in memory.
     subprocess.run(command, capture_output=True, check=True)
     recorded = record(tmp_path / "T", command, "-e", "default,aio", attempts=3)
     job = json.loads(recorded.stdout)["jobs"][0]
@@ -162,7 +162,7 @@ def test_fio_libaio(tmp_path: Path) -> None:
 
 @pytest.mark.requires("fio", "strace")
 def test_libaio_as_strace(tmp_path: Path) -> None:
-    """Each request as strace and fio's own log have it, and its completion with the call that returned it."""
+    """Each request as in strace's and fio's logs, and its completion with the call that returned it."""
     (tmp_path / "data").write_bytes(b"x" * (4 << 20))
     command, log = fio(tmp_path, "--ioengine=libaio", "--direct=1", "--iodepth=8", "--iodepth_batch=4", "--rw=randread")
     said = tmp_path / "strace"

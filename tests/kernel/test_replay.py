@@ -1,4 +1,4 @@
-"""What was recorded is replayed, and recorded again: same operations, offsets and bytes; originals stay as they are."""
+"""A recording is replayed, and recorded again: same operations, offsets and bytes; the original files do not change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 CALLS = ("-e", "syscalls")
-"""Where disks do not matter: samples of their completions are what some virtual machines lose."""
+"""For tests that need no disks: some virtual machines lose samples of their completions."""
 Action = tuple[str, str, int, int]
 NAMES = {
     "read": "read", "pread64": "read", "readv": "read", "write": "write", "pwrite64": "write", "writev": "write",
@@ -88,14 +88,14 @@ LOG: list[Action] = [("write", "log", 77 * place, 77) for place in range(3)]
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorded, Path]:
-    """A workload of two threads and four files, and where the files lie."""
+    """A workload of two threads and four files, and the folder of the files."""
     folder = tmp_path_factory.mktemp("replay") / "data"
     folder.mkdir()
     return record(folder.parent / "T", [sys.executable, "-S", "-c", WORK, folder], *CALLS), folder
 
 
 def actions(recorded: Recorded, folder: Path, names: dict[str, str]) -> list[list[Action]]:
-    """What each thread did to the files of this folder, whose names are translated."""
+    """The acts of each thread on the files of this folder, with translated names."""
     found: defaultdict[Any, list[Action]] = defaultdict(list)
     for row in recorded.operations():
         path = Path(row["path"] or "/")
@@ -107,7 +107,7 @@ def actions(recorded: Recorded, folder: Path, names: dict[str, str]) -> list[lis
 
 
 def record_replay(original: Recorded, target: Path, options: Sequence[str | Path]) -> Recorded:
-    """Replay, and record that."""
+    """Record a replay."""
     return record(target, [LO2IO, "replay", original.trace.path, *options], *CALLS)
 
 
@@ -118,13 +118,13 @@ def short_names(original: Recorded) -> dict[str, str]:
 
 
 def folder_of(recorded: Recorded) -> Path:
-    """Where a replay's files lay."""
+    """The folder of a replay's files."""
     (line,) = (line for line in recorded.stderr.splitlines() if line.startswith("lo2io: left in "))
     return Path(line.removeprefix("lo2io: left in "))
 
 
 def test_workload_is_what_it_says(original: tuple[Recorded, Path]) -> None:
-    """The trace to replay has what the program did."""
+    """The trace to replay has the program's acts."""
     recorded, folder = original
     names = {name: name for name in ("input", "name with space", "direct", "log")}
     created = [("write", "input", 0, 100_000)]
@@ -133,7 +133,10 @@ def test_workload_is_what_it_says(original: tuple[Recorded, Path]) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--no-wait", "--copy"]])
 def test_same_again(original: tuple[Recorded, Path], tmp_path: Path, options: list[str]) -> None:
-    """Operations, files, offsets and bytes in each thread's order; what was opened otherwise is replayed beside it."""
+    """Operations, files, offsets and bytes in each thread's order.
+
+    Files opened in another way are replayed beside it.
+    """
     recorded, folder = original
     before = {path: path.read_bytes() for path in folder.iterdir()}
     again = record_replay(recorded, tmp_path / "R", ["--on", tmp_path, "--keep", *options])
@@ -150,7 +153,7 @@ def test_same_again(original: tuple[Recorded, Path], tmp_path: Path, options: li
 
 
 def made(again: Recorded, names: dict[str, str], copied: set[str]) -> Iterator[list[Action]]:
-    """What lo2io itself wrote, before fio began."""
+    """Files that lo2io wrote before fio began."""
     main = next(row["task"] for row in again.operations())
     folder = folder_of(again)
     own: list[Action] = []
@@ -163,7 +166,7 @@ def made(again: Recorded, names: dict[str, str], copied: set[str]) -> Iterator[l
 
 
 def test_in_place(tmp_path: Path) -> None:
-    """With --in-place, and not without, the originals themselves are written to."""
+    """With --in-place, the replay writes to the original files; without, it does not."""
     data = tmp_path / "data"
     data.write_bytes(b"a" * 5000)
     work = "import os, sys; fd = os.open(sys.argv[1], os.O_RDWR); os.read(fd, 100); os.pwrite(fd, b'b' * 1000, 2000)"
@@ -214,9 +217,9 @@ def test_disk_to_disk(loop: Path, tmp_path: Path) -> None:
 
 
 def record_disk(target: Path, command: Sequence[str | Path], attempts: int = 3) -> Recorded:
-    """As ``record``; but of other disks a request may have begun before, which is no concern of these tests.
+    """Like ``record``, but requests of other disks may have begun before.
 
-    Nor is when requests were completed: samples of interrupts, which some virtual machines lose, are not waited for.
+    It does not wait for completion times, either: some virtual machines lose samples of interrupts.
     """
     arguments = [LO2IO, "record", "--force", "-o", target, "--", *command]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)

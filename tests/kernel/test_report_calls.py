@@ -1,4 +1,4 @@
-"""What the report says of a recorded program is what the program did, and what the table of its calls adds up to."""
+"""The report about a recorded program agrees with the program, and with the sum of the table of its calls."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ for index in range(40_000):
     except FileNotFoundError:
         pass
 """
-"""Calls that are cheap one by one and take most of the program's time together."""
+"""Calls that are cheap one by one, and take most of the program's time together."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, awake: Any) -> Recorded:
     (folder / "shuffled").write_bytes(bytes(256 * 16384))
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, folder]
     with awake():
-        # Without block requests: of its many syncs some virtual machines lose a completion, again and again.
+        # Without block requests: of its many syncs, some virtual machines lose a completion again and again.
         return record(tmp_path_factory.mktemp("trace") / "T", command, "-e", "+metadata,-block")
 
 
@@ -88,15 +88,15 @@ def summary(recorded: Recorded) -> Summary:
 
 
 def rows_of(recorded: Recorded) -> list[dict[str, Any]]:
-    """The table of its calls, with how long each took."""
+    """The table of its calls, with their durations."""
     rows: list[dict[str, Any]] = recorded.trace.operations.to_pylist()
     return [{**row, "ns": row["end_time_ns"] - row["begin_time_ns"] if row["end_time_ns"] else 0} for row in rows]
 
 
 def test_what_stands_out(summary: Summary) -> None:
-    """The sync after each write, and the syncs in writes themselves; with their numbers.
+    """The sync after each write, and the syncs in writes themselves, with their numbers.
 
-    Not what costs next to nothing: 256 reads that jump, and 1,200 files that are not there.
+    Not findings that cost next to nothing: 256 reads that jump, and 1,200 files that do not exist.
     """
     found = {(finding.rule, finding.subject.rpartition("/")[2]): finding for finding in summary.findings}
     synced = found["sync-per-write", "synced"]
@@ -105,12 +105,12 @@ def test_what_stands_out(summary: Summary) -> None:
     for name in ("O_SYNC", "O_DSYNC", "RWF_SYNC", "RWF_DSYNC"):
         finding = found["sync-per-write", name]
         assert (finding.evidence["syncs"], finding.evidence["synced_writes"], finding.rows) == (110, 110, 110)
-    rules = {finding.rule for finding in summary.findings}  # how long syncs take is the disk's matter
+    rules = {finding.rule for finding in summary.findings}  # the duration of syncs depends on the disk
     assert rules - {"sync-bound"} == {"sync-per-write"}
 
 
 def test_what_is_cheap_one_by_one(tmp_path: Path) -> None:
-    """Small writes, reads that jump, and looks for files that are not there, where they are the program's work."""
+    """Small writes, reads that jump, and lookups of missing files, in a program that does little else."""
     with (tmp_path / "shuffled").open("wb") as file:
         file.truncate(8192 * 16384)
     command = [sys.executable, "-I", "-S", "-c", BUSY, tmp_path]
@@ -126,7 +126,7 @@ def test_what_is_cheap_one_by_one(tmp_path: Path) -> None:
 
 
 def test_rows_behind_a_finding(summary: Summary, recorded: Recorded) -> None:
-    """The ids are of the calls that the finding is about."""
+    """The ids are those of the finding's calls."""
     rows = {row["id"]: row for row in rows_of(recorded)}
     for finding in summary.findings:
         calls = {rows[number]["call"] for number in finding.ids}
@@ -137,7 +137,7 @@ def test_rows_behind_a_finding(summary: Summary, recorded: Recorded) -> None:
 
 
 def test_numbers_are_the_tables(summary: Summary, recorded: Recorded) -> None:
-    """Time, slow calls and patterns add up to the rows of operations."""
+    """Time, slow calls and patterns are the sums of the rows of operations."""
     rows = rows_of(recorded)
     assert summary.io is not None
     assert summary.io.time.total.time_ns == sum(row["ns"] for row in rows)
@@ -152,7 +152,7 @@ def test_numbers_are_the_tables(summary: Summary, recorded: Recorded) -> None:
 
 
 TICK_NS = 10_000_000
-"""The longest that there is: CONFIG_HZ=100."""
+"""The longest possible tick: CONFIG_HZ=100."""
 CROWDED = """
 import os, sys
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -176,7 +176,7 @@ print(*(int(now) - int(then) for now, then in zip(after, before)))
 
 
 def test_time_on_a_cpu_is_what_the_scheduler_says(tmp_path: Path, awake: Any) -> None:
-    """Of a program that another one keeps off its CPU half of the time; a pipe that it waits for is no storage."""
+    """Of a program that another one keeps off its CPU half of the time; waiting for a pipe is no storage."""
     with awake():
         seen = record(tmp_path / "T", [sys.executable, "-I", "-S", "-c", CROWDED], "-e", "syscalls", "--sched")
     ran_ns, delayed_ns, _ = map(int, seen.stdout.split())
@@ -187,7 +187,7 @@ def test_time_on_a_cpu_is_what_the_scheduler_says(tmp_path: Path, awake: Any) ->
     assert zeros.calls >= 3000
     assert zeros.cpu_ns is not None
     assert zeros.preempted_ns is not None
-    # The interpreter needs some, too; /proc is a tick behind, and leaves out interrupts and what a host took away.
+    # The interpreter uses some, too. /proc is a tick behind, and leaves out interrupts and stolen time.
     assert 0.5 * ran_ns - TICK_NS < zeros.cpu_ns < 1.3 * ran_ns + TICK_NS
     assert 0.5 * delayed_ns - TICK_NS < zeros.preempted_ns < 1.3 * delayed_ns + TICK_NS
     assert zeros.cpu_ns + zeros.preempted_ns == zeros.time_ns
@@ -199,7 +199,7 @@ def test_time_on_a_cpu_is_what_the_scheduler_says(tmp_path: Path, awake: Any) ->
 
 
 def test_by_system_call(recorded: Recorded) -> None:
-    """The command's table has each call of the table once; and of a part only the part's."""
+    """The command's table has each call once; for a part of the trace, only the part's."""
     calls = Counter(row["call"] for row in rows_of(recorded))
     for options, expected in (((), calls), (("--filter", "operation == flush"), Counter(fsync=150))):
         command = [LO2IO, "report", recorded.trace.path, "--json", *options]
@@ -237,7 +237,7 @@ print(json.dumps([used.ru_utime, used.ru_stime, used.ru_majflt, used.ru_nvcsw, u
 
 @pytest.mark.parametrize("options", [("--backend", "bpf"), ("--backend", "perf", "--names", "proc")])
 def test_what_a_process_used_is_what_it_says_itself(tmp_path: Path, awake: Any, options: tuple[str, ...]) -> None:
-    """Asked last thing, it says what the kernel tells when its threads exit, within ticks; and wait4 of the command."""
+    """The process reads it last thing: it equals its threads' usage at their exits, within ticks, and wait4's."""
     (tmp_path / "file").write_bytes(bytes(1 << 20))
     os.sync()
     command = [sys.executable, "-I", "-S", "-c", USES, tmp_path / "file"]

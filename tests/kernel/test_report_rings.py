@@ -1,4 +1,4 @@
-"""What the report says of rings is what the program did: counts by ring, opcode and way, batches, what broke chains."""
+"""The report about rings agrees with the program: counts by ring, opcode and path, batches, broken chains."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup", "io_uring:io_uring_complete")
 EXACT = [group for group in GROUPS if group != GROUP["teardown-exit"]]
-"""Of what is torn down with a process nobody knows what the kernel still completes."""
+"""Of requests torn down with a process, nobody knows which ones the kernel still completes."""
 
 
 def summary_of(run: Run) -> RingsSummary:
@@ -37,7 +37,7 @@ def summary_of(run: Run) -> RingsSummary:
 
 
 def told(run: Run, row: RingRow) -> tuple[Row, list[Row]]:
-    """What the program says of a ring and of its requests."""
+    """The program's account of a ring and of its requests."""
     (instance,) = (instance for instance, ring in run.ring_rows.items() if ring["ring"] == row.ring)
     (ring,) = (ring for ring in run.told("ring") if ring["instance"] == instance)
     requests = [truth for truth in run.told("request") if truth["instance"] == instance]
@@ -45,7 +45,7 @@ def told(run: Run, row: RingRow) -> tuple[Row, list[Row]]:
 
 
 def named(truth: Row) -> str:
-    """Its opcode as the tables have it."""
+    """Its opcode in the tables' words."""
     return f"opcode {truth['opcode_number']}" if truth["opcode"] == "INVALID" else str(truth["opcode"])
 
 
@@ -73,7 +73,7 @@ def test_requests_by_ring_and_opcode(group: str, rings: Callable[[str], Run]) ->
 
 @pytest.mark.parametrize("group", EXACT)
 def test_ways(group: str, rings: Callable[[str], Run]) -> None:
-    """Where the program knows the only way a request could go, it is reported so."""
+    """If the program knows the only possible path of a request, the report has it."""
     run = rings(group)
     for row in summary_of(run).rings:
         if row.kind != "io_uring":
@@ -84,7 +84,7 @@ def test_ways(group: str, rings: Callable[[str], Run]) -> None:
         for truth in requests:
             allowed.update(choice(truth["path"]) if "path" in truth else {path.path for path in row.paths})
         for path in row.paths:
-            if path.path != "unknown":  # the way of what nobody sees the end of
+            if path.path != "unknown":  # the path of a request whose end is not seen
                 assert least[path.path] <= path.requests + sum(p.requests for p in row.paths if p.path == "unknown")
                 assert path.requests <= allowed[path.path]
         assert sum(path.requests for path in row.paths) == len(requests)
@@ -92,7 +92,7 @@ def test_ways(group: str, rings: Callable[[str], Run]) -> None:
 
 @pytest.mark.parametrize("group", EXACT)
 def test_batches(group: str, rings: Callable[[str], Run]) -> None:
-    """Calls on each ring, and how many requests those that submit have submitted."""
+    """Calls on each ring, and how many requests the submitting ones have submitted."""
     run = rings(group)
     for row in summary_of(run).rings:
         if row.kind is None:
@@ -151,7 +151,7 @@ def rows_of(run: Run) -> list[dict[str, Any]]:
 
 @pytest.mark.requires("events")
 def test_a_sample_is_whole_and_its_totals_exact(tmp_path: Path) -> None:
-    """Of a recording every rate gives other requests, each with all there is of it; rings count all of them."""
+    """Each rate selects other requests of a recording, each with all its rows; rings count all of them."""
     from workloads.build import build  # noqa: PLC0415
     from workloads.record import record  # noqa: PLC0415
 

@@ -18,14 +18,14 @@ pytestmark = pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup")
 
 
 def test_libaio(rings: Callable[[str], Run]) -> None:
-    """Each io_submit and io_getevents is a batch on its context, with what was asked for and what came."""
+    """Each io_submit and io_getevents is a batch on its context, with its arguments and results."""
     seen = rings("aio")
     told = seen.told("ring", "libaio")
     assert len(told) == 2
     for truth in told:
         row = seen.ring_rows[truth["instance"]]
         assert (row["kind"], row["fd"], row["pid"]) == ("libaio", None, truth["tid"])
-        # io_setup leaves the context in user memory: which of two sizes is which one's is not known.
+        # io_setup leaves the context in user memory, so nothing tells which context has which of two sizes.
         assert (row["sq_entries"], row["create_time_ns"]) == (None, None)
         assert row["end_time_ns"] is not None
         batches = seen.batches(truth["instance"])
@@ -48,7 +48,7 @@ def test_libaio(rings: Callable[[str], Run]) -> None:
 
 
 def requests_of(seen: Run, scenario: str) -> dict[int, tuple[Row, Row]]:
-    """What the program says of each request, and its row, by the data that the program gave it."""
+    """The program's account of each request, and its row, by the data that the program gave it."""
     if not seen.told_by_kernel:
         pytest.skip("recorded without programs in the kernel: nothing else shows what stands in the program's memory")
     told = {row["user_data"]: row for row in seen.told("request", scenario)}
@@ -60,7 +60,7 @@ def requests_of(seen: Run, scenario: str) -> dict[int, tuple[Row, Row]]:
 
 @pytest.mark.parametrize("scenario", ["libaio", "libaio-ends"])
 def test_requests_of_libaio(rings: Callable[[str], Run], scenario: str) -> None:
-    """Each request that an io_submit took, with what the program asked for and what came of it."""
+    """Each request that an io_submit took, with what the program asked for and its result."""
     seen = rings("aio")
     for truth, row in requests_of(seen, scenario).values():
         result = truth.get("result", 0)
@@ -75,7 +75,7 @@ def test_requests_of_libaio(rings: Callable[[str], Run], scenario: str) -> None:
 
 
 def test_when_requests_of_libaio_begin_and_end(rings: Callable[[str], Run]) -> None:
-    """With the io_submit that took them, and the call that returned their completion; else there are bounds."""
+    """They begin with their io_submit, and end with the call that returned their event; else there are bounds."""
     seen = rings("aio")
     pairs = requests_of(seen, "libaio") | requests_of(seen, "libaio-ends")
     trace = seen.recorded.trace

@@ -26,7 +26,7 @@ pytestmark = [
 
 
 def first_of_batch(seen: Run) -> int:
-    """The user_data of the first of the sixteen that were submitted in one call."""
+    """The user_data of the first of sixteen that were submitted by one call."""
     submitted = 0
     for batch in seen.told("batch"):
         if batch["asked"] == 16:
@@ -36,7 +36,7 @@ def first_of_batch(seen: Run) -> int:
 
 
 def test_direct_requests_cause_block_requests(loop: Path, tmp_path: Path) -> None:
-    """One block request each, at the sector that the program asked for, one at a time and sixteen in one call."""
+    """One block request each, at the program's sector, one at a time and sixteen in one call."""
     seen = run(tmp_path, ["direct"], "--device", loop, events="syscalls,io_uring,block")
     wanted = device_number(loop)
     requests = {row["id"]: (truth, row) for truth, row in seen.requests("direct")}
@@ -54,7 +54,7 @@ def test_direct_requests_cause_block_requests(loop: Path, tmp_path: Path) -> Non
         assert (block["operation"], block["sector"]) == (truth["opcode"].lower(), truth["offset"] // 512)
         begun = block["insert_time_ns"] or block["issue_time_ns"]
         assert row["submit_time_ns"] <= begun <= block["complete_time_ns"] <= row["complete_time_ns"]
-    # In a large batch the kernel holds block requests back until all are prepared: whose they are is not seen.
+    # In a large batch, the kernel holds block requests back until all are prepared, so their causes are not seen.
     owners = {block["ring_request"] for block in found}
     alone = [number for number, (truth, row) in requests.items() if truth["user_data"] < first_of_batch(seen)]
     device = [number for number in alone if requests[number][1]["path"] == "device"]
@@ -66,7 +66,7 @@ def test_direct_requests_cause_block_requests(loop: Path, tmp_path: Path) -> Non
 def test_what_a_device_served_is_not_inline(tmp_path: Path) -> None:
     """A disk whose interrupt comes to the submitter's CPU answers before the submission has ended.
 
-    So each CPU has a job. Whether completions of the disk vanish does not matter here.
+    So each CPU is kept busy. Completions of the disk may vanish here.
     """
     if not os.major(tmp_path.stat().st_dev):
         pytest.skip("the temporary directory is on no disk")

@@ -1,4 +1,4 @@
-"""Programs that live on rings: fio exactly as it counts, rings older than the recording, idle ones; nothing changed."""
+"""Programs that live on rings: fio exactly as it counts, rings older than the recording, idle ones; no side effects."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ READS, WRITES = ("READ", "READV", "READ_FIXED"), ("WRITE", "WRITEV", "WRITE_FIXE
 
 
 def fio(folder: Path, target: Path, *options: str) -> tuple[Recorded, dict[str, tuple[int, int]]]:
-    """Fio while recorded, and what it says: number and bytes of reads and writes."""
+    """Fio, recorded, and its own count: number and bytes of reads and writes."""
     log = folder / "fio.json"
     command = [*FIO, f"--filename={target}", f"--output={log}", *options]
     recorded = record(folder / "T", command, "-e", EVENTS, attempts=5, cwd=folder)
@@ -62,7 +62,7 @@ def rows_by_direction(recorded: Recorded) -> dict[str, list[dict[str, Any]]]:
 
 
 def assert_said(rows: list[dict[str, Any]], said: tuple[int, int]) -> None:
-    """As many, with as many bytes, as fio says; each completed once."""
+    """As many, with as many bytes, as fio reports; each completed once."""
     assert (len(rows), sum(row["bytes_result"] for row in rows)) == said
     assert {(row["status"], row["result"], row["nr_completions"]) for row in rows} == {("completed", 4096, 1)}
 
@@ -70,7 +70,7 @@ def assert_said(rows: list[dict[str, Any]], said: tuple[int, int]) -> None:
 @pytest.mark.requires("fio", "losetup")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_fio(variant: str, loop: Path, tmp_path: Path) -> None:
-    """Every read and write of fio's is one request, with all its bytes; on the disk it was told."""
+    """Every read and write of fio is one request, with all its bytes, on the right disk."""
     recorded, said = fio(tmp_path, loop, *VARIANTS[variant])
     found = rows_by_direction(recorded)
     for name, rows in found.items():
@@ -80,9 +80,9 @@ def test_fio(variant: str, loop: Path, tmp_path: Path) -> None:
     files = {row["file"]: row["path"] for row in recorded.trace.files.to_pylist()}
     of_handle = {row["handle"]: files.get(row["file"]) for row in recorded.trace.handles.to_pylist()}
     handles = {row["handle"] for rows in found.values() for row in rows}
-    registered = variant in {"registerfiles", "sqthread_poll"}  # fio does the latter with registered files alone
+    registered = variant in {"registerfiles", "sqthread_poll"}  # fio does the latter with registered files only
     origins = {row["origin"] for row in recorded.trace.handles.to_pylist() if row["handle"] in handles}
-    if registered and "named by /proc" in recorded.stderr:  # programs alone tell which registered file it is
+    if registered and "named by /proc" in recorded.stderr:  # only programs tell which registered file it is
         assert handles == {None}
     else:
         assert (None in handles, "registered with a ring" in origins) == (False, registered)
@@ -97,7 +97,10 @@ def test_fio(variant: str, loop: Path, tmp_path: Path) -> None:
 
 @pytest.mark.requires("fio", "losetup")
 def test_fio_polls(loop: Path, tmp_path: Path) -> None:
-    """With hipri as fio says; where loop devices cannot be polled, each request is refused, and fio ends as alone."""
+    """With hipri, as fio reports.
+
+    If loop devices cannot be polled, each request is refused, and fio ends as without lo2io.
+    """
     command = [*FIO, f"--filename={loop}", *HIPRI, "--output=fio.json"]
     alone = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path).returncode
     script = f"{shlex.join(command)} 2>fio.err; echo $? >code"
@@ -118,7 +121,7 @@ def test_fio_polls(loop: Path, tmp_path: Path) -> None:
 
 @pytest.mark.requires("fio", "losetup")
 def test_fio_libaio(loop: Path, tmp_path: Path) -> None:
-    """Fio's libaio engine: as many requests and bytes as fio says, in batches on one context."""
+    """Fio's libaio engine: as many requests and bytes as fio reports, in batches on one context."""
     recorded, said = fio(tmp_path, loop, "--ioengine=libaio", "--direct=1")
     total = said["read"][0] + said["write"][0]
     batches = recorded.trace.table("batches").to_pylist()
@@ -138,7 +141,7 @@ def flood(folder: Path, *options: str) -> Recorded:
 
 
 def test_every_request_at_full_speed(tmp_path: Path) -> None:
-    """Each once, by its number, none lost."""
+    """Each request once, by its number, and none lost."""
     recorded = flood(tmp_path)
     rows = [row for row in recorded.trace.ring_requests.to_pylist() if row["opcode"] == "READ"]
     assert sorted(row["user_data"] for row in rows) == list(range(1, 20012))
@@ -149,7 +152,7 @@ def test_every_request_at_full_speed(tmp_path: Path) -> None:
 
 
 def test_one_in_ten(tmp_path: Path) -> None:
-    """Whole requests, chosen without regard to what they are; the ring's own numbers stay exact."""
+    """Whole requests, chosen whatever they are; the ring's own numbers stay exact."""
     recorded = flood(tmp_path, "--sample", "1/10")
     rows = recorded.trace.ring_requests.to_pylist()
     assert recorded.trace.metadata["sample_rate"] == 10
@@ -163,19 +166,19 @@ def test_one_in_ten(tmp_path: Path) -> None:
 
 
 def test_idle_poller_is_not_recorded(tmp_path: Path) -> None:
-    """A thread that polls a ring in vain for a second leaves no samples: they are filtered in the kernel."""
+    """A thread that polls a ring in vain for a second leaves no samples, for the kernel filters them."""
     seen = run(tmp_path, ["sqpoll-idle"])
     assert [line for truth, row in seen.requests("sqpoll-idle") for line in differences(seen, truth, row)] == []
     events = seen.recorded.trace.completeness.events
     runs = sum(event.samples for event in events if event.event == "io_uring:io_uring_task_work_run")
-    assert runs < 20_000  # those of the whole machine, whatever else runs there; unfiltered half a million
+    assert runs < 20_000  # those of the whole machine; unfiltered, there would be half a million
 
 
 @pytest.mark.parametrize("scenario", ["older", "older-sqpoll"])
 def test_ring_older_than_the_recording(
     scenario: str, tmp_path: Path, until: Callable[[Callable[[], object]], object]
 ) -> None:
-    """Its descriptor, process and size are known; what began before and ends after is told as such."""
+    """Its descriptor, process and size are known. Requests that began before or end after are marked so."""
     work, truth, ready, go = (tmp_path / name for name in ("work", "truth", "ready", "go"))
     work.mkdir()
     options = ["--dir", work, "--truth", truth, "--ready", ready, "--wait-for", go]
@@ -228,13 +231,13 @@ def test_whole_machine(tmp_path: Path) -> None:
 
 
 def plain(text: str) -> list[dict[str, Any]]:
-    """An account without what differs from run to run."""
+    """An account without values that differ from run to run."""
     rows = [json.loads(re.sub(r'"tid": \d+', '"tid": 0', line)) for line in text.splitlines()]
     return [{name: value for name, value in row.items() if name not in {"file", "offset"}} for row in rows]
 
 
 def test_program_runs_unchanged(tmp_path: Path) -> None:
-    """A program whose only way to its files is a ring gives the same output and exit code while it is recorded."""
+    """A program that reaches its files only by a ring gives the same output and exit code while it is recorded."""
     command = [build("rings"), "--dir", tmp_path, "nop", "cached", "metadata", "links", "worker-links", "overflow"]
     alone = subprocess.run(command, capture_output=True, text=True, check=True)
     recorded = record(tmp_path / "T", command, "-e", EVENTS, attempts=5)

@@ -1,4 +1,4 @@
-"""Requests of io_uring: the table says of each what the program that made it says, scenario by scenario."""
+"""Requests of io_uring: the table agrees with the program's account of each, scenario by scenario."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup",
 
 @pytest.mark.parametrize("scenario", [name for names in GROUPS.values() for name in names])
 def test_requests_are_as_the_program_says(scenario: str, rings: Callable[[str], Run]) -> None:
-    """Every request has one row, and every row says what the program says, field by field."""
+    """Every request has one row, which agrees with the program field by field."""
     run = rings(GROUP[scenario])
     pairs = run.requests(scenario)
     assert pairs
@@ -33,7 +33,7 @@ def test_ids_are_unique(group: str, rings: Callable[[str], Run]) -> None:
 
 
 def in_order(row: Row) -> bool:
-    """Whether what is known of a request's times could have happened."""
+    """True if the known times of a request are possible."""
     submitted, done = row["submit_time_ns"], row["complete_time_ns"]
     between = [row[f"{name}_time_ns"] for name in ("issue", "punt", "poll_arm", "wake", "work_begin")]
     known = [time for time in between if time is not None]
@@ -56,7 +56,7 @@ def test_times_are_in_order(group: str, rings: Callable[[str], Run]) -> None:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_phases_fill_the_time(group: str, rings: Callable[[str], Run]) -> None:
-    """Queued, executing and waiting make up the time from submission to completion, where all are known."""
+    """Queued, executing and waiting make up the time from submission to completion, if all are known."""
     known = 0
     for row in rings(group).recorded.trace.ring_requests.to_pylist():
         phases = [row["queued_ns"], row["executing_ns"], row["waiting_ns"]]
@@ -69,7 +69,7 @@ def test_phases_fill_the_time(group: str, rings: Callable[[str], Run]) -> None:
 
 
 def test_paths_wait_where_they_say(rings: Callable[[str], Run]) -> None:
-    """What waits for a pipe or a timer does so in the phase of waiting, for as long as the program let it."""
+    """A request that waits for a pipe or a timer does so in the phase waiting, for as long as the program made it."""
     for scenario, opcode, least_ns in (("blocked", "READ", 29_000_000), ("timeouts", "TIMEOUT", 9_000_000)):
         run = rings(GROUP[scenario])
         _, row = next(pair for pair in run.requests(scenario) if pair[0]["opcode"] == opcode)
@@ -78,14 +78,14 @@ def test_paths_wait_where_they_say(rings: Callable[[str], Run]) -> None:
 
 
 def test_hashed_writes_are_told(rings: Callable[[str], Run]) -> None:
-    """Writes that the kernel itself gave to a worker are hashed by file; those that the program sent are not."""
+    """Writes that the kernel gave to a worker itself are hashed by file; those that the program sent are not."""
     for truth, row in rings(GROUP["hashed"]).requests("hashed"):
         sent_by_program = bool(truth["sqe_flags"] & 16)
         assert bool(row["traits"] & 4) == (row["path"] == "worker" and not sent_by_program)
 
 
 def test_links_that_a_worker_goes_on_with(rings: Callable[[str], Run]) -> None:
-    """The first of a chain was handed to a worker, the others were continued by it."""
+    """The first of a chain was handed to a worker, which continued with the others."""
     chain = rings(GROUP["worker-links"]).requests("worker-links")[:4]
     assert [bool(row["traits"] & 64) for _, row in chain] == [False, True, True, True]
     assert [row["nr_punts"] for _, row in chain] == [1, 0, 0, 0]

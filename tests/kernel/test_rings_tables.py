@@ -1,4 +1,4 @@
-"""Rings, the calls that enter them and the threads that work for them: the tables say what the program says."""
+"""Rings, the calls that enter them and the threads that work for them: the tables agree with the program."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup", "io_uring:io_uring_complete")
 SCENARIOS = [name for names in GROUPS.values() for name in names]
 TORN_DOWN = {"teardown-close", "teardown-exit"}
-"""What the kernel completes while a ring goes is seen by the tracer or not, and by nobody else."""
+"""The tracer may or may not see requests that complete while a ring goes; nobody else does."""
 
 
 def instances(run: Run, scenario: str) -> list[Row]:
-    """What the program says of its rings."""
+    """The program's account of its rings."""
     return [row for row in run.told("ring", scenario) if row["type"] == "io_uring"]
 
 
@@ -70,7 +70,7 @@ def test_ring_totals(scenario: str, rings: Callable[[str], Run]) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_batches_are_as_called(scenario: str, rings: Callable[[str], Run]) -> None:
-    """Each call: what was asked for, what it returned, and how many requests began while it ran."""
+    """Each call: its arguments, its result, and how many requests began during it."""
     run = rings(GROUP[scenario])
     for truth in instances(run, scenario):
         sqpoll = bool(truth["flags"] & 2)
@@ -88,7 +88,7 @@ def test_batches_are_as_called(scenario: str, rings: Callable[[str], Run]) -> No
 
 
 def test_sleeping_is_seen(rings: Callable[[str], Run]) -> None:
-    """A call that waits for what is not there sleeps; one whose completions are there does not."""
+    """A call that waits for a missing completion sleeps; one whose completions are there does not."""
     run = rings("waits")
     (ring,) = instances(run, "partial-wait")
     slept = [row["sleep_time_ns"] is not None for _, row, _ in run.batches(ring["instance"])]
@@ -123,7 +123,7 @@ def test_works_belong_to_workers(group: str, rings: Callable[[str], Run]) -> Non
 
 @pytest.mark.parametrize("scenario", ["async", "hashed", "limited", "worker-links"])
 def test_every_work_is_known(scenario: str, rings: Callable[[str], Run]) -> None:
-    """What a worker completes itself has an execution of its own, by that worker."""
+    """A request that a worker completes itself has an execution of its own, by that worker."""
     run = rings(GROUP[scenario])
     works = Counter(row["id"] for row in run.recorded.trace.table("ring_works").to_pylist())
     for truth, row in run.requests(scenario):
@@ -187,6 +187,6 @@ def test_full_queue_is_exact(rings: Callable[[str], Run]) -> None:
 
 
 def test_identity_is_certain(rings: Callable[[str], Run]) -> None:
-    """Where the kernel names requests by address, no completion was matched by order."""
+    """If the kernel names requests by address, no completion was matched by order."""
     rows = rings("files").recorded.trace.ring_requests.to_pylist()
     assert not any(row["inferred"] & IDENTITY for row in rows)

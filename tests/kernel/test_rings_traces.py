@@ -1,4 +1,4 @@
-"""OTF2 traces of rings: by the rules of all readers, and each request as its row says."""
+"""OTF2 traces of rings: correct for all readers, and each request as in its row."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def expected_kinds(row: Row) -> str:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_trace_is_by_the_rules(group: str, rings: Callable[[str], Run], written: Callable[[str], Written]) -> None:
-    """Read alike by otf2-print and the otf2 package, by all rules, and verified by lo2io."""
+    """otf2-print and the otf2 package read the same, by all rules, and lo2io verifies the trace."""
     trace = written(group)
     assert_readers_agree(trace)
     assert_rules(trace)
@@ -111,7 +111,7 @@ def test_times_and_bytes_are_the_rows(
 def test_silent_request_ends_where_its_successor_begins(
     rings: Callable[[str], Run], written: Callable[[str], Written]
 ) -> None:
-    """A read with CQE_SKIP before a NOP: it ends at the NOP's completion at the latest, and is marked as inferred."""
+    """A read with CQE_SKIP before a NOP: it ends at the NOP's completion at the latest, marked as inferred."""
     run, trace = rings("ends"), written("ends")
     rows = [row for _, row in run.requests("skip")]
     (read,) = (row for row in rows if row["opcode"] == "READ" and row["status"] == "silent")
@@ -129,7 +129,7 @@ def test_silent_request_ends_where_its_successor_begins(
 def test_who_executed_and_who_woke_it(
     group: str, column: str, rings: Callable[[str], Run], written: Callable[[str], Written]
 ) -> None:
-    """The last record of each request names the threads of its row, and none where that has none."""
+    """The last record of each request names the threads of its row, and none if the row has none."""
     run, trace = rings(group), written(group)
     rows = {row["id"]: row for rows in run.request_rows.values() for row in rows}
     assert any(row[column] is not None for row in rows.values())

@@ -1,4 +1,4 @@
-"""How a recording of the whole machine ends, what it says when there was nothing, and what it refuses."""
+"""How a recording of the whole machine ends, its hint if nothing happened, and its refusals."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(*arguments: str, prefix: tuple[str, ...] = (), cwd: Path | None = None) 
 @pytest.mark.usefixtures("busy_cpus")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 def test_signals_end_it(tmp_path: Path, number: signal.Signals) -> None:
-    """Each leaves a whole trace of all that was done before, and exit code 0."""
+    """Each leaves a whole trace of all that happened before, and exit code 0."""
 
     def attempt() -> Recorded:
         with workers(Work(tmp_path / "a", (100, 23), (50, 7))) as ready, recording(tmp_path / "T", *CALLS) as process:
@@ -54,7 +54,7 @@ def test_signals_end_it(tmp_path: Path, number: signal.Signals) -> None:
 
 
 def test_the_time_ends_it(tmp_path: Path) -> None:
-    """After at least so long, and the trace says how long that was."""
+    """After at least so long, and the trace has that duration."""
     done = run("-q", "-o", str(tmp_path / "T"), *CALLS, "--duration", "700ms")
     assert done.returncode == 0, done.stderr
     metadata = open_trace(tmp_path / "T").metadata
@@ -65,7 +65,7 @@ def test_the_time_ends_it(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("busy_cpus")
 @pytest.mark.parametrize("code", [0, 7])
 def test_the_command_ends_it(tmp_path: Path, code: int) -> None:
-    """Its exit code is lo2io's; what others do meanwhile is recorded, what lo2io does before the exec is not."""
+    """Its exit code is lo2io's. Other processes' calls in between are recorded, lo2io's before the exec are not."""
     script = (
         f"import os; f = os.open('{tmp_path}/f', os.O_RDWR | os.O_CREAT)\nfor i in range(13): os.pwrite(f, b'12345', 0)"
     )
@@ -99,11 +99,11 @@ def test_a_command_may_outlive_the_time(tmp_path: Path) -> None:
 
 
 def test_progress_on_a_terminal(tmp_path: Path) -> None:
-    """A line that is drawn over itself; Ctrl-C ends the recording, and the line is gone before the report."""
+    """A line that redraws itself; Ctrl-C ends the recording, and the line is gone before the report."""
     command = [str(LO2IO), "system-wide", "-a", "-o", str(tmp_path / "T"), *CALLS]
     code, shown = on_terminal(command, ("events/s", b"\x03"))
     assert code == 0, shown
-    assert re.search(r"\rlo2io: \d+ s · [\d.]+ ?[kM]? ?events/s · .* lost · rings \d+% full · spool ", shown)
+    assert re.search(r"\rlo2io: \d+ s · [\d.]+ ?[kM]? ?events/s · .* lost · buffers \d+% full · spool ", shown)
     assert "\r\x1b[K" in shown
     assert finished(tmp_path / "T")
 
@@ -118,7 +118,7 @@ def test_no_progress_when_quiet(tmp_path: Path) -> None:
 
 
 def test_nothing_recorded(tmp_path: Path) -> None:
-    """A valid trace without an event, and a hint why."""
+    """A valid trace without events, and a hint why."""
     done = run("-o", str(tmp_path / "T"), "-e", "sys_vmsplice", "--duration", "200ms")
     assert done.returncode == 0, done.stderr
     assert "nothing was recorded" in done.stderr
@@ -137,7 +137,7 @@ def test_nobody_in_the_cgroup(tmp_path: Path) -> None:
 
 
 def test_an_unknown_cgroup(tmp_path: Path) -> None:
-    """The answer names those that are like it."""
+    """The error names similar ones."""
     with cgroups("someservice") as (group,):
         name = f"{group.parent.name}/somservice"
         done = run("--cgroup", name, "--duration", "200ms", cwd=tmp_path)
@@ -151,10 +151,10 @@ def test_an_unknown_cgroup(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("--cpus", "0,4000"), "CPU 4000 not online"),
-        (("--cpus", "0-"), "not a list of CPUs"),
-        (("--cpus", "1-0"), "there is none in it"),
+        (("--cpus", "0-"), "this is not a list of CPUs"),
+        (("--cpus", "1-0"), "the list has no CPU"),
         (("--user", "root"), "there is no command"),
-        (("--cgroup", "/", "--opener", "python-perf"), "it knows no cgroups"),
+        (("--cgroup", "/", "--opener", "python-perf"), "python-perf has no cgroups"),
         (("--", "no-such-program"), "not found in PATH"),
     ],
 )
@@ -170,7 +170,7 @@ def test_refusals(tmp_path: Path, arguments: tuple[str, ...], words: str) -> Non
 
 @pytest.fixture
 def theirs() -> Path:
-    """A directory that nobody may write to, and where tracefs does not stand in the way."""
+    """A directory in which the user nobody may write, with readable tracefs."""
     folder = Path("/tmp") / f"lo2io-nobody-{os.getpid()}"
     folder.mkdir()
     os.chown(folder, 65534, 65534)
@@ -180,7 +180,7 @@ def theirs() -> Path:
 
 @pytest.mark.requires("setpriv")
 def test_no_rights(theirs: Path) -> None:
-    """Somebody without rights is told the least that helps, and nothing is left."""
+    """A user without rights is told the least that helps, and nothing is left."""
     done = run("--duration", "200ms", prefix=NOBODY, cwd=theirs)
     assert (done.returncode, done.stdout) == (3, "")
     assert "tracefs" in done.stderr or "/sys/kernel/tracing" in done.stderr
@@ -189,7 +189,7 @@ def test_no_rights(theirs: Path) -> None:
 
 @pytest.mark.requires("setpriv")
 def test_no_rights_to_open(theirs: Path, until: Callable[[Callable[[], object]], object]) -> None:
-    """Who may read tracefs, but not open events of others, is told the capability and the sysctl."""
+    """A user who may read tracefs, but not open others' events, is told the capability and the sysctl."""
     rights = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
     done = run("--duration", "200ms", prefix=(*NOBODY, *rights), cwd=theirs)
     assert (done.returncode, done.stdout) == (3, "")
@@ -200,7 +200,7 @@ def test_no_rights_to_open(theirs: Path, until: Callable[[Callable[[], object]],
 
 @pytest.mark.requires("setpriv")
 def test_with_the_rights_it_names(theirs: Path) -> None:
-    """They suffice."""
+    """The rights in the remedy suffice."""
     names = "+dac_read_search,+perfmon,+ipc_lock"
     rights = (f"--inh-caps={names}", f"--ambient-caps={names}")
     done = run("-q", "-o", "T", *CALLS, "--duration", "300ms", prefix=(*NOBODY, *rights), cwd=theirs)

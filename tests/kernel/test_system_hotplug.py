@@ -1,4 +1,4 @@
-"""A CPU that goes offline and comes back while the machine is recorded: nothing is lost of what ran on it."""
+"""A CPU that goes offline and comes back while the machine is recorded: no event on it is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events
 
 @pytest.fixture
 def switch() -> Iterator[Path]:
-    """Of the last CPU; it is online again afterwards."""
+    """Switches the last CPU, which is online again afterwards."""
     cpu = sysfs.read_online_cpus()[-1]
     found = Path(f"/sys/devices/system/cpu/cpu{cpu}/online")
     if cpu == 0 or not found.exists():
@@ -56,19 +56,19 @@ WAYS = {
 
 @pytest.fixture(params=["programs", "native", pytest.param("python-perf", marks=pytest.mark.requires("perf"))])
 def way(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """Options: what records the calls."""
+    """Options for the source of calls."""
     return WAYS[request.param]
 
 
 def rings_hold(recorded: Recorded, worker: Worker, cpu: int) -> bool:
-    """Whether the calls of a worker that stays on one CPU are all there, told by that CPU's ring."""
+    """True if all calls of a worker that stays on one CPU are there, by that CPU's buffer."""
     rows = [row for row in recorded.calls("pwrite64") if row["path"] == str(worker.work.file)]
     return done_by(recorded, worker) == expected(worker.work) and {row["cpu"] for row in rows} == {cpu}
 
 
 @pytest.mark.usefixtures("busy_cpus")
 def test_a_cpu_goes_and_comes_back(tmp_path: Path, switch: Path, way: tuple[str, ...]) -> None:
-    """Calls before and after are all there, the counts prove it, and both changes are told."""
+    """Calls before and after are all there, the counts prove it, and both changes are reported."""
     cpu = int(switch.parent.name.removeprefix("cpu"))
     before = Work(tmp_path / "before", (100, 23), (50, 101), cpu=cpu)
     after = Work(tmp_path / "after", (100, 31), (50, 13), cpu=cpu)
@@ -98,7 +98,7 @@ def test_a_cpu_goes_and_comes_back(tmp_path: Path, switch: Path, way: tuple[str,
 
 @pytest.mark.usefixtures("busy_cpus")
 def test_a_cpu_that_was_not_there(tmp_path: Path, switch: Path, way: tuple[str, ...]) -> None:
-    """It gets a ring of its own when it is seen; programs count as lost what they saw there before."""
+    """It gets a buffer of its own when it is seen; programs count as lost what they saw there before."""
     cpu = int(switch.parent.name.removeprefix("cpu"))
     found: list[Worker] = []
 
@@ -131,7 +131,7 @@ def test_a_cpu_that_was_not_there(tmp_path: Path, switch: Path, way: tuple[str, 
 
 
 def test_a_cpu_that_is_back_before_anybody_looked(tmp_path: Path, switch: Path) -> None:
-    """Its events are dead even so, and replaced."""
+    """Its events are dead even then, and are replaced."""
     cpu = int(switch.parent.name.removeprefix("cpu"))
     with recording(tmp_path / "T", "-e", "syscalls") as process:
         switch.write_text("0", encoding="ascii")

@@ -18,11 +18,7 @@ from workloads.terminal import on_terminal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.requires("root", "tracefs", "events"),
-    pytest.mark.usefixtures("busy_cpus"),
-]
+pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events")]
 EVENTS = "pread64,pwrite64,+close,+descriptor"
 """What descriptors need to have names, and no more."""
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
@@ -51,6 +47,7 @@ def is_running(scratch: Path) -> bool:
     return str(scratch) in text
 
 
+@pytest.mark.usefixtures("busy_cpus")
 def test_a_window_of_a_running_recording(tmp_path: Path) -> None:
     """Exact counts and bytes of a process and of its file, as the work knows them; the recording goes on."""
     work = Work(tmp_path / "file", writes=(4096, 300), reads=(4096, 200), thread_reads=50)

@@ -1,1 +1,4 @@
-"""The engine once more: slow, plain Python, from docs/explanation/rules alone. The native one must agree."""
+"""The engine once more, in slow, plain Python: by docs/explanation/rules and the comments that they link to.
+
+The native engine must agree with it.
+"""

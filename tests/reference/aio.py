@@ -1,4 +1,4 @@
-"""Requests of libaio, slowly: everything that ever began in one list, which each event is looked up in from its end."""
+"""Requests of libaio, the slow way: each event searches the list of all requests from its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Event = tuple[int, int, int]
 
 @dataclass(eq=False)
 class Request:
-    """What an io_submit has taken."""
+    """A request that an io_submit has taken."""
 
     context: int
     iocb: int
@@ -26,10 +26,10 @@ class Request:
     bound: int | None = None
     status: int | None = None
     alike: bool = False
-    """When its event came, an older one had no other name."""
+    """When its event came, an older request had the same iocb and data."""
 
     def row(self) -> tuple[int, int | None, int, int | None, int | None, int]:
-        """Data, begin, result, end, bound, and what is inferred."""
+        """Data, begin, result, end, bound, and inferred columns."""
         ended = self.status in (RingStatus.COMPLETED, RingStatus.CANCELLED, RingStatus.UNSEEN)
         inferred = ISSUE | END * ended | IDENTITY * self.alike
         return self.data, self.begin, self.result, self.end, self.bound, inferred
@@ -37,23 +37,23 @@ class Request:
 
 @dataclass
 class Call:
-    """An io_submit under way: what it was given, and what another thread has collected of it."""
+    """An io_submit under way: its iocbs, and the events that another thread has collected of them."""
 
     context: int
     begin: int
     iocbs: list[tuple[int, int]]
     early: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By place: result and time."""
+    """By place in the array: result and time."""
 
 
 class Aio:
-    """One process."""
+    """The contexts and requests of one process."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.calls: dict[int, Call] = {}
         self.known: set[int] = set()
-        """Contexts."""
+        """Contexts that have been used."""
         self.orphans = 0
 
     def _living(self, context: int, iocb: int) -> list[Request]:
@@ -64,7 +64,7 @@ class Aio:
         self.calls[tid] = Call(context, time, iocbs)
 
     def leave(self, tid: int, ret: int) -> None:
-        """It has taken so many; below 0: none."""
+        """The io_submit has taken so many; below 0: none."""
         call = self.calls.pop(tid)
         if ret >= 0:
             self.known.add(call.context)
@@ -78,7 +78,7 @@ class Aio:
                 self._end(request, *call.early[place])
 
     def collect(self, context: int, events: list[Event], time: int) -> None:
-        """A call has returned these."""
+        """A call has returned these events."""
         for iocb, data, result in events:
             fitting = [r for r in self._living(context, iocb) if r.data == data] if context in self.known else []
             if fitting:
@@ -105,7 +105,7 @@ class Aio:
         request.status = RingStatus.CANCELLED if result == CANCELED else RingStatus.COMPLETED
 
     def destroy(self, context: int, time: int) -> None:
-        """The context is gone; the next one there is another."""
+        """The context is gone; the next one at its address is another."""
         self.known.discard(context)
         for request in self.requests:
             if request.context == context and request.status is None:
@@ -113,7 +113,7 @@ class Aio:
                 request.bound = request.bound or time
 
     def over(self) -> list[Request]:
-        """The recording is: all, in their order."""
+        """The recording ends. Returns all requests, in order."""
         for request in self.requests:
             if request.status is None:
                 request.status = RingStatus.IN_FLIGHT if request.bound is None else RingStatus.UNSEEN

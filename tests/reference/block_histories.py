@@ -1,4 +1,4 @@
-"""Histories of block requests on few sectors, so that they meet."""
+"""Histories of block requests on few sectors, so that requests collide."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVENTS = ("rq_insert", "rq_issue", "rq_complete", "rq_requeue", "rq_merge", "bio
 def block_histories(draw: st.DrawFn, *, cpus: int = 2, calls: bool = False) -> History:
     """Block events on few sectors: merges, requeues, splits, partial completions, twins, flushes, errors, bypass.
 
-    With ``calls`` among them calls of their thread: one that waits for its requests, and one that does not.
+    With ``calls``, their threads also make calls: one that waits for its requests, and one that does not.
     """
     history: History = [("fact_task", (1_000, 100, 100), {"comm": b"io", "flags": 1})]
     now = 100_000
@@ -40,7 +40,7 @@ def block_histories(draw: st.DrawFn, *, cpus: int = 2, calls: bool = False) -> H
             history.append((name, (now, salt % cpus, 100, ("fsync", "io_submit")[salt % 4 == 3]), {}))
             continue
         if name in ("rq_merge", "bio_frontmerge") and rwbs in (b"F", b"FF", b"FWFS"):
-            continue  # flushes have no place another request could touch
+            continue  # a flush has no sectors that another request could touch
         flush = rwbs in (b"F", b"FF") or (rwbs == b"FWFS" and salt % 2 == 0)
         size = 0 if flush else 8 * (length + 1)
         fields: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Pairs entries with exits, and follows what calls do to fds and positions."""
+"""Pairs entries with exits, and follows the effects of calls on fds and positions."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Calls:
 
     @staticmethod
     def _use_value(op: Pending, row: dict[str, Any]) -> None:
-        """What the arguments point to, if the kernel's own programs have read it."""
+        """Use the values behind the call's pointers, if BPF programs have read them."""
         if op.told_value is None:
             return
         if op.spec.vectored and op.told_value >= 0:
@@ -158,7 +158,7 @@ class Calls:
             op.values["flags"] = row["flags"] = op.told_value & MASK32
 
     def in_flight(self, op: Pending, ended: int | None = None) -> None:
-        """A call whose exit nobody saw, perhaps because its thread ended."""
+        """A call whose exit was not seen, perhaps because its thread ended."""
         self.engine.sched.back(op.task, None)
         op.task.pending = None
         self.lookups.confirm(op)
@@ -170,7 +170,7 @@ class Calls:
         nothing = {"end_time_ns": None, "status": 1, "result": None, "error": 0, "bytes_result": None}
         nothing |= {"handle": op.handle, "handle2": op.handle2}
         self._emit(self._row(op, offset) | nothing, self.engine.rings.batches.row(op, None, None))
-        if not self.engine.over:  # those in flight at the end may go on
+        if not self.engine.over:  # a call in flight at the end of the trace may go on
             perhaps_replaced(op, self.engine.now)
             ends_over(op, self.engine.now)
         op.task.left = Left(op, self.engine.now, None)
@@ -209,7 +209,7 @@ class Calls:
         self.engine.operations.append(row)
 
     def _destroy(self, handle: Handle, task: Task, time: int) -> None:
-        """Tell of a handle that ended outside the calls that name it, if anybody ever used it."""
+        """A handle event, if a used handle ended outside of the calls that name it."""
         if handle.wanted and task.recorded:
             handle.used = True
             self._tell(handle, task, time, kind=0, flags=0)
@@ -223,14 +223,14 @@ class Calls:
     def _effects(  # noqa: C901 - one case per row of the document's table
         self, op: Pending, time: int, ret: int, row: dict[str, Any]
     ) -> list[Handle]:
-        """What a call that succeeded did; returns the handles that ended by it."""
+        """The effects of a successful call; returns the handles that ended."""
         kind, flags, table = op.spec.kind, row["flags"], op.task.table
         if kind in OPENS and not self.engine.rings.has_no_descriptor(op):
             known = row["flags"] if "flags" in op.values else op.spec.fixed_flags
             op.handle = self._install(op, ret, OPENED, new_description(known), time)
             row["fd"] = ret
             path = op.values.get("path")
-            paired = self.engine.gaps.spare(op.time)  # else its entry may be another call's than its exit
+            paired = self.engine.gaps.spare(op.time)  # else entry and exit may be of two calls
             if paired and path and not path.endswith(b"...") and op.handle.description.name is None:
                 op.handle.description.name = (0, 0, 0, MASK32, path)
                 op.handle.description.name_source = 2
@@ -258,11 +258,12 @@ class Calls:
         return []
 
     def _install(self, op: Pending, fd: int, origin: int, description: Description, time: int) -> Handle:
-        """A new handle in a slot; one that stands there ended unseen."""
+        """Put a new handle into a slot. The slot's old handle ended unseen."""
         slot = op.task.table.slots.get(fd)
         op.found_since = None if slot is None else slot.since
         if is_moved(self.engine, op.task.table, fd):
-            description.position, description.last_moved = None, time  # by whoever is amid a call on this number
+            # a call under way on this number may have moved it
+            description.position, description.last_moved = None, time
         self.lookups.forget(op.task.table, fd, time)
         op.made = self.tables.make(op.task, fd, origin, description, time)
         op.task.table.put(fd, op.made, time)
@@ -290,7 +291,7 @@ class Calls:
         slot = op.task.table.slots.get(op.fd)
         if slot is not None and slot.handle is op.handle:
             self._set_cloexec(op.task.table, op.fd, on=on)
-        elif op.doubtful:  # nobody knows what will outlive an exec
+        elif op.doubtful:  # nobody knows whether the slot's file will outlive an exec
             self.lookups.forget(op.task.table, op.fd, self.engine.now)
 
     def _close_range(self, op: Pending, time: int, flags: int) -> list[Handle]:
@@ -318,7 +319,7 @@ class Calls:
         return [slot.handle]
 
     def close_on_exec(self, task: Task, time: int) -> None:
-        """Exec ends the handles marked so."""
+        """Exec ends the handles that are close-on-exec."""
         for fd in sorted(fd for fd, slot in task.table.slots.items() if slot.cloexec):
             for handle in self._end_slot(task.table, fd, time):
                 self._destroy(handle, task, time)
@@ -326,7 +327,7 @@ class Calls:
     # -- facts
 
     def fact(self, values: dict[str, Any]) -> None:
-        """``FD``: a descriptor as /proc showed it somewhen between begin - margin and end + margin (now)."""
+        """``FD``: a descriptor from /proc, true at some moment between begin - margin and end + margin (now)."""
         found = self.engine.tasks.table_of(values["pid"])
         if found is None or values["jumped"]:
             self.engine.totals["nr_names_refused"] += 1
@@ -347,7 +348,7 @@ class Calls:
         if slot is None:
             origin = BEFORE if values["end"] <= self.engine.meta.start_ns else UNSEEN
             handle = self.tables.make(task, values["fd"], origin, Description(None), None)
-            handle.description.first_use = None  # a look is no use of it
+            handle.description.first_use = None  # a look is not a use
             table.find(values["fd"], handle)
             slot = table.slots[values["fd"]]
         self._learn(slot, values, moved=is_moved(self.engine, table, values["fd"]))

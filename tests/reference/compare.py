@@ -1,7 +1,7 @@
-"""One shape for the rows of both engines, without the numbers each is free to choose.
+"""One form for the rows of both engines, without numbers that each engine is free to choose.
 
-Handles are numbered by their first appearance, tasks and processes named by what is known of them, descriptions by
-the handles that share them. Unknown is None.
+Handles are numbered by their first appearance. Tasks and processes are named by what is known about them, descriptions
+by the handles that share them. Unknown is None.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TABLES = (
     *RING_TABLES,
 )
 EXACT_U32 = ("flags", "fd", "tid", "prev_tid", "next_tid", "cpu", "device", "call")
-"""Columns in which the value of UNKNOWN_U32 is no reference."""
+"""Columns in which the value of UNKNOWN_U32 is an ordinary number."""
 
 
 def run_reference(path: Path) -> Tables:
@@ -150,7 +150,7 @@ def native_rows(path: Path, batch_rows: int) -> Tables:
             files[row["file"]] = tuple(row[key] for key in ("mode", "device", "inode", "mount", "path"))
         for row in tables["handles"]:
             if isinstance(row["file"], int):
-                row["file"] = files[row["file"]]  # its row must have come by now
+                row["file"] = files[row["file"]]  # the file's row must have come before
     for row in tables["operations"]:
         row["call"] = CALL_NAMES[row["call"]]
     totals = {name: getattr(engine.totals, name) for name in TOTALS}
@@ -176,7 +176,7 @@ def _known(row: Row) -> Row:
 
 
 def canonical(tables: Tables) -> Tables:  # noqa: C901 - one entry a table
-    """The tables in the shape both engines share; also checks what holds within one run."""
+    """The tables in the common form; also checks rules that hold within one run."""
     operations = _settle(tables["operations"])
     _check_ids(operations, tables["requests"])
     _check_stretches(tables["off_cpu"], tables["operations"])
@@ -234,14 +234,14 @@ def _settled(operations: list[Row]) -> int:
 
 
 def _settle_stretches(stretches: list[Row], operations: list[Row]) -> list[Row]:
-    """Those of calls in flight at the end, too."""
+    """Also the stretches of calls in flight at the end."""
     end = _settled(operations)
     rows = [row | {"before": min(row["before"], end)} for row in stretches]
     return sorted(rows, key=lambda row: (row["before"], row["task"], row["begin_time_ns"]))
 
 
 def _check_stretches(stretches: list[Row], operations: list[Row]) -> None:
-    """Each lies within a call of its thread whose row comes at or after its place."""
+    """Each stretch lies within a call of its thread, whose row comes at or after the stretch's place."""
     for row in stretches:
         calls = (op for op in operations[row["before"] :] if op["task"] == row["task"])
         call = next(calls)
@@ -304,12 +304,12 @@ def _event_key(row: Row) -> Any:
 
 
 def _unused(row: Row) -> Row:
-    """Handles no row names: what counts is that their end and name are told."""
+    """Handles that no row names: only their end and name count."""
     return {key: row[key] for key in ("fd", "origin", "name_source", "file", "close_time_ns")}
 
 
 def _by_time(requests: list[Row]) -> list[Row]:
-    """In flight at the end, or of unknown end: any order."""
+    """In flight at the end, or with an unknown end: any order."""
     ended = [row for row in requests if row["status"] not in (IN_FLIGHT, END_UNKNOWN)]
     rest = [row for row in requests if row["status"] in (IN_FLIGHT, END_UNKNOWN)]
     return ended + sorted(rest, key=lambda r: (r["device"], r["insert_time_ns"] or 0, r["issue_time_ns"] or 0, r["id"]))

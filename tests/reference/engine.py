@@ -1,4 +1,4 @@
-"""The slow engine: a spool in, tables as lists of dicts out."""
+"""The slow engine: takes a spool, gives tables as lists of dicts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PAIRED = (Role.ENTER, Role.EXIT)
 
 
 class Reference:
-    """Everything one run finds out. Rows hold objects, not numbers, where the native engine has references."""
+    """The results of one run. Rows hold objects where the native engine has numbers."""
 
     def __init__(self, path: Path, specs: Specs = SPECS) -> None:
         self.specs = specs
@@ -74,7 +74,7 @@ class Reference:
         self.batches: list[dict[str, Any]] = []
         self.now = 0
         self.over = False
-        """The last record was read."""
+        """The last record has been read."""
         self.tasks = Tasks(self)
         self.calls = Calls(self)
         self.files = Files(self)
@@ -111,7 +111,7 @@ class Reference:
                 self.seen[record.stream][meaning.index] += 1
 
     def _count_completions(self) -> bool:
-        """The kernel counted more completions than the rings hold."""
+        """True if the kernel counted more completions than the spool has."""
         name = "block:block_rq_complete"
         counted = sum(sum(row.counts) for row in self.meta.counts if row.name == name)
         return counted > sum(row[self.meta.events.index(name)] for row in self.seen)
@@ -181,13 +181,13 @@ class Reference:
         self.gaps.told(record.time)
 
     def _value(self, record: Record) -> None:
-        """What the kernel tells of the call that a thread is in, and is about to leave."""
+        """``VALUE``: position and value of the call that a thread is about to leave."""
         task = self.tasks.of_sample(record.values["tid"], create=True)
         if task is not None and (task.recorded or task.from_exec):
             self._tell(task, record.values)
 
     def _usage(self, record: Record) -> None:
-        """What a thread has used, as it exits."""
+        """``USAGE``: what a thread has used, at its exit."""
         task = self.tasks.of_sample(record.values["tid"], create=True)
         if task is not None and (task.recorded or task.from_exec):
             task.usage = {name: value for name, value in record.values.items() if name != "tid"}

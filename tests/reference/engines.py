@@ -1,4 +1,4 @@
-"""What tests of the engines share: every directed test runs on both of them."""
+"""Common parts of tests of the engines: every directed test runs on both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENGINES = {"reference": run_reference, "native": run_native}
 
 @pytest.fixture(name="run", params=list(ENGINES))
 def each_engine(request: pytest.FixtureRequest) -> Run:
-    """An engine: spool in, tables out."""
+    """An engine, which turns a spool into tables."""
     engine = ENGINES[request.param]
     return lambda builder: engine(builder.write())
 

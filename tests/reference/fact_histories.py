@@ -1,7 +1,7 @@
-"""Histories with what the kernel's own programs tell of files, and what calls have really met.
+"""Histories with BPF programs' facts about files, and the true files that calls met.
 
-Descriptors also come unseen (pipe(2), received over a socket), a fork copies its table somewhen inside of the call,
-and a look into /proc takes time. All times differ.
+Descriptors also come unseen (pipe(2), received over a socket), a fork copies its table at some moment of the call, and
+a look into /proc takes time. All times differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reference.kernel import O_CLOEXEC, Call, File, Thread
 
 MOVED = 4
 ADDRESSES = 3
-"""Open files share so few addresses one after the other: what was freed is used again."""
+"""Open files share so few addresses, one after another, that freed ones are used again."""
 MOVERS = ("read", "write", "lseek", "writev", "preadv2")
 OPENS = ("openat", "openat2", "creat", "socket", "memfd_create")
 DUPS = ("dup", "dup2", "dup3", "fcntl")
@@ -29,23 +29,23 @@ FDS = ("fd", "fildes", "oldfd", "fd_in", "in_fd")
 
 @dataclass(eq=False)
 class Met:
-    """What a call has found, when the kernel did its work."""
+    """The file that a call met at the moment when the kernel did its work."""
 
     file: File | None = None
     second: File | None = None
-    """Written by a copy, or what the result stands for."""
+    """The file that a copy wrote to, or the result's file."""
     position: int | None = None
-    """At which a call without an offset of its own read or wrote."""
+    """The position of a call without an offset argument."""
     done: bool = False
 
 
 def name(file: File) -> bytes:
-    """Its path, for ever."""
+    """The file's path, which never changes."""
     return b"/f/%d" % file.inode
 
 
 def first_fd(args: dict[str, int]) -> int:
-    """The descriptor that a call is given."""
+    """The descriptor in a call's argument."""
     return next((args[role] for role in FDS if role in args), -1)
 
 
@@ -54,7 +54,7 @@ class Witness(Machine):
     """A machine that keeps the truth."""
 
     every_fact: bool = False
-    """Each call tells of its files again; else only what changed since they were told."""
+    """Each call tells about its files again; else only about changed ones."""
     closes_are_seen: bool = True
     last: int = 0
     truth: dict[tuple[int, int], Met] = field(default_factory=dict)
@@ -64,14 +64,14 @@ class Witness(Machine):
     met: dict[int, Met] = field(default_factory=dict)
     leaving: dict[int, Call] = field(default_factory=dict)
     cache: dict[int, tuple[dict[int, File], dict[tuple[int, int], File]]] = field(default_factory=dict)
-    """Of each table what was told of a descriptor, to each process."""
+    """For each table, what was told about a descriptor, and to which process."""
     shares_silently: bool = False
-    """Processes share tables by clone3, which does not say so."""
+    """Processes share tables by clone3, whose flags no event has."""
     addresses: list[tuple[dict[int, File], int]] = field(default_factory=list)
     looks: dict[int, tuple[int, dict[int, tuple[File, int, int]]]] = field(default_factory=dict)
 
     def record(self, method: str, *args: Any, **options: Any) -> None:
-        """No two records have one time, but what is told of a call and its exit."""
+        """No two records have the same time, except for a call's exit and its facts."""
         time = max(args[0], self.last + 1)
         self.last = self.now = time
         is_seen = self.closes_are_seen or method not in ("enter", "exit") or args[3] != "close"
@@ -82,7 +82,7 @@ class Witness(Machine):
         if is_seen:
             super().record(method, time, *args[1:], **options)
 
-    # -- what is told
+    # -- facts
 
     def _entered(self, time: int, args: tuple[Any, ...], options: dict[str, int]) -> None:
         thread = next((thread for thread in self.threads if thread.tid == args[2]), None)
@@ -95,17 +95,17 @@ class Witness(Machine):
             self._ended(thread, options["fd"])
 
     def _known(self, thread: Thread) -> dict[tuple[int, int], File]:
-        """What was told of a table."""
+        """The facts told about a table."""
         return self.cache.setdefault(id(thread.table), (thread.table, {}))[1]
 
     def _ended(self, thread: Thread, fd: int) -> None:
-        """What stands there is told again, to everybody."""
+        """The slot's file is told again, to every process."""
         known = self._known(thread)
         for place in [place for place in known if place[0] == fd]:
             del known[place]
 
     def _address(self, table: dict[int, File]) -> int:
-        """Of a table; one that nobody has any more gives its own to the next."""
+        """The address of a table. A table that nobody uses any more gives its address to the next one."""
         used = [id(thread.table) for thread in self.threads]
         self.addresses = [each for each in self.addresses if id(each[0]) in used]
         found = next((address for each, address in self.addresses if each is table), None)
@@ -116,7 +116,7 @@ class Witness(Machine):
         return found
 
     def exec(self, thread: Thread, what: int, salt: int) -> None:
-        """Only a table that others share is copied."""
+        """Exec copies a table only if it is shared."""
         was = thread.table
         alone = all(other.table is not was for other in self.threads if other.pid != thread.pid)
         address = self._address(was)
@@ -166,7 +166,7 @@ class Witness(Machine):
             for fd in {first_fd(args), args.get("fd_out", args.get("out_fd", -1))}:
                 self._fact(time, thread, fd, OF_ARGUMENT)
 
-    # -- what is done
+    # -- moves
 
     def _do(self, thread: Thread, call: Call) -> int:
         met = self.met[thread.tid]
@@ -188,7 +188,7 @@ class Witness(Machine):
         return result
 
     def call(self, thread: Thread, what: int, salt: int) -> None:
-        """Enter a call, or leave the one under way; a birth is told just before its call is left."""
+        """Enter a call, or leave the pending one. A birth is recorded just before its call is left."""
         call = thread.call
         if call is None or call.name not in ("clone", "clone3", "vfork"):
             if call is not None:
@@ -207,7 +207,7 @@ class Witness(Machine):
         self.record("exit", self.now, thread.cpu, thread.tid, call.name, child.tid)
 
     def fork(self, thread: Thread, what: int, salt: int) -> None:
-        """Enter it: the kernel copies the table somewhen before the call is left."""
+        """Enter the call: the kernel copies the table at some moment before its exit."""
         if thread.call is not None or len(self.threads) > 5:
             return
         kind = what % 3
@@ -219,7 +219,7 @@ class Witness(Machine):
         self.record("enter", self.now, thread.cpu, thread.tid, call, **flags)
 
     def move(self, kind: int, who: int, what: int, salt: int, step: int) -> None:
-        """Mostly calls that overlap."""
+        """Moves of positions, mostly by calls that overlap."""
         self.now += STEPS[step % len(STEPS)]
         if not self.threads:
             return
@@ -237,7 +237,7 @@ class Witness(Machine):
             self.record("fork", self.now, first.cpu, thread.pid, thread.tid, first.pid, first.tid)
 
     def share(self, count: int) -> None:
-        """Processes that share the first one's table; the calls that made them are not recorded."""
+        """Processes that share the first one's table, by calls that are not recorded."""
         first = self.threads[0]
         for _ in range(count):
             thread = self._thread(first)
@@ -252,7 +252,7 @@ class Witness(Machine):
             self._put(thread, self._file(2), cloexec=what % 2 == 1)
 
     def look(self, thread: Thread, what: int, salt: int) -> None:
-        """Begin to look into /proc, or tell what was seen then."""
+        """Begin a look into /proc, or record what it saw."""
         pid = thread.pid
         if pid not in self.looks or salt % 3 == 0:
             seen = {
@@ -277,7 +277,7 @@ class Witness(Machine):
 def witnessed(draw: st.DrawFn, **options: Any) -> Witness:
     """A machine that has run."""
     calls = draw(st.sampled_from([CALLS, CONTESTED]))
-    if options.get("shares_silently"):  # a close_range tells of no descriptor, so not whose it ends
+    if options.get("shares_silently"):  # a close_range names no descriptor, so nobody knows in whose table it ends them
         calls = tuple(call for call in calls if call != "close_range")
     machine = Witness(2, nr_fds=draw(st.integers(2, 4)), calls=calls, **options)
     machine.start(draw(st.integers(1, 2)), flags=0)

@@ -26,22 +26,22 @@ File = tuple[int, int, int, int, bytes]
 
 @dataclass(eq=False)
 class Description:
-    """What the kernel calls a struct file."""
+    """An open file description: the kernel's struct file."""
 
     flags: int | None
     """Open flags; None: unknown."""
     append: bool | None = None
     position: int | None = None
     movable: bool = True
-    """False: a pipe, a socket, or somebody outside the trace moves it: the position stays unknown."""
+    """False for a pipe or a socket, or if somebody outside of the trace moves it: the position stays unknown."""
     name: File | None = None
     name_source: int = 0
     moving: list[Pending] = field(default_factory=list)
     last_moved: int = LONG_AGO
     identity: tuple[int, int, int, int] | None = None
-    """Address, device, inode and generation, once the kernel's own programs have told them."""
+    """Address, device, inode and generation, once a BPF program has told them."""
     first_use: int | None = None
-    """By a call that was seen, or its opening."""
+    """Time of the first call on it that was seen, or of its opening."""
     ring: Ring | None = None
     ring_facts: list[dict[str, Any]] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ class Description:
 
 @dataclass(eq=False)
 class Handle:
-    """One fd of one process from its making to its end."""
+    """One fd of one process, from its begin to its end."""
 
     process: int
     task: int
@@ -66,14 +66,14 @@ class Handle:
     close_time: int | None = None
     ended: bool = False
     wanted: bool = False
-    """A call resolved to it."""
+    """A call met it."""
     used: bool = False
     """A row names it."""
     name: File | None = None
     name_source: int = 0
 
     def end(self, time: int | None) -> None:
-        """The handle's life is over; it keeps the name its description has by now."""
+        """The handle has ended; it keeps its description's name at that time."""
         if not self.ended:
             self.ended = True
             self.close_time = time
@@ -82,7 +82,7 @@ class Handle:
 
 @dataclass(eq=False)
 class Slot:
-    """One place of a table: a handle, or (``own`` false) a copy of a parent's that nobody used yet."""
+    """A place of a table: a handle, or (``own`` false) a copy of a parent's handle that was not used here yet."""
 
     handle: Handle
     own: bool
@@ -91,32 +91,32 @@ class Slot:
 
     @property
     def description(self) -> Description:
-        """What the fd refers to."""
+        """The description of the fd."""
         return self.handle.description
 
 
 @dataclass(eq=False)
 class End:
-    """A call that ends what is in a slot, or in any (``fd`` None), from its entry on until it is known to be over."""
+    """A call that may end what a slot holds, or any slot (``fd`` None), from its entry until it is known to be over."""
 
     op: Pending | None
     fd: int | None
     begin: int
     blind: bool
-    """It ends what is put there meanwhile, too."""
+    """It may also end what comes into the slot later."""
     until: int | None = None
     spent: bool = False
-    """A close whose number was given to somebody: it had freed it."""
+    """A close whose number was given again: it has freed the slot."""
     tainted: bool = False
-    """But for a blind one that came meanwhile, and may have freed it instead."""
+    """A blind end came during this close, and may have freed the slot in its place: then it is not spent."""
 
     def is_over(self, begin: int) -> bool:
-        """Before that time."""
+        """True if the call was over before that time."""
         return self.until is not None and self.until <= begin
 
 
 class Tables:
-    """Makes handles and remembers them all."""
+    """Makes all handles and keeps them."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.handles: list[Handle] = []
@@ -133,7 +133,7 @@ class Tables:
         return handle
 
     def use(self, slot: Slot, task: Task, fd: int) -> Handle:
-        """The slot's own handle; a copy gets one now."""
+        """The slot's own handle; a copy gets its own now."""
         if not slot.own:
             parent = slot.handle
             slot.handle = self.make(task, fd, INHERITED, parent.description, None)
@@ -152,16 +152,16 @@ class Table:
         self.changed: dict[int, int] = {}
         self.since = since
         self.address = 0
-        """The kernel's, once a fact has told it."""
+        """The table's address in the kernel, once a fact has told it."""
         self.users = 0
         self.ends: list[End] = []
 
     def copy(self, begin: int | None, now: int) -> Table:
-        """What fork, unshare and exec do; what a slot of the copy holds has been open as long as the original.
+        """A copy by fork, unshare or exec. The copy's files have been open as long as the original's.
 
         Args:
             begin: Of the call that copies; None: not known.
-            now: When its having copied is seen. What others may have exchanged since its begin is unknown.
+            now: When the copy is seen. Slots that others may have changed since the begin are unknown.
         """
         shared = self.users > 1
         if shared and (begin is None or any(end.fd is None and not end.is_over(begin) for end in self.ends)):
@@ -179,11 +179,11 @@ class Table:
         return table
 
     def is_steady(self, fd: int, begin: int, op: Pending | None = None) -> bool:
-        """Nobody but the call itself has been about to end what is in a slot, since ``begin``."""
+        """True if no other call can have ended the slot's file since ``begin``."""
         return self._all_over(self.ends, fd, begin, op)
 
     def is_safe(self, fd: int, begin: int, op: Pending | None) -> bool:
-        """Nobody but the call itself has been about to end what was put there since ``begin``."""
+        """True if no other call can have ended a file that came into the slot since ``begin``."""
         return self._all_over([end for end in self.ends if end.blind or end.tainted], fd, begin, op)
 
     @staticmethod
@@ -192,12 +192,12 @@ class Table:
         return all(end.is_over(begin) for end in ends if end.fd in {fd, None} and end not in own and not end.spent)
 
     def put(self, fd: int, handle: Handle, time: int) -> None:
-        """Install a handle; who stood there has been seen to."""
+        """Put a handle into the slot; the caller has ended the old one."""
         self.slots[fd] = Slot(handle, True, time, handle.cloexec)
         self.changed[fd] = time
 
     def forget(self, time: int) -> None:
-        """Nothing is known of it but that it may have changed until then."""
+        """Make the slot unknown: it may have changed until now."""
         for slot in self.slots.values():
             if slot.own:
                 slot.handle.end(None)
@@ -206,7 +206,7 @@ class Table:
         self.since = time
 
     def find(self, fd: int, handle: Handle) -> None:
-        """A handle nobody saw opened turns out to have stood here since the slot last changed."""
+        """A handle whose opening was not seen has been here since the slot last changed."""
         self.slots[fd] = Slot(handle, True, self.last_change(fd), handle.cloexec)
 
     def take(self, fd: int, time: int) -> Slot | None:
@@ -217,12 +217,12 @@ class Table:
         return slot
 
     def last_change(self, fd: int) -> int:
-        """When the slot was last filled or freed."""
+        """The time when the slot was last filled or freed."""
         return self.changed.get(fd, self.since)
 
 
 def learn_flags(slot: Slot, flags: int | None) -> None:
-    """Those of a description nobody saw opened."""
+    """Take over the flags of a description whose opening was not seen."""
     description = slot.description
     if description.flags is not None or flags is None:
         return
@@ -234,7 +234,7 @@ def learn_flags(slot: Slot, flags: int | None) -> None:
 
 
 def compare_position(description: Description, mode: int, position: int | None, begin: int) -> None:
-    """Take over, or refute, what a fact shows of a description that has been at rest since ``begin``."""
+    """Take over, or refute, the position in a fact about a description at rest since ``begin``."""
     if mode & S_IFMT in (S_IFIFO, S_IFSOCK, S_IFCHR):
         description.movable = False
         description.move_to(None)
@@ -247,12 +247,12 @@ def compare_position(description: Description, mode: int, position: int | None, 
 
 
 def new_description(flags: int | None) -> Description:
-    """A description just opened: at 0, if its flags show that it is a file's."""
+    """A description just opened: at position 0, if its flags show that it is a file's."""
     return Description(flags) if flags is None else Description(flags, bool(flags & O_APPEND), 0)
 
 
 def file_row(handle: Handle) -> File | None:
-    """Name of a handle, also of one still open."""
+    """The name of a handle, also of an open one."""
     return handle.name if handle.ended else handle.description.name
 
 

@@ -1,4 +1,4 @@
-"""What a filter lets pass, told slowly: one row after the other, from whole tables."""
+"""The rows that a filter lets pass, found the slow way: one row after another, in whole tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ORDER = {
 
 
 def read_tables(batches: Iterable[Batch]) -> Tables:
-    """All rows, with the ordinal of their batch's first operation and, for operations, their own."""
+    """All rows, with the ordinal of their batch's first operation and, for operations, with their own."""
     tables: Tables = {name: [] for name in NAMES}
     for batch in batches:
         for name in NAMES:
@@ -49,7 +49,7 @@ def read_tables(batches: Iterable[Batch]) -> Tables:
 
 
 class SlowFilter:
-    """Which rows of whole tables pass."""
+    """Decides which rows of whole tables pass."""
 
     def __init__(self, tables: Tables, calls: Sequence[CallSpec], devices: Sequence[BlockDevice], cgroup: str) -> None:
         self.tables = tables
@@ -61,7 +61,7 @@ class SlowFilter:
         self.handles = {row["handle"]: row for row in tables["handles"]}
 
     def apply(self, chosen: Filter) -> Tables:
-        """The tables as a filtered trace must have them."""
+        """The tables that a filtered trace must have."""
         calls = [row for row in self.tables["operations"] if self._passes(chosen, self._call_facts(row))]
         requests = [
             row
@@ -91,7 +91,7 @@ class SlowFilter:
         ordinals = [row["ordinal"] for row in calls]
 
         def moved(row: Row) -> Row:
-            """What stood before an earlier batch's row stands at its own batch's begin."""
+            """A row that stood before a row of an earlier batch stands at its own batch's begin."""
             before = max(row["before"], row["first"])
             return row | {"before": sum(ordinal < before for ordinal in ordinals)}
 
@@ -122,7 +122,7 @@ class SlowFilter:
         own = self.cgroup.rstrip("/")
         return not self.cgroup or (path != "" and path == own) or path.startswith(f"{own}/")
 
-    # ---- facts: field to all its values, empty where the record has none ----
+    # ---- facts: field to all its values; empty if the record has none ----
 
     def _call_facts(self, row: Row) -> dict[str, set[Any]]:
         spec = self.calls[row["call"]]
@@ -151,7 +151,7 @@ class SlowFilter:
         }
 
     def _subject_facts(self, row: Row) -> dict[str, set[Any]]:
-        """Of a thread and the files that two handles mean."""
+        """Facts of a thread, and of the files behind two handles."""
         files = [self.files.get(self.handles[h]["file"]) for h in (row["handle"], row["handle2"]) if h in self.handles]
         found = [file for file in files if file is not None]
         return {
@@ -195,7 +195,7 @@ class SlowFilter:
         return {**texts, "pid": {row["pid"]} - {UNKNOWN_U32}}
 
     def _names(self, number: int) -> set[str]:
-        """Of a device: its own and its disk's. Requests name disks, known or not; a file's device may be none."""
+        """Names of a device: its own and its disk's. Requests name disks, known or not; a file's device may be none."""
         device = next((one for one in self.devices if one.device == number), None)
         own = {f"{number >> 20}:{number & 0xFFFFF}"}
         if device is None:

@@ -1,4 +1,4 @@
-"""Where records are lacking, nothing that is known of descriptors outlasts it: the slow engine's rules."""
+"""Gaps: knowledge about descriptors ends with each. The slow engine's rules."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Gaps:
-    """Knows them beforehand if the spool's counts say that there are any; else each from its ``LOST`` record on."""
+    """Knows all gaps beforehand if the spool's counts show losses; else each from its ``LOST`` record on."""
 
     def __init__(self, engine: Reference, streams: list[Stream]) -> None:
         self.engine = engine
         self.known = engine.files.records_lost
         self.ahead: list[tuple[int, int]] = []
         self.until = LONG_AGO
-        """The end of the last one that has begun."""
+        """The end of the last gap that has begun."""
         losses = [(begin, end) for stream in streams for begin, end, _ in stream.losses]
         pairs = sorted((LONG_AGO if begin is None else min(begin, end), end) for begin, end in losses)
         for begin, end in pairs if self.known else []:
@@ -29,7 +29,7 @@ class Gaps:
                 self.ahead.append((begin, end))
 
     def spare(self, begin: int) -> bool:
-        """Nothing has been lost since ``begin``, as far as was seen by now."""
+        """True if nothing has been lost since ``begin``, as far as was seen by now."""
         return self.until <= begin
 
     def passed(self, time: int) -> None:

@@ -1,8 +1,8 @@
-"""Histories of system calls a kernel could produce, and what recording may do to them.
+"""Histories of system calls that a kernel could produce, and possible damage by recording.
 
-A hypothesis strategy draws small integers; :class:`Machine` reads them as moves: enter a call, let the kernel do its
-work, leave, fork, exec, exit, look into /proc. So whatever is drawn makes sense, and shrinks to few moves. The work of
-a call happens anywhere between its entry and its exit, on tables as the kernel has them.
+A hypothesis strategy draws small integers, which :class:`Machine` reads as moves: enter a call, let the kernel do its
+work, leave, fork, exec, exit, look into /proc. So every drawing makes sense, and shrinks to few moves. The work of a
+call happens anywhere between its entry and its exit, on tables like the kernel's.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ CALLS = (
     "sendfile64",
 )
 STEPS = (0, 1, 1, 1, 7, 7, 1_500, 6_000)
-"""Nanoseconds between moves: ties, close neighbours, and more than a fact's margin."""
+"""Nanoseconds between moves: equal times, close neighbours, and more than a fact's margin."""
 
 
 @dataclass
 class Machine(Kernel):
-    """Threads, their tables, and the records they cause.
+    """Threads, their tables, and the records that they cause.
 
-    Every move takes the thread and two numbers to choose by, whether it needs them or not.
+    Every move takes the thread and two numbers to choose by, which it may ignore.
     """
 
     cpus: int
@@ -73,7 +73,7 @@ class Machine(Kernel):
         self.history.append((method, args, options))
 
     def start(self, count: int, *, flags: int) -> None:
-        """Processes that are there before the trace, with two descriptors each."""
+        """Processes from before the trace, with two descriptors each."""
         for _ in range(count):
             thread = self._thread(None)
             self.record("fact_task", self.now, thread.pid, thread.tid, comm=b"old", flags=flags)
@@ -93,7 +93,7 @@ class Machine(Kernel):
     # -- moves
 
     def move(self, kind: int, who: int, what: int, salt: int, step: int) -> None:
-        """One move; numbers pick among what is possible."""
+        """One move; the numbers pick a possible one."""
         self.now += STEPS[step % len(STEPS)]
         if not self.threads:
             return
@@ -107,13 +107,13 @@ class Machine(Kernel):
         chosen(thread, what, salt)
 
     def _run(self, thread: Thread, previous: int, state: int = 0) -> None:
-        """Only who has a CPU can do something."""
+        """Only a thread with a CPU can do something."""
         if not thread.runs:
             self.record("switch", self.now, thread.cpu, previous, thread.tid, state)
             thread.runs = True
 
     def switch(self, thread: Thread, what: int, salt: int) -> None:
-        """Leave the CPU to another thread or to nobody, or come back, perhaps somewhere else."""
+        """Leave the CPU to another thread or to none, or come back, perhaps on another one."""
         if not thread.runs:
             thread.cpu = what % self.cpus
             self._run(thread, 0)
@@ -128,7 +128,7 @@ class Machine(Kernel):
             self.record("switch", self.now, thread.cpu, thread.tid, 0, state)
 
     def request(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
-        """Ask a disk for something, or the disk answers the oldest that was asked."""
+        """A request goes to a disk, or the disk completes the oldest one."""
         fields = {"dev": 8 << 20, "nr_sector": 8, "rwbs": b"R"}
         if what % 2 and self.asked:
             self.record("block", self.now, thread.cpu, 0, "rq_complete", sector=self.asked.pop(0), **fields)
@@ -138,7 +138,7 @@ class Machine(Kernel):
             self.record("block", self.now, thread.cpu, thread.tid, "rq_issue", sector=self.sectors, **fields)
 
     def call(self, thread: Thread, what: int, salt: int) -> None:
-        """Enter a call, or leave the one under way."""
+        """Enter a call, or leave the pending one."""
         if thread.call is None:
             name = self.calls[what % len(self.calls)]
             thread.call = Call(name, self._args(name, what // len(self.calls), salt), salt)
@@ -149,20 +149,20 @@ class Machine(Kernel):
             self.record("exit", self.now, thread.cpu, thread.tid, call.name, call.ret)
 
     def whole(self, thread: Thread, what: int, salt: int) -> None:
-        """A call from entry to exit, nothing in between on this thread."""
+        """A call from entry to exit, without other moves of this thread in between."""
         if thread.call is None:
             self.call(thread, what, salt)
             self.now += 1
         self.call(thread, what, salt)
 
     def work(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
-        """The kernel does what was asked."""
+        """The kernel does the call's work."""
         call = thread.call
         if call is not None and not call.done:
             call.ret, call.done = self._do(thread, call), True
 
     def migrate(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
-        """Go on on another CPU."""
+        """Continue on another CPU."""
         thread.cpu = what % self.cpus
 
     def name(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
@@ -170,7 +170,7 @@ class Machine(Kernel):
         self.record("comm", self.now, thread.cpu, thread.pid, thread.tid, b"name%d" % (what % 3))
 
     def attach(self, thread: Thread, what: int, salt: int) -> None:
-        """Somebody writes to cgroup.procs or, of a thread alone, to cgroup.threads."""
+        """A write to cgroup.procs or, for a single thread, to cgroup.threads."""
         self.record("attach", self.now, thread.cpu, thread.tid, b"/moved%d" % (salt % 3), what % 3 // 2)
 
     def fork(self, thread: Thread, what: int, salt: int) -> None:
@@ -198,7 +198,7 @@ class Machine(Kernel):
     def exec(self, thread: Thread, what: int, salt: int) -> None:
         """Other threads of the process die, tables part, descriptors close; the caller may be any thread.
 
-        A program with rights of its own has an EXIT amid its exec. Execs need not be recorded.
+        A program with rights of its own has an EXIT during its exec. Execs need not be recorded.
         """
         if thread.call is not None:
             return
@@ -235,7 +235,7 @@ class Machine(Kernel):
         self.record("task_exit", self.now, thread.cpu, thread.pid, thread.tid)
 
     def look(self, thread: Thread, what: int, salt: int) -> None:
-        """What /proc shows: mostly the truth, sometimes seen a while ago."""
+        """A fact from /proc: usually the truth, sometimes an old one."""
         begin = self.now - (0, 5, 3_000)[salt % 3]
         if what % 7 == 6:
             if salt % 3 == 1:
@@ -261,14 +261,14 @@ class Machine(Kernel):
 
 
 SPREAD = 1_000
-"""What :func:`spread` multiplies times by."""
+"""The factor by which :func:`spread` multiplies times."""
 SMALL = st.integers(0, 2**10)
 MOVES = st.lists(st.tuples(SMALL, st.integers(0, 7), SMALL, SMALL, st.integers(0, 7)), max_size=60)
 
 
 @st.composite
 def call_histories(draw: st.DrawFn, *, cpus: int = 2, flags: int = 0, damage: bool = True) -> History:
-    """A history, and in it: records dropped, LOST records, neighbours swapped."""
+    """A history, and damage in it: records dropped, LOST records, neighbours swapped."""
     machine = Machine(cpus)
     machine.start(draw(st.integers(1, 3)), flags=flags)
     for move in draw(MOVES):
@@ -281,7 +281,7 @@ def call_histories(draw: st.DrawFn, *, cpus: int = 2, flags: int = 0, damage: bo
 
 
 def spoil(history: History, at: int, what: int) -> History:
-    """Lose a sample, say that some were lost, or turn two records around."""
+    """Lose a sample, report a loss, or swap two records."""
     if not history:
         return history
     at %= len(history)
@@ -296,7 +296,7 @@ def spoil(history: History, at: int, what: int) -> History:
 
 
 def spread(history: History) -> History:
-    """The same history in the order of its records' times, drawn apart: those that were the same then differ."""
+    """The same history sorted by time, with times drawn apart, so that equal ones differ."""
     found, last, rank = [], -1, 0
     for method, args, options in sorted(history, key=lambda record: record[1][0]):
         rank = rank + 1 if args[0] == last else 0

@@ -1,4 +1,4 @@
-"""What system calls take and do, on descriptor tables as the kernel has them: the work in histories' calls."""
+"""Arguments and effects of system calls, on descriptor tables like the kernel's: the work in histories' calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NR_FDS = 6
 
 @dataclass(eq=False)
 class File:
-    """An open file description: what /proc would show of it."""
+    """An open file description, with the values that /proc would show."""
 
     inode: int
     flags: int
@@ -40,12 +40,12 @@ class Thread:
     cloexec: set[int]
     call: Call | None = None
     runs: bool = True
-    """Has a CPU."""
+    """It has a CPU."""
 
 
 @dataclass(kw_only=True)
 class Kernel:
-    """Makes files, and does what calls ask for."""
+    """Makes files, and does the work of calls."""
 
     inodes: int = 1
     nr_fds: int = NR_FDS
@@ -82,7 +82,7 @@ class Kernel:
         return table.get(name, {})
 
     def _do(self, thread: Thread, call: Call) -> int:
-        """The call's result; fails now and then."""
+        """The call's result, which is an error now and then."""
         name, args, salt = call.name, call.args, call.salt
         table = thread.table
         fd = args.get("fd", args.get("fildes", args.get("oldfd", args.get("fd_in", args.get("in_fd", -1)))))
@@ -110,7 +110,7 @@ class Kernel:
             thread.cloexec.discard(fd)
             return (0, 0, 0, -EIO, -EINTR)[salt % 5]
         if name == "copy_file_range" and args["fd_out"] not in table:
-            return -EBADF  # looks for both before it does anything; sendfile for the second one late
+            return -EBADF  # looks both up before it does anything; sendfile looks the second one up late
         if salt % 11 == 10:
             return -(EINTR, EIO, 512)[salt % 3]
         if name == "dup" or (name == "fcntl" and args["cmd"] in (0, 1030)):

@@ -1,4 +1,4 @@
-"""Which open file a descriptor stands for, as the kernel's own programs have seen it: the slow engine's rules."""
+"""Which open file a descriptor stands for, as BPF programs saw it: the slow engine's rules."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ ENDING = ("close", "close_range", "dup2", "dup3")
 
 @dataclass(eq=False)
 class Left:
-    """The call that a thread has left last."""
+    """The call that a thread left last."""
 
     op: Pending | None
     end: int
     result: int | None
-    """None: its exit was not seen."""
+    """None: the exit was not seen."""
     row: dict[str, Any] | None = None
 
     def is_of(self, time: int) -> bool:
-        """What is told at that time is told of this call."""
+        """True if a fact of that time is about this call."""
         return self.op is not None and self.result is not None and self.op.time <= time <= self.end
 
 
 @dataclass(frozen=True)
 class Sight:
-    """A fact, and the call that it is about."""
+    """A fact, with its call."""
 
     values: Fact
     left: Left | None
     op: Pending | None
-    """The call that its thread is still in."""
+    """The call that its thread has not left yet."""
 
     @property
     def fd(self) -> int:
@@ -56,18 +56,18 @@ class Sight:
 
     @property
     def is_result(self) -> bool:
-        """It is about what the call has returned."""
+        """True if the fact is about the call's result."""
         return bool(self.values["of"] == OF_RESULT)
 
     @property
     def begin(self) -> int:
-        """Of the call; of none that is known: the fact's own time."""
+        """The call's begin; the fact's own time if the call is not known."""
         of_call = self.left is not None and self.left.op is not None
         return self.left.op.time if of_call else int(self.values["time"])  # type: ignore[union-attr]
 
     @property
     def made(self) -> Handle | None:
-        """What the call has put into a slot."""
+        """The handle that the call put into a slot."""
         return self.left.op.made if self.left is not None and self.left.op is not None else None
 
 
@@ -85,11 +85,11 @@ class Files:
         )
 
     def lost(self) -> None:
-        """``LOST``: a call may lack from now on."""
+        """``LOST``: from now on, calls may be missing."""
         self.records_lost = True
 
     def told(self, fact: Fact) -> None:
-        """``FILE``: waits for the end of the call that its thread is in."""
+        """``FILE``: waits for the exit of the call in which its thread is."""
         task = self.engine.tasks.of_sample(fact["tid"], create=True)
         if task is None or not (task.recorded or task.from_exec) or fact["flags"] & SLOT:
             return
@@ -99,7 +99,7 @@ class Files:
             self._take(task, fact, task.pending)
 
     def due(self, task: Task, op: Pending | None = None, *, arguments_only: bool = False) -> None:
-        """The call is being left (``op``), or has been."""
+        """The call is being left (``op``), or was left."""
         held, task.held = task.held, []
         for fact in held if arguments_only else ():
             table_told(self.engine, task, fact["table"], op)
@@ -110,7 +110,7 @@ class Files:
                 self._take(task, fact, op)
 
     def has_no_rivals(self, task: Task) -> bool:
-        """Its table has no other thread in user mode."""
+        """True if no other thread of its table runs in user mode."""
         alive = task.process.alive
         return task.table.users == len(alive) and sum(not each.kernels for each in alive) == 1
 
@@ -133,7 +133,7 @@ class Files:
             at.op.confirmed.add(at.fd)
             self._point(at.op, slot.handle, at.fd)
 
-    # -- whether it holds
+    # -- does the fact hold?
 
     def _is_constant(self, task: Task, fd: int, at: Sight) -> bool:
         since = self._since(task, fd)
@@ -162,7 +162,7 @@ class Files:
         slot = task.table.slots.get(at.fd)
         return at.made is None or (slot is not None and slot.handle is at.made)
 
-    # -- which description it is
+    # -- which description is it?
 
     def _settle(self, task: Task, at: Sight) -> bool:
         slot = task.table.slots.get(at.fd)
@@ -189,7 +189,7 @@ class Files:
         return self.engine.calls.tables.make(task, at.fd, origin, Description(None), None)
 
     def _replace(self, task: Task, slot: Slot, at: Sight) -> None:
-        """What was thought to be in the slot has ended at a time nobody knows."""
+        """The file that seemed to be in the slot ended at an unknown time."""
         fresh = self._new(task, at)
         row = at.left.row if at.left is not None and at.is_result else None
         if row is not None and row["handle2"] is slot.handle:
@@ -204,7 +204,7 @@ class Files:
             slot.handle.end(None)
         task.table.put(at.fd, fresh, at.begin)
 
-    # -- what it tells
+    # -- what the fact adds
 
     @staticmethod
     def _learn(slot: Slot, at: Sight, *, moved: bool) -> None:
@@ -223,7 +223,7 @@ class Files:
 
     @staticmethod
     def _point(op: Pending, handle: Handle, fd: int) -> None:
-        """The call is about this handle, whatever was thought to be in the slot at its entry."""
+        """The call met this handle, whatever its slot seemed to hold at the entry."""
         for name, given in (("handle", op.fd), ("handle2", op.fd2 if op.spec.kind is CallKind.COPY else None)):
             held = getattr(op, name)
             if given != fd or held is None or held is handle:
@@ -236,5 +236,5 @@ class Files:
 
 
 def identity_of(values: Fact) -> tuple[int, int, int, int]:
-    """What tells a file from another that is at the same address later."""
+    """The facts that tell a file from a later one at the same address."""
     return values["file"], values["device"], values["inode"], values["generation"]

@@ -1,4 +1,4 @@
-"""Names of files as /proc/PID/fd would show them, from what the kernel's own programs found on the way up."""
+"""Names of files as in /proc/PID/fd, from the names that BPF programs found on the way up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ IN_MEMORY = {0x01021994, 0x858458F6, 0x958458F6, 0x5345434D}
 
 
 def name_of(fact: dict[str, Any]) -> bytes | None:
-    """The name that a fact proves, if it proves one."""
+    """The name that a fact proves, if any."""
     names: bytes = fact["names"]
     if fact["flags"] & PSEUDO:
         text = names[:-1]

@@ -1,4 +1,4 @@
-"""What the kernel's own programs wrote, as the slow engine reads it: samples, of a call those of entry and exit."""
+"""Records of BPF programs, read by the slow engine: as samples, with a call as its entry and its exit."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from reference.records import Decoder, Meaning
 
 TEXTS = {"file": ("names_length",), "path": ("path_length", "names_length"), "exec": ("length",)}
-"""How long the texts are that follow a record."""
+"""Lengths of the texts that follow a record."""
 
 
 def read_stream(decoder: Decoder, data: bytes) -> Stream:
-    """One CPU's file."""
+    """The file of one CPU."""
     stream, at, newest, exited = Stream(), 0, None, None
     for end, body in frames(data):
         at = end
@@ -35,7 +35,7 @@ def read_stream(decoder: Decoder, data: bytes) -> Stream:
             if newest is not None and record.time < newest:
                 stream.reordered += 1
             newest = record.time if newest is None else max(newest, record.time)
-            # What is told of a call lies behind its exit, and takes the place before it.
+            # A fact about a call lies behind the call's exit, and comes before it.
             stream.records.insert(len(stream.records) - told, record)
         if not told:
             exits = kind == "exit" or (kind == "call" and len(body) >= record_bytes("call"))
@@ -48,12 +48,12 @@ def read_stream(decoder: Decoder, data: bytes) -> Stream:
 
 
 def iter_records(data: bytes) -> Iterator[bytes]:
-    """The records of a ring or of a file; those that were discarded are left out."""
+    """The records of a buffer or of a file, without discarded ones."""
     return (body for _, body in frames(data) if body)
 
 
 def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Where each record ends, and what it holds; nothing of one that was discarded."""
+    """The end of each record, and its content; None for a discarded one."""
     at = 0
     while len(data) - at >= FRAME_BYTES:
         length = int.from_bytes(data[at : at + 4], "little")
@@ -82,7 +82,7 @@ def _records(  # noqa: C901 - one case per kind of record
     elif kind == "exit":
         yield half.left(unpack("exit", body) if len(body) >= record_bytes("exit") else None)
     elif kind == "sample":
-        # What lies behind the head lies in raw data behind the common fields.
+        # The fields lie behind the head as they lie behind the common fields in raw data.
         raw = struct.pack("<HBBi", head.event, 0, 0, tid) + body[record_bytes("head") :]
         yield Record(time, 0, "sample", decoder.sample(raw))
     elif kind == "value" and len(body) >= record_bytes(kind):
@@ -102,7 +102,7 @@ def _records(  # noqa: C901 - one case per kind of record
 
 
 def _usage(used: Any) -> dict[str, int | None]:
-    """What a thread has used: the time on its CPU divided as the ticks are."""
+    """What a thread has used: its CPU time, divided in proportion to the ticks."""
     system = user = cpu = _known(used.cpu_ns)
     if cpu is not None:
         ticks = float(used.user) + float(used.system)
@@ -125,11 +125,11 @@ def _known(number: int) -> int | None:
 
 
 NO_USAGE = _usage(unpack("usage", b"\xff" * record_bytes("usage")))
-"""Of a thread of which nothing was told."""
+"""A thread without a ``USAGE`` record."""
 
 
 def _least(kind: str, body: bytes) -> int:
-    """Bytes that such a record has, with all that it announces."""
+    """The least size of such a record, with all that it announces."""
     if not kind or len(body) < record_bytes(kind):
         return 1 << 30
     record = unpack(kind, body)
@@ -140,7 +140,7 @@ def _least(kind: str, body: bytes) -> int:
 
 @dataclass
 class _Half:
-    """The entry or the exit of a call, which becomes a sample."""
+    """The entry or the exit of a call, as a sample."""
 
     decoder: Decoder
     time: int
@@ -152,7 +152,7 @@ class _Half:
         meaning = self._meaning(Role.ENTER)
         if meaning is not None and args is not None and nr_args <= 6 and len(args) >= 8 * nr_args:
             raw = bytes(16) + args[: 8 * nr_args]
-            # The string of a path is no argument.
+            # The string of a path is not an argument.
             places = {role: place for role, place in meaning.fields.items() if not place[3]}
             if all(offset + size <= len(raw) for offset, size, _, _ in places.values()):
                 values = {"meaning": meaning, "common_pid": self.tid}

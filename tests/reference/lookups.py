@@ -1,4 +1,4 @@
-"""What a call's descriptor stood for while it was under way: what its slot held, or nobody knows."""
+"""Which file a call met: the one that its slot held, or an unknown one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EBADF, F_SETFL = 9, 4
 O_RDONLY, O_WRONLY, O_ACCMODE, O_PATH = 0, 1, 3, 0o10000000
 PATH_COMMANDS = (0, 1, 2, 3, 1030)
-"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC: the commands of fcntl that O_PATH leaves (check_fcntl_cmd)."""
+"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC: fcntl's commands that O_PATH allows (check_fcntl_cmd)."""
 RANGE_UNSHARE, RANGE_CLOEXEC = 2, 4
 MASK32 = 2**32 - 1
 OPENS = (CallKind.OPEN, CallKind.RING_SETUP)
@@ -24,7 +24,7 @@ NAMES_NO_HANDLE = (*OPENS, CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSHAR
 
 
 class Lookups:
-    """Says which handles calls are about."""
+    """Decides which handles calls met."""
 
     def __init__(self, engine: Reference) -> None:
         self.engine = engine
@@ -32,7 +32,7 @@ class Lookups:
 
     @staticmethod
     def claim(op: Pending) -> None:
-        """The first row that names a handle is its first use."""
+        """A handle's first use is the first row that names it."""
         for bit, handle in enumerate((op.handle, op.handle2)):
             if handle is not None and not handle.wanted and op.task.recorded:
                 handle.wanted = True
@@ -40,7 +40,7 @@ class Lookups:
                 op.first_use |= (handle.origin not in (OPENED, DUPLICATED)) << bit
 
     def confirm(self, op: Pending, *, met: bool = True) -> None:
-        """The call is about what its slots have held since its entry, or nobody knows about what."""
+        """The call keeps its handles if their slots were constant since its entry; else it has none."""
         for bit, name in enumerate(("handle", "handle2")):
             handle, fd = getattr(op, name), (op.fd, op.fd2)[bit]
             if handle is None:
@@ -71,7 +71,7 @@ class Lookups:
             self.claim(op)
 
     def _is_believed(self, op: Pending, handle: Handle, fd: int, *, met: bool) -> bool:
-        """Nobody would have seen it exchanged, something is known that may be another's, and nothing confirms it."""
+        """True if an unseen exchange was possible, the recorded name may be the old file's, and no fact confirms it."""
         files = self.engine.files
         if not files.ends_unseen or (handle.description.name is None and handle.description.identity is None):
             return False
@@ -80,7 +80,7 @@ class Lookups:
         return fd not in op.confirmed
 
     def _doubt(self, op: Pending, handle: Handle | None, fd: int) -> None:
-        """The call may have moved, or made append, what is in the slot now, and what was thought to be."""
+        """The call may have moved, or made append, what its slot holds now and what the slot seemed to hold."""
         slot, now = op.task.table.slots.get(fd), self.engine.now
         both = [each for each in (handle and handle.description, slot and slot.description) if each is not None]
         if handle is not None and handle.description in op.moves:
@@ -97,14 +97,14 @@ class Lookups:
 
     @staticmethod
     def forget(table: Table, fd: int, since: int) -> None:
-        """What is in a slot has been unknown since then."""
+        """The slot has been unknown since then."""
         slot = table.slots.pop(fd, None)
         table.changed[fd] = since
         if slot is not None and slot.own:
             slot.handle.end(None)
 
     def see_unseen(self, op: Pending, ret: int) -> None:
-        """An fd nobody saw opened gets its handle when a call on it succeeds, or closes it."""
+        """An fd whose opening was not seen gets a handle when a call on it succeeds, or closes it."""
         error = -ret if ret < 0 else 0
         closes, copies = op.spec.kind is CallKind.CLOSE, op.spec.kind is CallKind.COPY
         proven = closes or (ret >= 0 and not (copies and op.values.get("count") == 0))
@@ -124,13 +124,13 @@ class Lookups:
         self.claim(op)
 
     def _is_found(self, op: Pending, fd: int) -> bool:
-        """A fact has filled the slot since the entry, with what has been there since before it."""
+        """Since the entry, a fact has filled the slot with a file that was there before the entry."""
         table, slot = op.task.table, op.task.table.slots.get(fd)
         here = slot is not None and slot.since <= op.time
         return here and table.is_steady(fd, op.time, op) and self.engine.gaps.spare(op.time)
 
     def unseen(self, task: Task, fd: int, since: int, op: Pending | None = None) -> Handle:
-        """What stood in a slot that was empty at ``since``, as far as was known, and was used then."""
+        """A handle for a slot that seemed empty at ``since``, and was used then."""
         table, closing = task.table, op is not None and op.spec.kind is CallKind.CLOSE
         slot, steady = (
             table.slots.get(fd),
@@ -138,7 +138,7 @@ class Lookups:
         )
         found = slot is not None and slot.since <= since
         if slot is not None and found and steady:
-            # A fact has filled the slot since the entry, with what has been there since before it.
+            # Since the entry, a fact has filled the slot with a file that was there before the entry.
             if closing:
                 table.take(fd, self.engine.now)
             return self.tables.use(slot, task, fd)
@@ -155,7 +155,7 @@ class Lookups:
 
 
 def _tells_by_ebadf(op: Pending, handle: Handle) -> bool:
-    """EBADF says that nothing is there: it is open for this, and it is no message, nor is a pipe wanted."""
+    """True if EBADF proves an empty slot: the file is open for the call, which is no message and needs no pipe."""
     spec = op.spec
     if spec.kind not in (CallKind.READ, CallKind.WRITE) or spec.returns is not Returns.BYTES:
         return False
@@ -164,7 +164,7 @@ def _tells_by_ebadf(op: Pending, handle: Handle) -> bool:
 
 
 def is_open_otherwise(op: Pending, handle: Handle, place: int) -> bool:
-    """EBADF says that nothing is there, or that what is there is not open for this."""
+    """True if the file is not open for this call, so that EBADF proves nothing."""
     flags, kind = handle.description.flags, op.spec.kind
     if flags is None:
         return False
@@ -176,24 +176,24 @@ def is_open_otherwise(op: Pending, handle: Handle, place: int) -> bool:
 
 
 def is_moved(engine: Reference, table: Table, fd: int, but: Pending | None = None) -> bool:
-    """Somebody who shares the table, and perhaps did not know what is there, is amid a call that moves its position."""
+    """True if another thread of the table is in a call that moves the position, whether it knows the file or not."""
     calls = [task.pending for task in engine.tasks.alive.values() if task.table is table and task.pending is not but]
     return any(each and each.shared and can_move(each) and fd in named_by(each) for each in calls)
 
 
 def named_by(op: Pending) -> tuple[int, ...]:
-    """The descriptors that it reads, writes or moves."""
+    """The descriptors that the call reads, writes or moves."""
     return (op.fd, op.fd2) if op.spec.kind is CallKind.COPY else (op.fd,)
 
 
 def known_of(op: Pending) -> list[int]:
-    """Of these, the ones that stood for something that was known."""
+    """Of these, the known ones."""
     handles = (op.handle, op.handle2) if op.spec.kind is CallKind.COPY else (op.handle,)
     return [fd for fd, handle in zip(named_by(op), handles, strict=True) if handle is not None]
 
 
 def ends_begin(op: Pending) -> None:
-    """From its entry on a call may end what others use."""
+    """From its entry on, the call may end what others use."""
     kind, table = op.spec.kind, op.task.table
     if kind is CallKind.CLOSE_RANGE and not op.values.get("flags", 0) & (RANGE_UNSHARE | RANGE_CLOEXEC):
         table.ends.append(End(op, None, op.time, blind=True))
@@ -210,14 +210,14 @@ def ends_begin(op: Pending) -> None:
 
 
 def perhaps_replaced(op: Pending, time: int) -> None:
-    """A dup2 or dup3 nobody saw the end of: what stood there may have been replaced, and is known no more."""
+    """The end of a dup2 or dup3 was not seen: it may have replaced what its target held."""
     begun = op.table is not None and any(end.op is op for end in op.table.ends)
     if begun and op.spec.kind is CallKind.DUP_TO and op.fd != op.fd2:
         Lookups.forget(op.task.table, op.fd2, time)
 
 
 def closed_amid_dup2(op: Pending, time: int) -> None:
-    """Another thread's dup2 put a file there meanwhile, and the close may have ended that one."""
+    """During the close, another thread's dup2 put a file there, which the close may have ended."""
     table = op.task.table
     slot = table.slots.get(op.fd)
     certain = any(end.op is op and not (end.blind or end.spent) for end in table.ends)
@@ -226,7 +226,7 @@ def closed_amid_dup2(op: Pending, time: int) -> None:
 
 
 def ends_over(op: Pending, time: int) -> None:
-    """It has ended it."""
+    """The call has ended it."""
     for end in op.table.ends if op.table is not None else ():
         if end.op is op and end.until is None:
             end.until = time

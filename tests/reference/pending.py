@@ -32,32 +32,32 @@ class Pending:
     moves: list[Description] = field(default_factory=list)
     overlapped: bool = False
     told_position: int | None = None
-    """By the kernel's own programs, as is …"""
+    """The position that a BPF program told, and …"""
     told_value: int | None = None
     first_use: int = 0
     confirmed: set[int] = field(default_factory=set)
-    """Descriptors of which a fact about this very call has told."""
+    """Descriptors whose files a fact about this very call told."""
     claimed: set[Handle] = field(default_factory=set)
-    """Those that no row has named before."""
+    """Handles that no row has named before."""
     doubtful: set[int] = field(default_factory=set)
-    """0, 1: what handle, handle2 was thought to be may have been exchanged meanwhile."""
+    """0, 1: handle, handle2 may have been exchanged during the call."""
     shared: bool = False
-    """Its table was, at its entry."""
+    """Its table was shared at its entry."""
     made: Handle | None = None
-    """What it has put into a slot."""
+    """The handle that it put into a slot."""
     found_since: int | None = None
-    """What was in that slot until then had been there since."""
+    """How long the slot had held the replaced file."""
     new_flags: int | None = None
     off: tuple[int, int] | None = None
     """Without a CPU since then, and why."""
     ring: Ring | None = None
     named: Ring | None = None
-    """By an event of io_uring inside of it."""
+    """The ring of an event of io_uring inside of the call."""
     order: int = 0
-    """Events of rings before it."""
+    """Number of events of rings before the call."""
     nr_requests: int = 0
     nr_completions: int = 0
     sleep: int | None = None
     child: Task | None = None
-    """Born inside of it."""
+    """A thread born inside of the call."""
     done: int = 0

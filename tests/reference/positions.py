@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from reference.pending import Pending
 
 Offset = tuple[int | None, int]
-"""A call's offset and how it is known."""
+"""A call's offset and its source."""
 EXPLICIT, FOLLOWED, KERNEL = 1, 2, 3
 DATA = (CallKind.READ, CallKind.WRITE)
 
 
 def signed(value: int, bits: int) -> int:
-    """The number that these bits are."""
+    """The bits as a signed number."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
 def begin_moving(op: Pending) -> None:
-    """The call may move the positions of what it names."""
+    """The call may move the positions of its files."""
     kind = op.spec.kind
     handles = [op.handle, op.handle2] if kind is CallKind.COPY else [op.handle]
     if kind in DATA and is_positioned(op):
@@ -41,12 +41,12 @@ def begin_moving(op: Pending) -> None:
 
 
 def can_move(op: Pending) -> bool:
-    """The call moves the position of what it names, whatever that is."""
+    """True if the call moves its file's position, whatever the file is."""
     return op.spec.kind in (CallKind.SEEK, CallKind.COPY) or (op.spec.kind in DATA and not is_positioned(op))
 
 
 def is_positioned(op: Pending) -> bool:
-    """The offset is an argument; to preadv2 and pwritev2, which have flags, -1 means the position."""
+    """True if the offset is an argument. To preadv2 and pwritev2, which have flags, -1 means the position."""
     if "offset" not in op.values:
         return False
     takes_minus_one = op.spec.kind in DATA and "flags" in op.spec.fields
@@ -54,7 +54,7 @@ def is_positioned(op: Pending) -> bool:
 
 
 def end_moving(op: Pending, time: int, ret: int | None) -> None:
-    """Advance the position; ``ret`` None means that nobody knows what the call did."""
+    """Advance the position; ``ret`` None: the result is unknown."""
     for description in op.moves:
         description.moving.remove(op)
         description.last_moved = time
@@ -74,7 +74,7 @@ def end_moving(op: Pending, time: int, ret: int | None) -> None:
 
 
 def offset_of(op: Pending) -> Offset:
-    """By the arguments, or by what is known of the position at entry."""
+    """The offset by the arguments, or by the known position at the entry."""
     if is_positioned(op):
         offset = signed(op.values["offset"], 64)
         appends = op.spec.kind is CallKind.WRITE and op.handle is not None and op.handle.description.append is True
@@ -88,10 +88,10 @@ def offset_of(op: Pending) -> Offset:
 
 
 def told_offset(op: Pending, ret: int, offset: Offset) -> tuple[Offset, int | None, bool]:
-    """What the position behind the call, as the kernel told it, makes of the offset.
+    """The offset, by the position behind the call that a BPF program told.
 
     Returns:
-        The offset; the position from now on, and whether the kernel tells it.
+        The offset; the position from now on, and whether the program's position holds.
     """
     told, kind = op.told_position, op.spec.kind
     usable = told is not None and told >= 0 and op.moves and kind is not CallKind.COPY and not op.overlapped

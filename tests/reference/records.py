@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Role
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 CLOCK_SLACK_NS = 2_000
 MAX_DRIFT, SECOND = 500e-6, 10**9
 JUMPED = 10**30
-"""A doubt nothing is known of."""
+"""A doubt without bound."""
 FIELD = re.compile(r"field:(?P<decl>[^;]*);\s*offset:(?P<o>\d+);\s*size:(?P<s>\d+);\s*signed:(?P<n>[01]);")
 
 
@@ -32,7 +33,7 @@ class Record:
     kind: str
     values: dict[str, Any]
     order: int = 0
-    """Of its stream, among records of one time."""
+    """Place in its stream, among records of one time."""
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Meaning:
 
 @dataclass
 class Stream:
-    """The records of one file, sorted, and what was wrong with it."""
+    """The records of one file, sorted, and its faults."""
 
     records: list[Record] = field(default_factory=list)
     reordered: int = 0
@@ -72,7 +73,7 @@ class Decoder:
         self.margin = max(sync.error_ns for sync in syncs) + CLOCK_SLACK_NS
 
     def streams(self) -> list[Stream]:
-        """What the kernel's own programs wrote on each CPU, the CPUs' rings, then the facts."""
+        """The records that BPF programs wrote on each CPU, the CPUs' buffers, then the facts."""
         from reference.kernel_records import read_stream  # noqa: PLC0415 - it makes these records
 
         programs = (self.reader.kernel_streams(), self.reader.event_streams())
@@ -128,7 +129,7 @@ class Decoder:
         return Record(time, 0, {2: "lost", 5: "throttle"}.get(kind, "other"), lost)
 
     def sample(self, raw: bytes) -> dict[str, Any]:
-        """The fields of an event by their roles, and its meaning; None: it has none."""
+        """An event's fields by role, and its meaning; None: it has none."""
         if len(raw) < 8:
             return {"meaning": None}
         common_type, tid = struct.unpack_from("<H2xi", raw)
@@ -180,7 +181,7 @@ class Decoder:
         return Record(time + self.margin + (0 if doubt == JUMPED else doubt), 0, "fact_fd", values)
 
     def _spool_time(self, monotonic: int) -> tuple[int, int]:
-        """On the spool's clock, and what that may be off besides the margin."""
+        """The time on the spool's clock, and the doubt beside the margin."""
         syncs = [self.meta.syncs[0]]
         for sync in self.meta.syncs:
             if sync.monotonic_ns > syncs[-1].monotonic_ns:
@@ -207,7 +208,7 @@ def _read(paths: tuple[Path, ...]) -> bytes:
 
 
 def _drift(before: ClockSync, after: ClockSync) -> float | None:
-    """Of the spool's clock against that of facts; None if one has jumped."""
+    """The drift of the spool's clock against that of facts; None if one has jumped."""
     elapsed = after.monotonic_ns - before.monotonic_ns
     parted = after.time_ns - before.time_ns - elapsed
     if abs(parted) > elapsed * MAX_DRIFT + before.error_ns + after.error_ns:
@@ -220,6 +221,7 @@ def _from(sync: ClockSync, monotonic: int, drift: float) -> int:
     return sync.time_ns + past + int(past * drift)
 
 
+@cache
 def _fields(text: str) -> dict[str, tuple[int, int, bool, bool]]:
     fields = {}
     for match in FIELD.finditer(text):
@@ -230,7 +232,7 @@ def _fields(text: str) -> dict[str, tuple[int, int, bool, bool]]:
 
 
 def _entry_names(call: CallSpec) -> list[tuple[str, str]]:
-    """Of a path not the pointer counts but the string, which kernels from 6.19 on add as ``__NAME_val``."""
+    """The name of a path's field: not the pointer but the string, which kernels from 6.19 on add as ``__NAME_val``."""
     return [(role, f"__{name}_val" if role == "path" else name) for role, name in call.fields.items()]
 
 

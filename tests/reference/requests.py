@@ -24,7 +24,10 @@ OPERATIONS = {
     "WZ": RequestOp.WRITE_ZEROES,
 }
 PLACED = frozenset(OPERATIONS.values())
-"""What is about its sectors alone. Others have none, or share one: zone appends name the begin of their zone."""
+"""Operations that have their sectors to themselves.
+
+Others have none, or share one: zone appends name their zone's begin.
+"""
 MODIFIERS = {"F": FUA, "A": READAHEAD, "S": SYNC, "M": METADATA}
 
 
@@ -79,19 +82,19 @@ class Request:
     begun: int = 0
     end_latest: int | None = None
     end_proof: int = 0
-    """What proves that it has ended, where no completion was seen: one of BY_…"""
+    """The proof of its end, if no completion was seen: one of BY_…"""
     succeeded: bool = False
     ring_request: RingRequest | None = None
-    """That a thread executed when it began this one."""
+    """The ring's request that its thread executed at its begin."""
 
     @property
     def moved(self) -> int | None:
-        """Bytes of all completions without error; unknown if there is none, and of flushes."""
+        """Bytes of all completions without error; unknown without one, and for flushes."""
         return self.bytes_result if self.succeeded and self.operation is not RequestOp.FLUSH else None
 
 
 class Requests:
-    """Every request that is queued or issued, oldest first."""
+    """All queued and issued requests, the oldest first."""
 
     def __init__(self, engine: Reference) -> None:
         self.engine = engine
@@ -100,9 +103,9 @@ class Requests:
         self.asked: dict[int, list[tuple[Task | None, int]]] = {}
         """Who asked a disk for a flush since its last one."""
         self.cpu = 0
-        """Where the sample at hand was taken …"""
+        """The CPU of the current sample …"""
         self.partial = False
-        """… and whether it completed a request in part."""
+        """… and whether that completed a part of a request."""
 
     def sample(self, role: Role, time: int, tid: int, task: Task | None, values: dict[str, Any], *, cpu: int) -> None:
         """One block sample."""
@@ -112,7 +115,7 @@ class Requests:
             self._completion(time, values)
 
     def _completion(self, time: int, values: dict[str, Any]) -> None:
-        """Every completion, whoever's."""
+        """Every completion, also of requests that are not recorded."""
         operation, _ = parse_rwbs(values["rwbs"], values["nr_sector"])
         letter = values["rwbs"].removeprefix("F")[:1]
         self.engine.completions.append(
@@ -175,12 +178,12 @@ class Requests:
         return task if recorded else None, tid, recorded or (self.engine.all_tasks and task is None)
 
     def _pick(self, twins: list[Request], size: int) -> Request:
-        """Of requests with one key: equal size before others, then oldest (newest if completions were lost)."""
+        """Of requests with one key: first those of equal size, then the oldest (newest if completions are missing)."""
         order = list(reversed(twins)) if self.engine.completions_missing else twins
         return next((r for r in order if r.size == size), order[0])
 
     def call_over(self, task: Task, begin: int, time: int) -> None:
-        """A call of this thread has ended; no call of rings or libaio, which leave their requests behind."""
+        """A call of this thread has ended, other than those of rings and libaio, which leave their requests behind."""
         self._unseen(
             [r for r in self.open if r.task is task and r.begun >= begin and not r.ring_request], time, BY_CALL
         )
@@ -190,14 +193,14 @@ class Requests:
         self._unseen([r for r in self.open if r.ring_request is request], time, BY_RING_REQUEST)
 
     def _unseen(self, waiting: list[Request], time: int, proof: int) -> None:
-        """Of these, whoever asked for it has waited until they had ended."""
+        """Of these, those end for which their thread waited."""
         for request in reversed(waiting):
             reads = request.operation in (RequestOp.READ, RequestOp.FLUSH)
             if not request.queued and not request.flags & READAHEAD and (reads or request.flags & SYNC):
                 self._ended_unseen(request, time, proof)
 
     def _make_way(self, fresh: Request, time: int) -> None:
-        """What was issued for the same place has ended, unless both only read."""
+        """Requests issued for the same sectors have ended, unless both only read."""
         for r in list(reversed(self.open)):
             both_read = RequestOp.READ is r.operation is fresh.operation
             placed = PLACED.issuperset((r.operation, fresh.operation))
@@ -205,14 +208,14 @@ class Requests:
                 self._ended_unseen(r, time, BY_LATER_REQUEST)
 
     def _ended_unseen(self, request: Request, time: int, proof: int) -> None:
-        """Only where completions are missing: else its own is yet to come."""
+        """Only if completions are missing: else its own may still come."""
         if self.engine.completions_missing:
             request.end_latest, request.end_proof = time, proof
             self.ended.append(request)
             self.open.remove(request)
 
     def write_ended(self) -> None:
-        """Those that ended unseen with the record at hand."""
+        """Write the requests that the current record shows to have ended."""
         for request in self.ended:
             self.cpu = 2**16 - 1
             self._event(request, request.end_latest or 0, 4, None)
@@ -249,7 +252,7 @@ class Requests:
             self._event(request, time, 1, request.bytes_issued)
 
     def _attribute(self, request: Request) -> None:
-        """A kernel thread issues the flushes others ask for."""
+        """A kernel thread issues the flushes for which others asked."""
         asked = self.asked.pop(request.device, [])
         if asked:
             first = next((who for who in asked if who[0] is not None and who[0].recorded), asked[0])
@@ -349,6 +352,6 @@ class Requests:
         )
 
     def finish(self) -> None:
-        """Whatever is queued or issued at the end is in flight, or its completion is among the missing."""
+        """A request that is queued or issued at the end is in flight, or its completion is missing."""
         for request in list(self.open):
             self._end(request, END_UNKNOWN if self.engine.completions_missing else IN_FLIGHT)

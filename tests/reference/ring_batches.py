@@ -1,4 +1,4 @@
-"""Calls that submit to rings or collect from them; and contexts of libaio, of which nothing else is known."""
+"""Calls that submit to rings or collect from them; and libaio's contexts, which are known by these calls alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AIO, REGISTERED_RING, REGISTER_USES_RING = 1, 16, 1 << 31
 
 
 def registered(op: Pending) -> bool:
-    """The number given is no descriptor."""
+    """True if the given number is no descriptor."""
     flags = op.values.get("flags", 0)
     if op.spec.kind is CallKind.RING_ENTER:
         return bool(flags & REGISTERED_RING)
@@ -37,7 +37,7 @@ class Batches:
 
     @staticmethod
     def by_number(op: Pending) -> None:
-        """The ring is named by its place among the registered ones: that is no descriptor."""
+        """True if the call names its ring by a place among registered rings, which is no descriptor."""
         if registered(op):
             op.fd = -1
 
@@ -53,7 +53,7 @@ class Batches:
             self.named(op.handle.description.ring, op)
 
     def named(self, ring: Ring, op: Pending) -> None:
-        """Its ring is known now."""
+        """The call's ring is known now."""
         if op.ring is not ring:
             op.ring, op.nr_completions = ring, 0
             op.order = len(self.rings.requests.events)
@@ -73,13 +73,13 @@ class Batches:
                 op.nr_completions += 1
 
     def waited(self, ring: Ring, task: Task, time: int) -> None:
-        """About to sleep."""
+        """The thread is about to sleep."""
         op = task.pending
         if op is not None and op.spec.kind is CallKind.RING_ENTER and op.ring is ring and op.sleep is None:
             op.sleep = time
 
     def row(self, op: Pending, ret: int | None, time: int | None) -> dict[str, Any] | None:
-        """What the call was, when it is over; None: it is no batch."""
+        """The batch's row, when the call is over; None if it is no batch."""
         kind, values = op.spec.kind, op.values
         if kind in LIBAIO:
             self._libaio(op, ret, time)
@@ -143,7 +143,7 @@ class Batches:
         return ring
 
     def process_execs(self, process: Process, time: int | None) -> None:
-        """Its contexts are gone, as with its last task."""
+        """Its contexts are gone, as at the end of its last task."""
         for (owner, _), ring in self.contexts.items():
             if owner is process and not ring.ended:
                 ring.ended, ring.end_time = True, time

@@ -1,4 +1,4 @@
-"""The tables of rings in one shape for both engines: rings by address and order, requests by their order."""
+"""The tables of rings in one form for both engines: rings by address and order, requests by their order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _plain(row: Row, handles: dict[int, int]) -> Row:
 
 
 def canonical_tables(tables: dict[str, Any], refer: Callable[[Row], Row]) -> dict[str, list[Row]]:
-    """Both engines' rows alike; ``refer`` names threads, processes and handles."""
+    """Rows of either engine in the common form; ``refer`` names threads, processes and handles."""
     rings = _name_rings(tables["rings"])
     if "ring_events" in tables:
         check_events(tables["ring_events"], tables["ring_requests"])

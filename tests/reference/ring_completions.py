@@ -1,4 +1,4 @@
-"""Which request a CQE is of, and what it does to it."""
+"""Finds the request of a CQE, and applies the CQE to it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ IDENTITY, TORN_DOWN = 64, 4
 
 
 class Completions:
-    """CQEs, those that found no room among them."""
+    """CQEs, including those that found no room."""
 
     def __init__(self, requests: RingRequests) -> None:
         self.requests = requests
 
     def alike(self, ring: Ring, user_data: int, *, repeats: bool = False, notified: bool = False) -> list[Request]:
-        """Living requests by ring and user_data, oldest first."""
+        """Living requests of this ring and user_data, the oldest first."""
         alike = [r for r in self.requests.all if r.alive and r.ring is ring and r.user_data == user_data]
         alike = [r for r in alike if r.waits_for_notification == notified]
         return [r for r in alike if r.repeats] if repeats else alike
 
     @staticmethod
     def first(found: list[Request]) -> Request | None:
-        """Of those alike: one that asks for its CQE before others."""
+        """The first of these; a request that asks for its CQE precedes others."""
         return min(found, key=lambda r: bool(r.flags & CQE_SKIP), default=None)
 
     def complete(self, lane: Lane, time: int, values: dict[str, Any]) -> None:

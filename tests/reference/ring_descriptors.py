@@ -1,4 +1,4 @@
-"""Which descriptors requests of rings look up, and what that shows of them."""
+"""Which descriptors ring requests look up, and what that proves about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Descriptors:
-    """By file_get, and by what becomes of the request."""
+    """Lookups: by file_get, and by later events of the request."""
 
     def __init__(self, engine: Reference) -> None:
         self.engine = engine
@@ -42,7 +42,7 @@ class Descriptors:
             handle.wanted = True
 
     def proves(self, request: Request, lane: Lane) -> None:
-        """What was looked up was open."""
+        """The descriptor that was looked up is open."""
         task = request.lane.task if request.lane is not None else None
         if task is not None and task.ended:
             task = lane.task if lane.task is not None and lane.task.process is task.process else None
@@ -57,7 +57,7 @@ class Descriptors:
 
     @staticmethod
     def _before(lane: Lane, event: Event) -> int:
-        """What the thread had done last: it looks up behind that."""
+        """Time of the thread's last event, after which it looks the descriptor up."""
         if not lane.recorded or lane.task is None:
             return LONG_AGO
         others = ("in", "out", "freed", "dropped")
@@ -66,18 +66,18 @@ class Descriptors:
         return max([*own, LONG_AGO if start is None else start])
 
     def _is_kept(self, task: Task, fd: int, since: int) -> bool:
-        """The slot has held since then what it holds, or nothing."""
+        """True if the slot has been constant since then."""
         slot = task.table.slots.get(fd)
         changed = task.table.last_change(fd) if slot is None else slot.since
         return changed <= since and task.table.is_steady(fd, since) and self.engine.gaps.spare(since)
 
     def _is_told(self, task: Task, handle: Handle) -> bool:
-        """Or need not be."""
+        """True if a fact confirms the descriptor, or need not."""
         known = handle.description.name is not None or handle.description.identity is not None
         return not self.engine.files.ends_unseen or not known or task.told is handle.description
 
     def _appeared(self, task: Task, fd: int, looked: int) -> Handle:
-        """A handle nobody saw opened; if the slot has changed meanwhile, for this request alone."""
+        """A handle whose opening was not seen; for this request alone if the slot has changed since."""
         if not self._is_kept(task, fd, looked):
             handle = self.engine.calls.tables.make(task, fd, UNSEEN, Description(None), None)
             handle.end(None)

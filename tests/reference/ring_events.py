@@ -1,4 +1,4 @@
-"""What must hold between ``ring_events`` and the tables it is told by: those are compared with the slow engine's."""
+"""Rules between ``ring_events`` and the other tables, which are compared with the slow engine's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AS_IN_ROW += ("ring", "task", "tid", "opcode", "user_data", "sqe_flags", "queued
 
 
 def check_events(events: list[Row], requests: list[Row]) -> None:
-    """Each request's events, in their order, on its submitter's location."""
+    """Check each request's events, in their order, on its submitter's location."""
     rows = {row["id"]: row for row in requests}
     of_request: dict[int, list[Row]] = {id_: [] for id_ in rows}
     locations: dict[int, list[Row]] = {}

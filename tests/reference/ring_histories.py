@@ -1,7 +1,7 @@
-"""Histories of io_uring as a kernel could produce them, and what recording may do to them.
+"""Histories of io_uring that a kernel could produce, and possible damage by recording.
 
-As in :mod:`reference.histories` a strategy draws small integers and a machine reads them as moves. There are few rings,
-request addresses and values of user_data, so that they meet.
+As in :mod:`reference.histories`, a strategy draws small integers and a machine reads them as moves. There are few
+rings, request addresses and values of user_data, so that they collide.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class RingMachine(RingKernel):
-    """What threads do. Every move takes a thread and two numbers to choose by."""
+    """Moves of threads. Each takes a thread and two numbers to choose by."""
 
     def move(self, kind: int, who: int, what: int, salt: int, step: int) -> None:
-        """One move; numbers pick among what is possible."""
+        """One move; the numbers pick a possible one."""
         self.now += STEPS[step % len(STEPS)]
         thread = self.threads[who % len(self.threads)] if self.threads else None
         if thread is None:
@@ -93,7 +93,7 @@ class RingMachine(RingKernel):
             self.record("enter", self.now, thread.cpu, thread.tid, "io_uring_enter", **args)
 
     def leave(self, thread: Thread, what: int, salt: int) -> None:
-        """It returns how many it took, or why it could not."""
+        """The call returns how many it took, or an error."""
         if thread.call:
             result = -4 if salt % 9 == 8 and not thread.submitted else thread.submitted
             self.record("exit", self.now, thread.cpu, thread.tid, thread.call, result)
@@ -102,7 +102,7 @@ class RingMachine(RingKernel):
             self.enter(thread, what, salt)
 
     def wait(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
-        """About to sleep for completions."""
+        """The thread is about to sleep for completions."""
         if thread.ring is not None:
             self.event(thread, "cqring_wait", ctx=thread.ring.ctx, min_events=what % 3)
 
@@ -120,7 +120,7 @@ class RingMachine(RingKernel):
         self.now += 3
         self.record("exit", self.now, thread.cpu, thread.tid, name, -22 if salt % 11 == 10 else result)
 
-    # -- around them
+    # -- other events
 
     def message(self, thread: Thread, what: int, salt: int) -> None:
         """Another ring's MSG_RING arrives: a completion without a request."""
@@ -169,7 +169,7 @@ LOSABLE = ("ring", "enter", "exit", "switch", "task_exit", "comm", "fork", "bloc
 
 @st.composite
 def ring_histories(draw: st.DrawFn, *, cpus: int = 2, flags: int = 0, damage: bool = True) -> History:
-    """What rings do; ``damage`` loses records and turns neighbours around."""
+    """Histories of rings; ``damage`` loses records and swaps neighbours."""
     machine = RingMachine(cpus)
     machine.start(draw(st.integers(1, 2)), flags)
     if machine.threads:
@@ -184,7 +184,7 @@ def ring_histories(draw: st.DrawFn, *, cpus: int = 2, flags: int = 0, damage: bo
 
 
 def spoil(history: History, at: int, what: int) -> History:
-    """Lose a record (mostly), say that some were lost, or turn two around."""
+    """Lose a record (mostly), report a loss, or swap two records."""
     method, args, _ = history[at]
     if what <= 1 and method in LOSABLE:
         return history[:at] + history[at + 1 :]

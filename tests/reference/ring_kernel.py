@@ -1,6 +1,6 @@
-"""What a kernel does with requests of rings: the work in histories of rings.
+"""A kernel's work on requests of rings, for histories of rings.
 
-After Linux 6.18, ``io_uring/``: the order of events in a submission is that of ``io_submit_sqe``, addresses are handed
+After Linux 6.18, ``io_uring/``: the order of events in a submission is that of ``io_submit_sqe``. Addresses are given
 out last in, first out (``io_alloc_req``).
 """
 
@@ -28,17 +28,17 @@ RESULTS = (0, 0, 7, 512, 4096, NO_ENTRY, AGAIN)
 
 @dataclass(eq=False)
 class Thread:
-    """A thread: of a program, a worker or one that polls."""
+    """A thread: a program's, a worker or a poller."""
 
     pid: int
     tid: int
     cpu: int
     call: str = ""
     ring: Ring | None = None
-    """Inside of io_uring_enter on it."""
+    """The ring of its pending io_uring_enter."""
     submitted: int = 0
     owner: int | None = None
-    """A worker: whose."""
+    """A worker's owner."""
 
 
 @dataclass(eq=False)
@@ -70,7 +70,7 @@ class Ring:
 
 
 class RingKernel:
-    """Threads and rings, and the records they cause."""
+    """Threads and rings, and the records that they cause."""
 
     def __init__(self, cpus: int) -> None:
         self.cpus = cpus
@@ -88,13 +88,13 @@ class RingKernel:
         self.history.append((method, args, options))
 
     def event(self, thread: Thread, name: str, **fields: int) -> None:
-        """An event of io_uring in a thread, a nanosecond after what was before or at the same time."""
+        """An event of io_uring in a thread, a nanosecond after the one before or at the same time."""
         self.now += self.sectors % 2
         self.sectors += 1
         self.record("ring", self.now, thread.cpu, thread.tid, name, **fields)
 
     def start(self, processes: int, flags: int) -> None:
-        """Processes of two threads that are there before the trace."""
+        """Processes of two threads each, from before the trace."""
         for _ in range(processes):
             first = self._thread(None)
             for thread in (first, self._thread(first.pid)):
@@ -163,7 +163,7 @@ class RingKernel:
         return request
 
     def progress(self, thread: Thread, what: int, salt: int) -> None:
-        """Something happens to a request of this thread's process, or of an older one nobody has seen."""
+        """An event of a request of this thread's process, or of an older one that was not seen."""
         requests = [request for ring in self._own(thread) for request in ring.requests]
         if not requests:
             self._unknown(thread, what, salt)
@@ -190,7 +190,7 @@ class RingKernel:
                 self.event(thread, "file_get", **self._known(request), fd=fd)
 
     def _issue(self, thread: Thread, request: Request, salt: int) -> None:
-        """To a worker, to a device, to be polled, or done."""
+        """The request goes to a worker, a device or a poll, or it is done."""
         if request.flags & (ASYNC | DRAIN):
             self._punt(thread, request, salt)
             return
@@ -218,7 +218,7 @@ class RingKernel:
             self._complete(request.thread, request, CANCELLED)
 
     def _work(self, request: Request, what: int, salt: int) -> None:
-        """A worker takes it, perhaps one that is born now."""
+        """A worker takes it, perhaps a new one."""
         mine = [worker for worker in self.workers if worker.owner == request.thread.tid]
         if mine and what % 4:
             worker = mine[what % len(mine)]
@@ -234,7 +234,7 @@ class RingKernel:
         request.state, request.worker = "working", worker
 
     def _worked(self, worker: Thread, request: Request, salt: int) -> None:
-        """Its worker has done it, or is kept waiting; what is linked behind is next on this worker."""
+        """Its worker has done it, or must wait. The next member of its chain is next on this worker."""
         request.worker = None
         followers = [r for r in request.ring.requests if r.behind is request]
         self._finish(request.thread if salt % 5 == 4 else worker, request, salt)
@@ -246,7 +246,7 @@ class RingKernel:
             self.record("switch", self.now, worker.cpu, worker.tid, 0, 1)
 
     def _finish(self, thread: Thread, request: Request, salt: int) -> None:
-        """Completions as the opcode has them; those in task work are followed by the batch's end."""
+        """Completions, as the opcode has them. Those in task work precede the batch's end."""
         if request.opcode == CLOSE and salt % 2:
             self.record(
                 "ring", self.now, thread.cpu, thread.tid, "short_write", ctx=request.ring.ctx, fpos=512, wanted=9, got=4
@@ -268,7 +268,7 @@ class RingKernel:
                 self.event(thread, "task_work_run", tctx=0x99, count=1 + salt % 2)
 
     def _complete(self, thread: Thread, request: Request, result: int, culprit: Request | None = None) -> None:
-        """Of a chain that breaks at one with CQE_SKIP, nothing more is heard."""
+        """If a chain breaks at a request with CQE_SKIP, the rest has no events."""
         followers = [r for r in request.ring.requests if r.behind is request]
         failed = culprit is not None or (result < 0 and request.flags & LINK and not request.flags & HARDLINK)
         passed_over = culprit is not None and culprit.flags & CQE_SKIP
@@ -294,7 +294,7 @@ class RingKernel:
             request.ring.free.append(request.address)
 
     def _unknown(self, thread: Thread, what: int, salt: int) -> None:
-        """Of a request that began before the trace."""
+        """An event of a request that began before the trace."""
         for ring in self._own(thread)[:1]:
             known = {"ctx": ring.ctx, "req": ring.ctx + 16 * (what % ADDRESSES), "user_data": salt % USER_DATA}
             name, more = (

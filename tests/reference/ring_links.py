@@ -1,4 +1,4 @@
-"""Chains of requests: who follows whom, what closes a chain, and who made others fail."""
+"""Chains of requests: their order, what closes them, and whose failure ends others."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ CULPRIT = 128
 
 
 class Links:
-    """What ``link``, ``fail_link`` and refusals say."""
+    """Rules for ``link``, ``fail_link`` and refusals."""
 
     def __init__(self, requests: RingRequests) -> None:
         self.requests = requests
         self.latest: dict[Lane, Request] = {}
-        """The last submission of a thread, with nothing but links behind it."""
+        """The last submission of a thread that only links have followed."""
 
     def submitted(self, lane: Lane, request: Request) -> None:
-        """``submit`` or ``refuse``; one that is refused within a chain has no link."""
+        """``submit`` or ``refuse``. A request refused within a chain has no link event."""
         before = self._before(lane, request)
         request.behind = before if before is not None and before.flags & CHAINS else None
         if request.refused and request.behind is not None:
@@ -45,7 +45,7 @@ class Links:
         return before if all(event.kind in ("link", *PASSED_OVER) for event in between) else None
 
     def _is_gone(self, request: Request) -> bool:
-        """Its address is another's."""
+        """True if its address is another request's."""
         return self.requests.last.get((request.ring.context, request.address or 0)) is not request
 
     def _append(self, head: Request, request: Request) -> None:
@@ -62,7 +62,7 @@ class Links:
             head.closed = event
 
     def link(self, lane: Lane, time: int, values: dict[str, Any]) -> None:
-        """A request waits for another."""
+        """A request waits for another one."""
         requests = self.requests
         request = requests.known(values)
         other = requests.known(values | {"req": values.get("other", 0)})
@@ -80,7 +80,7 @@ class Links:
         self._closes(head, request)
 
     def fail(self, lane: Lane, time: int, values: dict[str, Any]) -> None:
-        """A request has failed, and so will another."""
+        """A request has failed, and another will."""
         requests = self.requests
         culprit = requests.known(values)
         victim = requests.known(values | {"req": values.get("other", 0)})
@@ -99,7 +99,7 @@ class Links:
             requests.dropped(victim, time)
 
     def shows_ended(self, request: Request, event: Event) -> None:
-        """It is executed: those of its chain before it that asked for no completion have ended."""
+        """The request is executed, so those before it in its chain that asked for no completion have ended."""
         silent: list[Request] = []
         before = None if request.times_out else request.previous
         number = request.number

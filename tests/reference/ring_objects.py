@@ -1,4 +1,4 @@
-"""What the slow engine keeps of rings: everything seen, in order, so that conclusions can be drawn at the end."""
+"""The slow engine's objects of rings: all events, in order, for conclusions at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IOPOLL = 1
 NO_OPCODE = 255
 
 PASSED_OVER = ("in", "out", "freed", "dropped", "wake", "short")
-"""They end nothing that a thread executes."""
+"""Events that do not end what a thread executes."""
 
 Row = dict[str, Any]
 
@@ -47,14 +47,14 @@ class Ring:
     gone: bool = False
     """Its process has ended."""
     left: bool = False
-    """Its address is another's."""
+    """Its address is another ring's."""
     held: bool = False
-    """Used after its descriptors were closed: something else keeps it."""
+    """It was used after its descriptors were closed, so something else holds it."""
     poller: Task | None = None
     nr_files: int | None = None
     nr_buffers: int | None = None
     files: int | None = None
-    """Registered at the moment."""
+    """Currently registered."""
     forks: int = 0
     room: int | None = None
     cq_most: int | None = None
@@ -72,13 +72,13 @@ class Ring:
 
     @property
     def recorded(self) -> bool:
-        """Its process is."""
+        """True if its process is recorded."""
         return self.process is not None and self.process.recorded
 
 
 @dataclass(eq=False)
 class Lane:
-    """A thread, as far as rings are concerned; of one nobody knows the number alone."""
+    """A thread, for rings. Of an unknown thread, only the number is known."""
 
     task: Task | None
     tid: int
@@ -86,18 +86,18 @@ class Lane:
 
     @property
     def worker(self) -> bool:
-        """By its name."""
+        """True if its name is a worker's."""
         return self.task is not None and self.task.kind == 1
 
     @property
     def recorded(self) -> bool:
-        """Its thread is."""
+        """True if its thread is recorded."""
         return self.task is not None and self.task.recorded
 
 
 @dataclass(eq=False)
 class Event:
-    """Something a thread did, or that was done to it."""
+    """An event in a thread, or about a thread."""
 
     order: int
     time: int
@@ -110,14 +110,14 @@ class Event:
     by_address: bool = False
     result: int = 0
     worker: bool = False
-    """The lane was a worker's when it happened."""
+    """The lane was a worker's at that time."""
     opcode: int = NO_OPCODE
-    """Of the request, as it was known then."""
+    """Of the request, as known at that time."""
 
 
 @dataclass(eq=False)
 class Execution:
-    """One stretch during which a thread executed a request."""
+    """A span in which a thread executed a request."""
 
     request: Request
     lane: Lane
@@ -134,7 +134,7 @@ class Execution:
 
 @dataclass(eq=False)
 class Request:
-    """A request, one use of its address."""
+    """A request: one use of its address."""
 
     number: int
     ring: Ring
@@ -150,21 +150,21 @@ class Request:
     alive: bool = True
     waits_for_notification: bool = False
     end: str = ""
-    """Why it lives no more: cqe, over (shown by its successor), dropped, replaced, gone, trace, given up."""
+    """Why it has ended: cqe, over (its successor shows it), dropped, replaced, gone, trace, given up."""
     end_time: int | None = None
     shown_by: Event | None = None
-    """Of a request that asked for no completion: what its successor did, which shows that it has ended."""
+    """The event of a successor that shows the end of a request that asked for no completion."""
     ended_at: int = 0
-    """How many events there were by then."""
+    """How many events there were at its end."""
     events: list[Event] = field(default_factory=list)
     previous: Request | None = None
     chain: list[Request] = field(default_factory=list)
     behind: Request | None = None
-    """Submitted right behind that one, which is linked to its successor."""
+    """The request right before its submission, which is linked to its successor."""
     served: bool = False
-    """It has sent a block request, and not to read ahead."""
+    """It sent a block request that does not read ahead."""
     closed: Event | None = None
-    """Of a chain's head: what closed the chain."""
+    """Of a chain's head: the event that closed the chain."""
     culprit: Request | None = None
     traits: int = 0
     inferred: int = 0
@@ -180,70 +180,70 @@ class Request:
     size: int | None = None
     fd: int = -1
     fds: list[tuple[int, int, Handle | None]] = field(default_factory=list)
-    """What was looked up: number, when, and what stood there."""
+    """Lookups: number, time, and the handle found."""
     doubtful: set[int] = field(default_factory=set)
-    """Of them, those that may have been another's."""
+    """Of these, those that may be another file's."""
     looked_since: int = 0
-    """The first was looked up no earlier."""
+    """The first lookup came after that."""
     splices: bool = False
-    """Known to look up two."""
+    """It is known to look up two descriptors."""
     last_cqe: Event | None = None
     begin_row: Row = field(default_factory=dict)
     executions: list[Execution] = field(default_factory=list)
 
     def was_given_up(self, event: Event) -> bool:
-        """By then its successor had begun, its address was another's, or its ring was gone."""
+        """By then, its successor had begun, its address was another's, or its ring was gone."""
         return self.end in ("over", "replaced", "gone") and self.ended_at <= event.order
 
     @property
     def is_silent(self) -> bool:
-        """It lives, and asks for no completion unless it fails."""
+        """True if it lives, and posts a completion only if it fails."""
         return self.alive and bool(self.flags & CQE_SKIP) and not self.nr_completions and not self.refused
 
     @property
     def times_out(self) -> bool:
-        """It ends the request that it is linked behind."""
+        """True if it ends the request before it in the chain."""
         return opcode_has(self.opcode, OpcodeTrait.TIMES_OUT)
 
     @property
     def awaits_readiness(self) -> bool:
-        """It is a poll itself."""
+        """True if it is a poll itself."""
         return opcode_has(self.opcode, OpcodeTrait.READINESS)
 
     @property
     def zero_copy(self) -> bool:
-        """Its buffer is free only when a notification says so."""
+        """True if its buffer is free only when a notification says so."""
         return opcode_has(self.opcode, OpcodeTrait.NOTIFIES)
 
     @property
     def repeats(self) -> bool:
-        """It may have more than one CQE."""
+        """True if it may have several CQEs."""
         may = opcode_has(self.opcode, OpcodeTrait.REPEATS | OpcodeTrait.UNKNOWN)
         return may and not self.flags & CQE_SKIP
 
     @property
     def head(self) -> bool:
-        """The first of a chain."""
+        """The first request of its chain."""
         return bool(self.flags & CHAINS) and self.previous is None
 
     def times(self, kind: str) -> list[int]:
-        """When something happened to it."""
+        """Times of such events of the request."""
         return [event.time for event in self.events if event.kind == kind]
 
 
 def opcode_has(opcode: int, traits: OpcodeTrait) -> bool:
-    """The catalog gives the opcode one of these traits; of an opcode that it does not have nothing is known."""
+    """True if the catalog gives the opcode one of these traits. An opcode that is not there may have any."""
     opcodes = load_catalog().opcodes
     return bool((opcodes[opcode].traits if opcode < len(opcodes) else OpcodeTrait.UNKNOWN) & traits)
 
 
 def queues(opcode: int) -> bool:
-    """It can wait for a device without a thread."""
+    """True if it can wait for a device without a thread."""
     return opcode_has(opcode, OpcodeTrait.QUEUES | OpcodeTrait.UNKNOWN)
 
 
 def start_of(request: Request) -> Event | None:
-    """The event at which it is executed at once, if that happens."""
+    """The event at which it is executed at once, if it is."""
     if request.refused or request.older or request.submit is None or request.times_out:
         return None
     if request.flags & (DRAIN | ASYNC):

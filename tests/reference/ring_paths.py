@@ -1,4 +1,4 @@
-"""The way each request went: concluded from everything that was seen."""
+"""The path of each request, concluded from all events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ITEMS = ("punt", "poll_arm")
 
 
 class Paths:
-    """The way of each request."""
+    """The path of each request."""
 
     def __init__(self, requests: RingRequests) -> None:
         self.requests = requests
@@ -49,7 +49,7 @@ class Paths:
 
     @staticmethod
     def _path_of_older(request: Request) -> int:
-        """What came before the first event of it nobody knows."""
+        """The events before its first one are unknown."""
         if not any(event.kind == "wake" and event.count for event in request.events):
             return UNKNOWN
         if request.awaits_readiness:
@@ -69,7 +69,7 @@ class Paths:
         return UNKNOWN
 
     def _silently_inline(self, request: Request, started: Event | None) -> bool:
-        """Nothing else can be, or its successor follows before a run of task work has ended."""
+        """True if it can be nothing else, or if its successor follows before a run of task work has ended."""
         if request.executions and not queues(request.opcode):
             return True
         shows = request.shown_by
@@ -106,13 +106,13 @@ class Paths:
         return INLINE
 
     def _came_out_of(self, run: Event, cqe: Event) -> bool:
-        """A CQE is among the last so many items that a run of task work claims."""
+        """True if the CQE is among the items that a run of task work claims."""
         log = run.lane.log
         items = [event for event in log if cqe.order <= event.order < run.order and self._is_item(event)]
         return len(items) <= run.count - _freed(log, run)
 
     def _is_item(self, event: Event) -> bool:
-        """Something a run of task work may have done, once a request and run."""
+        """True for an event that a run of task work may have done; once for a request and run."""
         if event.kind == "dropped":
             return True
         if event.kind not in ("file_get", *ITEMS) and not (event.kind == "cqe" and event.by_address):
@@ -126,7 +126,7 @@ class Paths:
 
     @staticmethod
     def _begins(event: Event) -> bool:
-        """A lookup that begins an execution in a thread that is no worker, but the one at submission."""
+        """A lookup that begins an execution in a thread other than a worker, except at the submission."""
         if event.request is None:
             return False
         executions = event.request.executions
@@ -156,7 +156,7 @@ class Paths:
 
     @staticmethod
     def _at_once(request: Request, cqe: Event) -> bool:
-        """Executed when submitted, done before its thread did anything else: no run had a part in it."""
+        """True if it was executed when submitted, and done before its thread did anything else: no run took part."""
         started = start_of(request)
         if started is None or queues(request.opcode):
             return False
@@ -164,7 +164,7 @@ class Paths:
 
 
 def _freed(log: list[Event], run: Event) -> int:
-    """CQEs workers posted for this thread since its last run."""
+    """Number of CQEs that workers posted for this thread since its last run."""
     count = 0
     for event in log[: log.index(run)]:
         count = 0 if event.kind == "work" else count + (event.kind == "freed")

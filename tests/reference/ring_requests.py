@@ -1,4 +1,4 @@
-"""Which event is about which request, and how requests end: what can be told while events come in."""
+"""Finds the request of each event, and the ends of requests, as far as that is possible while events come in."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ABOUT = {
     Role.RING_WAKE: "wake",
     Role.RING_DEFER: "defer",
 }
-"""Events that show a request to be there, though its submission was not seen."""
+"""Events that prove a request whose submission was not seen."""
 LONE = {
     Role.RING_CREATE: "create",
     Role.RING_REGISTER: "register",
@@ -48,11 +48,11 @@ LONE = {
 DRAINED, HASHED = 2, 4
 SQPOLL, WORKER, POLLER = 1, 1, 2
 PLUG_THRESHOLD = 2
-"""Who submits more at once holds block requests back until the end (IO_PLUG_THRESHOLD, io_uring/io_uring.c)."""
+"""Submitting more at once holds block requests back until the end (IO_PLUG_THRESHOLD, io_uring/io_uring.c)."""
 
 
 class RingRequests:
-    """Requests of rings, from the first event about them to the last."""
+    """Requests of rings, from the first event to the last."""
 
     def __init__(self, engine: Reference, rings: Rings) -> None:
         self.engine = engine
@@ -64,7 +64,7 @@ class RingRequests:
         self.all: list[Request] = []
         self.shorts: list[tuple[Event, dict[str, Any]]] = []
         self.stashed: dict[Lane, tuple[Event, dict[str, Any]]] = {}
-        """Lookups of descriptors that do not say for which request."""
+        """Lookups of descriptors whose event does not name the request."""
         self.descriptors = Descriptors(engine)
         self.completions = Completions(self)
         self.links = Links(self)
@@ -72,15 +72,15 @@ class RingRequests:
     # -- threads
 
     def lane(self, tid: int) -> Lane:
-        """The thread's."""
+        """The lane of a thread."""
         return self.lane_of(self.engine.tasks.alive.get(tid), tid)
 
     def lane_of(self, task: Task | None, tid: int) -> Lane:
-        """A thread's, known or not."""
+        """The lane of a thread, known or not."""
         return self.lanes.setdefault(tid if task is None else task, Lane(task, tid))
 
     def note(self, lane: Lane, time: int, kind: str, request: Request | None = None, **more: Any) -> Event:
-        """Write an event down where it belongs."""
+        """Add an event to the lists to which it belongs."""
         event = Event(len(self.events), time, lane, kind, request, worker=lane.worker and lane.recorded, **more)
         self.events.append(event)
         lane.log.append(event)
@@ -90,11 +90,11 @@ class RingRequests:
         return event
 
     def thread(self, task: Task, time: int, kind: str) -> None:
-        """Something a thread did that is no event of io_uring: ``call``, ``exit``, ``in``, ``out``."""
+        """An act of a thread other than io_uring's events: ``call``, ``exit``, ``in``, ``out``."""
         self.note(self.lane_of(task, task.tid), time, kind)
 
     def executing(self, task: Task | None) -> Request | None:
-        """What a thread executes at this moment, where that is proven."""
+        """The request that a thread provably executes at this moment."""
         if task is None or (task.pending is None and task.kind != WORKER):
             return None
         call = task.pending
@@ -151,18 +151,18 @@ class RingRequests:
         return max(there, key=lambda request: request.number, default=None)
 
     def meant(self, values: dict[str, Any], time: int, *, is_cqe: bool = False) -> Request | None:
-        """The last request at the address, unless user_data shows the event to be of another, whose begin was lost."""
+        """The last request at the address, unless user_data is another's, whose begin was lost then."""
         request = self.known(values)
         if request is None or not request.alive or request.awaits_readiness or request.opcode == NO_OPCODE:
             return request
         if values.get("user_data", request.user_data) == request.user_data:
             return request
         self.finish(request, "replaced", time)
-        request.ended_at += is_cqe  # this event has ended what the thread has done
+        request.ended_at += is_cqe  # this event ends what the thread executed
         return None
 
     def unclear(self) -> None:
-        """An event no story can take."""
+        """An event that belongs to no row."""
         self.engine.totals["nr_ring_unclear"] += 1
 
     def _begin(self, role: Role, time: int, tid: int, values: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ class RingRequests:
         old = self.known(values)
         if old is not None and old.alive:
             self.finish(old, "replaced", time)
-            old.ended_at += 1  # this event ends what the thread has done
+            old.ended_at += 1  # this event ends what the thread executed
         request = self._new(ring, values, lane, time)
         if role is Role.RING_REFUSE:
             request.refused = True
@@ -253,7 +253,7 @@ class RingRequests:
             self.links.shows_ended(request, event)
 
     def _learns_address(self, values: dict[str, Any]) -> Request | None:
-        """A request whose submission did not say where it lies; something with its user_data does."""
+        """A request whose submission had no address gets that of an event with its user_data."""
         ring = self.rings.known(values["ctx"])
         alike = [] if ring is None else self.completions.alike(ring, values["user_data"])
         found = next((request for request in alike if request.address is None), None)
@@ -283,13 +283,13 @@ class RingRequests:
         return request
 
     def owned(self, request: Request, lane: Lane) -> None:
-        """This is the first thread that is seen with it."""
+        """True if this is the first thread seen with it."""
         request.lane = self._owner(lane)
         if request.lane is not None and request.ring.process is None:
             self.rings.of(request.ring.context, request.lane.task)
 
     def _owner(self, lane: Lane) -> Lane | None:
-        """Whose a request is that this thread is seen with."""
+        """The owner of a request with which this thread is seen."""
         if not lane.worker or lane.task is None:
             return lane if lane.recorded else None
         owner = lane.task.owner
@@ -304,14 +304,14 @@ class RingRequests:
     # -- ends
 
     def finish(self, request: Request, how: str, time: int) -> None:
-        """It lives no more."""
+        """The request has ended."""
         request.alive, request.end, request.ended_at, request.end_time = False, how, len(self.events), time
         request.begin_row["end_before"] = len(self.engine.operations)
         request.begin_row["end_call"] = _call_of(request.lane)
         self.rings.ended(request, time, how)
 
     def dropped(self, request: Request, time: int) -> None:
-        """It is cancelled with its chain, and no CQE says so; task work of its submitter's frees it."""
+        """It is cancelled with its chain, without a CQE; task work of its submitter frees it."""
         if not request.refused:
             request.result, request.complete = CANCELED, time
         if request.lane is not None:
@@ -319,7 +319,7 @@ class RingRequests:
         self.finish(request, "dropped", time)
 
     def abandon(self, ring: Ring, *, torn_down: bool, time: int) -> None:
-        """The ring is no more, or the trace ends."""
+        """The ring is gone, or the trace ends."""
         for request in self.all:
             if request.alive and request.ring is ring:
                 self.finish(request, "gone" if torn_down else "trace", time)
@@ -339,7 +339,7 @@ class RingRequests:
 
 
 def _begins_unheard(request: Request) -> bool:
-    """A worker may begin with it at any time, and no lookup would tell."""
+    """True if a worker may begin it at any time, without a lookup."""
     marks = [
         e.kind for e in request.events if e.kind == "punt" or (e.worker and e.kind in ("file_get", "cqe", "poll_arm"))
     ]

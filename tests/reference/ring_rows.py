@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SILENT, INLINE, END = 5, 1, 512
 OLDER = 1024
 UNASKED = {"op_flags": None, "file_index": None, "buffer_index": -1}
-"""What only the kernel's own programs tell."""
+"""Columns that only BPF programs can fill."""
 
 Row = dict[str, Any]
 

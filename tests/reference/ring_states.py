@@ -1,4 +1,4 @@
-"""What a ring looks like from moment to moment: how much is in flight, how many CQEs may lie there."""
+"""The states of rings: how much is in flight, and how many CQEs may lie in the queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CQE_MIXED = 1 << 18
 
 @dataclass(eq=False)
 class State:
-    """Of one ring."""
+    """The state of one ring."""
 
     turned: int | None = None
     direction: int = 0
@@ -34,7 +34,7 @@ class State:
     """CQEs wait for room, as far as is known."""
     posts: list[tuple[int, Lane]] = field(default_factory=list)
     looks: dict[Lane, int] = field(default_factory=dict)
-    """When a thread has last posted or submitted, by the number of the event."""
+    """The number of the event at which a thread last posted or submitted."""
 
 
 class States:
@@ -45,7 +45,7 @@ class States:
         self.of: dict[Ring, State] = {}
 
     def state(self, ring: Ring) -> State:
-        """Of a ring."""
+        """The state of a ring."""
         return self.of.setdefault(ring, State())
 
     # -- rows
@@ -66,7 +66,7 @@ class States:
         )
 
     def settle(self, ring: Ring) -> None:
-        """A change that has no row yet gets one."""
+        """Write the row of a change that has none yet."""
         state = self.state(ring)
         if state.turned is not None:
             self._row(ring, state.turned)
@@ -102,7 +102,7 @@ class States:
             state.looks[request.lane] = self._order()
 
     def punted(self, request: Request, time: int) -> None:
-        """To a worker, the first time."""
+        """A request goes to a worker for the first time."""
         state = self.state(request.ring)
         if request not in state.punted and request in state.open_requests:
             self._before(request.ring, UP)
@@ -110,7 +110,7 @@ class States:
             self._after(request.ring, UP, time)
 
     def ended(self, request: Request, time: int, how: str) -> None:
-        """It is no more."""
+        """A request has ended."""
         state = self.state(request.ring)
         if request not in state.open_requests or how in ("gone", "trace"):
             return
@@ -120,7 +120,7 @@ class States:
         self._after(request.ring, DOWN, time)
 
     def posted(self, ring: Ring, lane: Lane, time: int) -> None:
-        """A CQE has room."""
+        """A CQE found room."""
         state = self.state(ring)
         self._before(ring, DOWN)
         state.waiting = False
@@ -135,7 +135,7 @@ class States:
         self._after(ring, DOWN, time)
 
     def overflowed(self, ring: Ring, time: int) -> None:
-        """A CQE has none."""
+        """A CQE found no room."""
         state = self.state(ring)
         proves = not state.waiting and ring.room and ring.created is not None and not (ring.flags or 0) & CQE_MIXED
         state.waiting = True
@@ -171,7 +171,7 @@ class States:
         self._at_once(ring, time)
 
     def changed_workers(self, ring: Ring, time: int, workers: list[Task], change: int) -> None:
-        """Some were born, or have died, or belong to somebody who submits from now on."""
+        """Workers were born or have died, or their owner submits from now on."""
         self.settle(ring)
         for worker in workers:
             (worker.serves.append if change > 0 else worker.serves.remove)(ring)
@@ -179,7 +179,7 @@ class States:
         self._at_once(ring, time)
 
     def ring_ended(self, ring: Ring, time: int) -> None:
-        """Nobody collects, nobody works, and what asked for no CQE may be over."""
+        """Nobody collects or works any more, and requests that asked for no CQE may be over."""
         state = self.state(ring)
         silent = {request for request in state.open_requests if request.flags & CQE_SKIP}
         self.settle(ring)
@@ -196,14 +196,14 @@ class States:
 
     @staticmethod
     def _only_user(ring: Ring) -> Task | None:
-        """Who alone can collect."""
+        """The only thread that can collect."""
         if ring.created is None or ring.process is None or ring.process.forks != ring.forks:
             return None
         users = [task for task in ring.process.alive if not task.kernels and not task.kind]
         return users[0] if len(users) == 1 else None
 
     def _watched(self, ring: Ring) -> bool:
-        """Nobody can collect at this moment."""
+        """True if nobody can collect at this moment."""
         inside = self.state(ring).inside
         return inside is not None and self._only_user(ring) is inside.task and inside.task.pending is inside
 
@@ -213,7 +213,7 @@ class States:
             self.state(ring).inside = op
 
     def left(self, ring: Ring, time: int) -> None:
-        """The exit of io_uring_enter: whoever was inside can collect now."""
+        """The exit of io_uring_enter: the thread can collect from now on."""
         state = self.state(ring)
         state.inside = None
         if state.cq_least > 0:

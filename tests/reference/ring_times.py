@@ -1,4 +1,4 @@
-"""When requests of rings were executed: concluded from everything that was seen."""
+"""When requests of rings were executed, concluded from all events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Times:
             self._short(event, values)
 
     def _short(self, event: Event, values: dict[str, Any]) -> None:
-        """A short write is of what the thread executes, else of the next CQE this thread posts on that ring."""
+        """A short write belongs to its thread's execution, else to the thread's next CQE on that ring."""
         there = [r for r in self.requests.all if r.ring.context == values["ctx"]]
         found = [r for r in there for each in r.executions if _within(each, event)]
         if not found:
@@ -44,7 +44,7 @@ class Times:
     # -- executions
 
     def _free_executions(self) -> None:
-        """What is executed at once when it is submitted, or when its chain is closed."""
+        """Requests that are executed at once: when submitted, or when their chain is closed."""
         for request in self.requests.all:
             event = start_of(request)
             if event is None:
@@ -58,7 +58,7 @@ class Times:
             request.executions.append(execution)
 
     def _by_submitters(self) -> None:
-        """Other lookups of descriptors by threads that are no workers."""
+        """Other lookups of descriptors by threads other than workers."""
         for lane in self.requests.lanes.values():
             if lane.task is None:
                 continue
@@ -77,7 +77,7 @@ class Times:
                     running = None
 
     def _by_workers(self) -> None:
-        """What workers do, with the CQEs that other threads post for them."""
+        """Executions of workers, with the CQEs that other threads post for them."""
         workers: dict[Lane, Worker] = {}
         for event in self.requests.events:
             if event.kind == "cqe" and event.request is not None:
@@ -111,10 +111,10 @@ class Times:
         elif work.request.previous is not None:
             work.request.traits |= CONTINUED
 
-    # -- what follows for a request
+    # -- conclusions about a request
 
     def issue(self, request: Request) -> int | None:  # noqa: PLR0911 - one case per row of the document
-        """Its first execution, and the flag that it is inferred."""
+        """Its first execution, and the flag that this is inferred."""
         status = self.requests.status(request)
         if status == STATUS_REFUSED:
             return None
@@ -152,7 +152,7 @@ class Times:
 
 
 def _run_on(execution: Execution, log: list[Event]) -> None:
-    """It ends with the thread's next event that is no lookup of it."""
+    """The execution ends with the thread's next event that is not a lookup of this request."""
     ends = (e for e in log if e.kind not in PASSED_OVER)
     following = next((e for e in ends if e.kind != "file_get" or e.request is not execution.request), None)
     if following is not None:
@@ -160,7 +160,7 @@ def _run_on(execution: Execution, log: list[Event]) -> None:
 
 
 def _within(execution: Execution, event: Event) -> bool:
-    """The thread was executing it then."""
+    """True if the thread was executing it then."""
     first, last = execution.first, execution.last
     begun = execution.lane is event.lane and first is not None and first.order < event.order
     gone = not execution.request.alive and execution.request.ended_at <= event.order
@@ -168,7 +168,7 @@ def _within(execution: Execution, event: Event) -> bool:
 
 
 def _covers(execution: Execution, lane: Lane, event: Event) -> bool:
-    """The event is amid the execution."""
+    """True if the event lies inside of the execution."""
     if execution.lane is not lane or execution.first is None or execution.first.order > event.order:
         return False
     between = [e for e in lane.log if execution.first.order < e.order < event.order and e.kind not in PASSED_OVER]

@@ -1,4 +1,4 @@
-"""What workers execute, and which kind of worker a request needs."""
+"""Executions by workers, and the kind of worker that a request needs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ CONTINUED, BOUNDED, UNBOUNDED, BOUND = 64, 256, 512, 32
 
 
 def completed(request: Request | None) -> int | None:
-    """When it was over, by its last CQE."""
+    """Its end, by its last CQE."""
     return request.complete if request is not None and request.end == "cqe" else None
 
 
 def bound(request: Request) -> None:
-    """Whose number is bounded: the kind of worker it needs."""
+    """Bounded or unbounded: the kind of worker that it needs."""
     punts = [event for event in request.events if event.kind == "punt"]
     if any(punt.count for punt in punts):
         request.traits |= BOUNDED
@@ -35,13 +35,13 @@ def bound(request: Request) -> None:
 
 
 def _shows_unbound(request: Request, punt: Event) -> bool:
-    """Its file can be polled, or nobody knows it yet."""
+    """True if its file can be polled, or is not known yet."""
     before = {event.kind for event in request.events if event.order < punt.order}
     return "poll_arm" in before or (bool(request.flags & ASYNC) and "file_get" not in before)
 
 
 class Worker:
-    """A worker thread, as far as can be seen."""
+    """A worker thread, as its events show it."""
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
@@ -52,7 +52,7 @@ class Worker:
         self.left: int | None = None
 
     def see(self, event: Event) -> None:
-        """An event of it."""
+        """An event of the worker."""
         if self.work is not None and self.work.request.was_given_up(event):
             self.last_end, self.first_in = self.work.begin, None
             self.exits()
@@ -94,12 +94,12 @@ class Worker:
         self.work, self.last_end, self.first_in = None, time, None
 
     def exits(self) -> None:
-        """What it did has no end."""
+        """The worker exits: its execution has no end."""
         self.done += [self.work] if self.work is not None else []
         self.work = None
 
     def ended_elsewhere(self, event: Event) -> None:
-        """Another thread has posted the CQE of what it does."""
+        """Another thread has posted the CQE of the execution."""
         assert self.work is not None
         left = self.left if self.left is not None and self.left >= self.work.begin else None
         self._end(event.time if left is None else left, event, inferred=True)

@@ -1,4 +1,4 @@
-"""Which rings there are, whose they are, and how long they live."""
+"""All rings, with their processes, begins and ends."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SETUP_SQPOLL, REGISTERED_FD_ONLY = 2, 1 << 15
 RESIZE_RINGS = 33
 WORKER, POLLER = 1, 2
 SURE_FDS = 4096
-"""Descriptors of rings are told from others below that."""
+"""Below that, descriptors of rings are known from others."""
 
 
 class Rings:
-    """All rings, by what their tracepoints and the calls on them say."""
+    """All rings, by their tracepoints and the calls on them."""
 
     def __init__(self, engine: Reference) -> None:
         self.engine = engine
@@ -39,11 +39,11 @@ class Rings:
     # -- identity
 
     def known(self, ctx: int) -> Ring | None:
-        """The ring that was last seen at this address."""
+        """The ring last seen at this address."""
         return self.at.get(ctx)
 
     def of(self, ctx: int, task: Task | None) -> Ring:
-        """The ring of an event; ``task`` is the thread that uses it, if the event says so."""
+        """The ring of an event; ``task`` is the thread that uses it, if the event has one."""
         ring = self.at.get(ctx)
         if ring is None or (task is not None and ring.gone):
             if ring is not None:
@@ -54,7 +54,7 @@ class Rings:
         return ring
 
     def new(self, kind: int, context: int, task: Task | None) -> Ring:
-        """One more."""
+        """A new ring."""
         ring = Ring(len(self.all), kind, context)
         if task is not None:
             ring.process, ring.pid = task.process, task.process.pid
@@ -62,7 +62,7 @@ class Rings:
         return ring
 
     def _give_up(self, ring: Ring, *, ended: bool = True) -> None:
-        """Its address is another's, or the trace ends: its requests are left."""
+        """Its address is another's, or the trace ends: its requests end."""
         ring.left = True
         for task in self.engine.tasks.all:
             task.serves = [each for each in task.serves if each is not ring]
@@ -127,7 +127,7 @@ class Rings:
             ring.room = ring.cq_most = None
 
     def _named(self, ring: Ring, task: Task, call: CallKind) -> None:
-        """An event of this thread names the ring: its call's descriptor is the ring's."""
+        """An event of this thread names the ring, so its call's descriptor is that ring."""
         pending = task.pending
         if pending is None or pending.spec.kind is not call or registered(pending):
             return
@@ -144,13 +144,13 @@ class Rings:
         self.bind(ring, pending.handle)
 
     def _is_kept(self, pending: Pending) -> bool:
-        """What its slot has held since its entry: it has met nothing else."""
+        """True if its slot has been constant since the entry, so that the call met nothing else."""
         slot, table = pending.task.table.slots.get(pending.fd), pending.task.table
         here = slot is not None and slot.handle is pending.handle and slot.since <= pending.time
         return here and table.is_steady(pending.fd, pending.time) and self.engine.gaps.spare(pending.time)
 
     def bind(self, ring: Ring, handle: Handle) -> None:
-        """The handle is the ring's."""
+        """The handle is a descriptor of the ring."""
         ring.held = ring.held or (handle.ended and handle.description.ring is not ring)
         former = handle.description.ring
         if former is not None and former is not ring:
@@ -161,19 +161,19 @@ class Rings:
         for fact in handle.description.ring_facts:
             self._learn(ring, fact)
 
-    # -- what calls do
+    # -- effects of calls
 
     def seen(self, op: Pending) -> None:
-        """Of a call that named a ring the descriptor is known now."""
+        """The descriptor of a call that named a ring is known now."""
         if op.named is not None and not op.named.left:
             self._learn_handle(op.named, op)
 
     def has_no_descriptor(self, op: Pending) -> bool:
-        """What io_uring_setup returns is the place of a registered ring."""
+        """True if io_uring_setup returns the place of a registered ring."""
         return op.ring is not None and bool((op.ring.flags or 0) & REGISTERED_FD_ONLY)
 
     def installed(self, op: Pending, handle: Handle) -> None:
-        """io_uring_setup has returned it."""
+        """io_uring_setup has returned this descriptor."""
         if op.ring is not None and op.spec.kind is CallKind.RING_SETUP:
             if op.ring.handle is None:
                 op.ring.fd, op.ring.handle = handle.fd, handle
@@ -182,7 +182,7 @@ class Rings:
     # -- facts
 
     def fact(self, values: dict[str, Any]) -> None:
-        """``RING``: what fdinfo said."""
+        """``RING``: facts from fdinfo."""
         found = self.engine.tasks.table_of(values["pid"])
         if found is None or values["jumped"]:
             return
@@ -207,7 +207,7 @@ class Rings:
     # -- requests
 
     def began(self, request: Request, time: int) -> None:
-        """A request of it is there now."""
+        """A request of the ring begins."""
         ring, lane = request.ring, request.lane
         task = lane.task if lane is not None else None
         if task is not None and not request.older:
@@ -227,12 +227,12 @@ class Rings:
             self.states.changed_workers(ring, time, self.workers_of(task), 1)
 
     def punted(self, request: Request, time: int) -> None:
-        """To a worker."""
+        """A request goes to a worker for the first time."""
         request.ring.nr_punts += 1
         self.states.punted(request, time)
 
     def ended(self, request: Request, time: int, how: str) -> None:
-        """It lives no more."""
+        """A request has ended."""
         self.states.ended(request, time, how)
 
     def posted(self, ring: Ring, time: int, lane: Lane, *, overflows: bool) -> None:
@@ -246,17 +246,17 @@ class Rings:
             self.batches.posted(ring)
 
     def orphan(self, ring: Ring) -> None:
-        """Of a request nobody knows."""
+        """A CQE of an unknown request."""
         ring.nr_orphans += 1
         self.engine.totals["nr_orphan_cqes"] += 1
 
     def message(self, ring: Ring, time: int, lane: Lane) -> None:
-        """A CQE of another ring's request, or of the kernel's own."""
+        """A CQE of another ring's request, or of the kernel itself."""
         ring.nr_messages += 1
         self.posted(ring, time, lane, overflows=False)
 
     def opened(self, ring: Ring, task: Task, fd: int, time: int) -> None:
-        """A request has returned a descriptor, or the index of a registered file."""
+        """A request returned a descriptor, or the index of a registered file."""
         slot = task.table.take(fd, time)
         if slot is not None and slot.own:
             slot.handle.end(None)
@@ -266,7 +266,7 @@ class Rings:
         task.table.put(fd, handle, time)
 
     def closed_something(self, task: Task, time: int) -> None:
-        """A request has closed a descriptor, nobody knows which; no ring's, for that is refused."""
+        """A request closed an unknown descriptor; not a ring's, for CLOSE refuses that."""
         table: Table = task.table
         for fd in list(table.slots):
             if table.slots[fd].description.ring is None or fd >= SURE_FDS:
@@ -279,17 +279,17 @@ class Rings:
     # -- threads
 
     def _named_owner(self, task: Task) -> Task | None:
-        """Of a worker: the living thread that its name says, of the same process."""
+        """Of a worker: the living thread in its name, if it is of the same process."""
         number = task.comm.partition(b"iou-wrk-")[2]
         found = self.engine.tasks.alive.get(int(number)) if number.isdigit() else None
         return found if found is not None and found.process is task.process else None
 
     def workers_of(self, task: Task) -> list[Task]:
-        """Living ones."""
+        """Living workers."""
         return [each for each in self.engine.tasks.alive.values() if each.kind == WORKER and each.owner is task]
 
     def worker_born(self, task: Task, time: int) -> None:
-        """It has the name now, or was made by one that has it."""
+        """A worker has its name now, or was made by one that has it."""
         owner = task.owner = self._named_owner(task)
         for ring in owner.uses if owner is not None else ():
             if not ring.ended and not ring.left:
@@ -297,12 +297,12 @@ class Rings:
                 self.states.changed_workers(ring, time, [task], 1)
 
     def worker_gone(self, task: Task, time: int) -> None:
-        """It has exited."""
+        """A worker has exited."""
         for ring in list(task.serves):
             self.states.changed_workers(ring, time, [task], -1)
 
     def owner_gone(self, task: Task, time: int) -> None:
-        """A thread has exited: workers it had serve nobody."""
+        """A thread has exited: its workers serve nobody."""
         workers = self.workers_of(task)
         for ring in task.uses:
             served = [each for each in workers if ring in each.serves]
@@ -312,7 +312,7 @@ class Rings:
     # -- ends
 
     def look_for_ends(self, time: int) -> None:
-        """After each record: is there still anybody who has a descriptor?"""
+        """After each record: does any process still have a descriptor?"""
         for ring in self.all:
             if ring.ended or ring.left or not ring.descriptions or ring.kind == AIO or ring.held:
                 continue
@@ -337,7 +337,7 @@ class Rings:
             self.states.ring_ended(ring, self.engine.now)
 
     def process_ended(self, process: Process, time: int | None) -> None:
-        """With its last task, if no other process has a descriptor."""
+        """The ring ends with its process' last task, if no other process has a descriptor."""
         for ring in self.all:
             if ring.process is process and not ring.left and not self._held(ring.descriptions):
                 if not ring.ended:
@@ -346,7 +346,7 @@ class Rings:
                 ring.gone = True
 
     def finish(self) -> None:
-        """The trace ends, and with it what threads do."""
+        """The trace ends, and with it all executions."""
         for lane in list(self.requests.lanes.values()):
             if lane.task is None or not lane.task.ended:
                 self.requests.note(lane, self.engine.now, "exit")

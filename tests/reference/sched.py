@@ -1,4 +1,4 @@
-"""Who has a CPU."""
+"""Switches of CPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PREEMPTED, DEVICE, BLOCKED, SLEEPING = range(4)
 
 
 class Sched:
-    """Every switch, and the time calls spend without a CPU."""
+    """Every switch, and the stretches of calls without a CPU."""
 
     def __init__(self, engine: Reference) -> None:
         self.engine = engine
@@ -51,7 +51,7 @@ class Sched:
         return BLOCKED if state & UNINTERRUPTIBLE else SLEEPING
 
     def back(self, task: Task, time: int | None) -> None:
-        """The stretch is over, if there is one."""
+        """The stretch, if any, is over."""
         if task.pending is None or task.pending.off is None:
             return
         begin, state = task.pending.off

@@ -1,4 +1,4 @@
-"""Who shares a table of descriptors, by the address that each fact about one bears: the slow engine's rules."""
+"""Which threads share a table of descriptors, by the address in each fact: the slow engine's rules."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def table_told(engine: Reference, task: Task, address: int, op: Pending | None) 
     """The thread's table is the one at that address.
 
     Args:
-        engine: Knows all tables.
+        engine: Has all tables.
         task: The thread.
-        address: 0 if the fact is about no table.
-        op: The call that the thread is in, or about to leave.
+        address: 0 if the fact names no table.
+        op: The call that the thread is in, or is about to leave.
     """
     own, now = task.table, engine.now
     if not address or own.address == address:
@@ -46,18 +46,18 @@ def table_told(engine: Reference, task: Task, address: int, op: Pending | None) 
 
 
 def _doubt(table: Table, now: int) -> None:
-    """Nothing is known of it, nor what calls that are under way have met."""
+    """The table's slots are unknown, and so is what calls under way have met."""
     table.forget(now)
     _unsettle(table, now)
 
 
 def _unsettle(table: Table, now: int) -> None:
-    """Whatever calls that are under way have met may have been exchanged."""
+    """Whatever calls under way have met may have been exchanged."""
     table.ends.append(End(None, None, now, blind=True, until=now))
 
 
 def _agree(own: Table, other: Table, now: int) -> None:
-    """A copy turns out to be none: what both hold nobody has changed, of the rest nothing is known."""
+    """A supposed copy is none: what both hold alike was never changed; all else is unknown."""
     for fd, slot in list(other.slots.items()):
         twin = own.slots.get(fd)
         if twin is None or twin.description is not slot.description or twin.cloexec != slot.cloexec:
@@ -80,5 +80,5 @@ def _move(task: Task, to: Table, now: int, op: Pending | None) -> None:
     task.table, to.users = to, to.users + 1
     if op is not None:
         op.table = to
-        if ends:  # its call may still do so there
+        if ends:  # the thread's call may still end a descriptor in the new table
             ends_begin(op)

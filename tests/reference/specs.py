@@ -1,4 +1,4 @@
-"""What the tests' tracepoints mean, written down here and not read from tracepoints/: an oracle's own knowledge."""
+"""The meaning of the tests' tracepoints, not read from tracepoints/: the oracle has its own knowledge."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ O_CREAT_WRONLY_TRUNC = 0o1101
 O_RDWR = 2
 MAP_ANONYMOUS = 0x20
 RING_FLAGS = 0o2000002
-"""O_RDWR and O_CLOEXEC: what the descriptor of a ring always is."""
+"""O_RDWR and O_CLOEXEC: the flags of every ring's descriptor."""
 
 
 @dataclass(frozen=True)
 class Specs:
-    """What the engine asks of a catalog."""
+    """The parts of a catalog that the engine uses."""
 
     calls: tuple[CallSpec, ...]
     tracepoints: tuple[TracepointSpec, ...]

@@ -1,4 +1,4 @@
-"""Which threads there are, which are recorded, and what their births and ends do to fd tables."""
+"""Threads: which are recorded, and how their births and ends change fd tables."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SELECT, FROM_EXEC = 1, 2
 WORKER = 1
 KERNEL_NAMES = {1: b"iou-wrk-", 2: b"iou-sqp-"}
 LONGEST_CGROUP = 1023
-"""The kernel's buffer for the path holds no more; what fills it may have been cut off."""
+"""The kernel's buffer for a path. A path that fills it may have been cut off."""
 
 
 @dataclass(eq=False)
 class Process:
-    """One instance of a process."""
+    """One process, though pids are used again."""
 
     index: int
     pid: int | None
@@ -35,35 +35,35 @@ class Process:
     cgroup: bytes | None = None
     hierarchy: int = 0
     moved: int = LONG_AGO
-    """When an event told of its cgroup."""
+    """When an event told its cgroup."""
     command: bytes = b""
     """Its arguments, separated by zero bytes; empty: unknown."""
     command_cut: bool = False
     command_since: int = LONG_AGO
     """Its last exec."""
     forks: int = 0
-    """Processes it has made."""
+    """Processes that it has made."""
     whole: bool = False
-    """It began, or did its exec, in the trace."""
+    """It, or its exec, began in the trace."""
     setups: list[Pending] = field(default_factory=list)
-    """io_setup calls whose contexts have no name yet."""
+    """io_setup calls whose contexts are not known yet."""
     several_setups: bool = False
     tasks: list[Task] = field(default_factory=list)
 
     @property
     def alive(self) -> list[Task]:
-        """Its threads that live."""
+        """Its living threads."""
         return [task for task in self.tasks if not task.ended]
 
     @property
     def recorded(self) -> bool:
-        """Some thread of it is."""
+        """True if one of its threads is recorded."""
         return any(task.recorded for task in self.tasks)
 
 
 @dataclass(eq=False)
 class Task:
-    """One instance of a thread."""
+    """One thread, though tids are used again."""
 
     index: int
     process: Process
@@ -76,50 +76,49 @@ class Task:
     ended: bool = False
     exit: int | None = None
     in_exec: bool = False
-    """Nothing of it has come since the COMM of its exec."""
+    """No record of it has followed the COMM of its exec."""
     exec_exit: int | None = None
-    """An EXIT came then, and nothing since."""
+    """Time of an EXIT that came then, and that no record has followed."""
     pending: Pending | None = None
     cgroup: bytes | None = None
-    """Its process' at its end."""
+    """Its process' cgroup at its end."""
     command: bytes = b""
-    """Likewise."""
+    """Its process' command at its end."""
     command_cut: bool = False
     ppid: int | None = None
-    """As that was known at its end."""
+    """As known at its end."""
     entered: bool = False
-    """Has made a call."""
+    """It has made a call."""
     left: Left | None = None
-    """The call it has left last."""
+    """The call that it left last."""
     held: list[dict[str, Any]] = field(default_factory=list)
     told: Description | None = None
-    """What the last fact about a request was about; None: it proved nothing."""
-    """Facts that wait for the end of its call."""
+    """The description in the last fact about a request; None: the fact proved nothing."""
     kernels: bool = False
-    """Born by the kernel's own doing: it never runs in user mode."""
+    """The kernel made it: it never runs in user mode."""
     owner: Task | None = None
-    """Of a worker: whose."""
+    """A worker's owner."""
     serves: list[Ring] = field(default_factory=list)
-    """Of a worker: the rings among whose workers it counts."""
+    """The rings among whose workers it counts."""
     uses: list[Ring] = field(default_factory=list)
-    """Rings it has submitted to."""
+    """The rings to which it has submitted."""
     usage: dict[str, int | None] = field(default_factory=NO_USAGE.copy)
-    """What it has used, by column."""
+    """Its usage, by column."""
 
     @property
     def kind(self) -> int:
-        """What the kernel's name says: a worker of an io_uring, the thread that polls one, or any other."""
+        """By the name that the kernel gave: a worker of an io_uring, a poller, or any other thread."""
         if self.entered:
             return 0
         return next((kind for kind, name in KERNEL_NAMES.items() if self.comm.startswith(name)), 0)
 
     def lives(self) -> None:
-        """Something came that only a living thread does."""
+        """A record came that only a living thread causes."""
         self.in_exec, self.exec_exit = False, None
 
 
 class Tasks:
-    """Every thread seen or announced."""
+    """All threads that were seen or announced."""
 
     def __init__(self, engine: Reference) -> None:
         self.engine = engine
@@ -128,7 +127,7 @@ class Tasks:
         self.exited: dict[int, int] = {}
         self.processes: list[Process] = []
         self.pids: dict[int, int] = {}
-        """Of threads, as the first fact about each tells it, also before it does."""
+        """By tid, the pid of the first fact about each thread, also before that fact."""
 
     def process(self, pid: int | None) -> Process | None:
         """The living process of that pid."""
@@ -154,18 +153,18 @@ class Tasks:
         return self.engine.all_tasks and pid != meta.recorder_pid and pid not in meta.own_pids
 
     def _is_own(self, process: Process | None, pid: int) -> bool:
-        """lo2io's: the recorder, and what it forks while it records."""
+        """True for lo2io's own processes: the recorder, and those that it forks while it records."""
         return pid == self.engine.meta.recorder_pid or (process is not None and not process.alive[0].recorded)
 
     def of_sample(self, tid: int, *, create: bool) -> Task | None:
-        """The thread of a sample; in system mode one never announced is made."""
+        """The thread of a sample. In system mode, an unknown one is made."""
         task = self.alive.get(tid)
         if task is None and create and self.engine.all_tasks:
             task = self._adopt(self.pids.get(tid, tid), tid, None)
         return task
 
     def _adopt(self, pid: int, tid: int, ppid: int | None) -> Task:
-        """A thread known from a fact or a sample only: of the process that lives under that pid, if there is one."""
+        """A thread known only from a fact or a sample: of the process that lives under that pid, if any."""
         process = self.process(pid)
         if process is not None:
             known = process.alive[0]
@@ -185,7 +184,7 @@ class Tasks:
         if parent is not None:
             parent.lives()
         if parent is None and pid == values["ppid"] and self.process(pid) is not None:
-            self._adopt(pid, tid, None).start = time  # a thread of a process that is known, by one that is not
+            self._adopt(pid, tid, None).start = time  # an unknown thread has made a thread of a known process
             return
         if parent is None and not self.engine.all_tasks:
             return
@@ -217,7 +216,7 @@ class Tasks:
             self._born(task, parent, time)
 
     def _born(self, task: Task, parent: Task, time: int) -> None:
-        """A thread that the kernel makes while a thread is in a call, or for another of its own."""
+        """A thread that the kernel makes for a thread in a call, or for one of its own threads."""
         inside = parent.pending is not None and parent.pending.spec.kind is not CallKind.CLONE
         task.kernels = task.process is parent.process and (inside or parent.kernels or parent.kind > 0)
         if parent.pending is not None and task.kernels and parent.pending.child is None:
@@ -235,7 +234,7 @@ class Tasks:
         return parent.table.copy(None if call is None else call.time, time)
 
     def comm(self, time: int, values: dict[str, Any]) -> None:
-        """``PERF_RECORD_COMM``, of an exec or a mere change of the name."""
+        """``PERF_RECORD_COMM``, of an exec or of a new name."""
         task = self.alive.get(values["tid"])
         process = self.process(values["pid"])
         if values["exec"] and values["pid"] == values["tid"] and process is not None:
@@ -268,7 +267,7 @@ class Tasks:
             self.engine.totals["nr_compat_programs"] += is_compat and task.recorded
 
     def _take_over(self, process: Process, leader: Task | None, time: int) -> Task | None:
-        """Exec by another thread than the leader: it goes on under the leader's tid (de_thread in fs/exec.c)."""
+        """Exec by a thread that is not the leader: it goes on under the leader's tid (de_thread in fs/exec.c)."""
         others = [task for task in process.alive if task.tid != process.pid]
         if leader is not None or len(others) != 1 or process.pid is None:
             return leader
@@ -283,7 +282,7 @@ class Tasks:
         return task
 
     def exit(self, time: int, values: dict[str, Any]) -> None:
-        """``PERF_RECORD_EXIT``; right behind the COMM of an exec it may be the end of perf's records alone."""
+        """``PERF_RECORD_EXIT``. Right behind the COMM of an exec, it may be the end of perf's records only."""
         task = self.alive.get(values["tid"])
         if task is not None and task.in_exec:
             task.in_exec, task.exec_exit = False, time
@@ -293,14 +292,14 @@ class Tasks:
             self.end(task, time)
 
     def end_unseen(self, task: Task | None) -> None:
-        """The end of a thread, if there is one, of which nothing more comes."""
+        """The end of a thread, if it has ended, after which no record comes."""
         if task is None:
             return
         self.engine.totals["nr_gone_in_exec"] += task.exec_exit is not None and task.recorded
         self.end(task, task.exec_exit)
 
     def end(self, task: Task, known: int | None) -> None:
-        """A thread's end; ``known`` is None if only its successor shows that it ended."""
+        """A thread's end; ``known`` is None if only its successor proves that."""
         self.engine.rings.requests.thread(task, self.engine.now if known is None else known, "exit")
         if task.pending is not None:
             self.engine.calls.in_flight(task.pending, known)
@@ -324,7 +323,7 @@ class Tasks:
                 handle.end(time)
 
     def unshare(self, task: Task, op: Pending | None) -> None:
-        """A shared table is copied, amid this call of its."""
+        """During this call, a shared table is copied."""
         if task.table.users > 1:
             copy = task.table.copy(None if op is None else op.time, self.engine.now)
             task.table.users -= 1
@@ -333,7 +332,7 @@ class Tasks:
     # -- facts
 
     def fact(self, values: dict[str, Any]) -> None:
-        """``TASK``: a thread as /proc showed it."""
+        """``TASK``: a thread from /proc."""
         tid, pid, flags = values["tid"], values["pid"], values["flags"]
         if self.exited.get(tid, LONG_AGO) >= values["begin"]:
             return
@@ -356,7 +355,7 @@ class Tasks:
                 each.recorded = not each.from_exec
 
     def command(self, values: dict[str, Any]) -> None:
-        """``COMMAND``: what a process' cmdline held; one that was read before its last exec is another program's."""
+        """``COMMAND``: a process' cmdline. One that was read before its last exec belongs to an older program."""
         process = self.process(values["pid"])
         if process is not None:
             self._tell_command(process, values["begin"], values)
@@ -374,7 +373,7 @@ class Tasks:
             process.command, process.command_cut = command, bool(values["cut"])
 
     def attached(self, time: int, values: dict[str, Any]) -> None:
-        """Only the leader takes its process along, in the hierarchy it is known in, or into v2's."""
+        """Only the leader moves its process, in the hierarchy of its known cgroup, or into v2's."""
         task = self.alive.get(values["tid"])
         if task is None or task.process.pid != task.tid:
             return
@@ -386,7 +385,7 @@ class Tasks:
         task.process.moved = time
 
     def table_of(self, pid: int) -> tuple[Task, Table] | None:
-        """Whose table a fact of that process shows: the leader's, or any thread's if the leader is gone."""
+        """The table in a fact about this process: the leader's, or any thread's if the leader is gone."""
         process = self.process(pid)
         if process is None:
             return None

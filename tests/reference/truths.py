@@ -1,4 +1,4 @@
-"""Holds tables to what a machine really did."""
+"""Compares tables with what a machine really did."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WITHOUT_OFFSET = ("read", "write", "writev")
 
 
 def written(builder: KernelSpool) -> Path:
-    """What is not recorded was left out on purpose: no kernel lacks close(2)."""
+    """Events that are not recorded were left out on purpose: no kernel lacks close(2)."""
     return builder.write(lacking=tuple(name for name in builder.meta().lacking if not name.endswith("_close")))
 
 
 def assert_true(machine: Witness, tables: Tables) -> None:
-    """What the tables tell is so."""
+    """The tables state the truth."""
     names = {f"h{number}": row["file"] and row["file"][-1] for number, row in enumerate(tables["handles"])}
     for row in tables["operations"]:
         met = machine.truth.get((row["tid"], row["begin_time_ns"]))

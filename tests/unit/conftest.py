@@ -1,4 +1,4 @@
-"""What the tests of the OTF2 writer share."""
+"""Fixtures of the tests of the OTF2 writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples at the top of tests/build/*.py say what is so."""
+"""The examples at the top of tests/build/*.py are true."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BUILDERS = {path.stem for path in Path(build.__file__).parent.glob("*.py")} - {"
 
 @pytest.mark.parametrize("name", sorted(BUILDERS - ELSEWHERE - {"traceprocessor"}))
 def test_example(name: str, tmp_path: Path) -> None:
-    """Each builder has one, and it shows what it says."""
+    """Each builder has an example, which shows the true result."""
     build.run_example(name, tmp_path)
 
 
 def test_example_of_the_trace_processor(tmp_path: Path, processor: TraceProcessor) -> None:
-    """It takes long to start: all tests share one."""
+    """The processor's start takes long, so all tests share one."""
     build.run_example("traceprocessor", tmp_path, processor=processor)

@@ -1,4 +1,4 @@
-"""The script that holds the order of the rooms in lo2io/native."""
+"""The script that checks the order of the rooms in lo2io/native."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def test_a_room_may_not_include_one_behind_it(script: dict[str, Any]) -> None:
 
 
 def test_what_writes_otf2_may_not_include_the_engine(script: dict[str, Any]) -> None:
-    """Batches are all that it sees."""
+    """Batches are all that otf2/ sees."""
     assert found(script, (Path("otf2/rings.c"), '#include "tables/state.h"\n'))
 
 
 def test_a_room_may_not_call_one_behind_it(script: dict[str, Any]) -> None:
-    """A declaration copied by hand would do for the compiler."""
+    """The compiler would accept a declaration copied by hand."""
     message, _ = found(script, RING_END, (TASK_END[0], "void task_end(int task)\n{\n    ring_end(task);\n}\n"))
     assert message == "lo2io/native/tables/tasks.c uses ring_end of rings/rings.c, which is further on"
 
 
 def test_a_member_a_comment_a_text_and_a_function_of_the_file_are_no_calls(script: dict[str, Any]) -> None:
-    """The same name stands for something else there."""
+    """There, the same name means something else."""
     names = (
         'static int ring_end(int);\n/* ring_end */\nint x(s *s) { return s->ring_end + s.ring_end + f("ring_end"); }\n'
     )
@@ -70,7 +70,7 @@ def test_those_of_the_state_machine_of_rings_may(script: dict[str, Any]) -> None
 
 
 def test_a_header_names_what_it_needs(script: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that counts on another before it is told by name."""
+    """A header that relies on another one before it is named."""
     files = {"tables/whole.h": "#include <stdint.h>\nuint8_t a(void);\n", "tables/half.h": "uint8_t b(void);\n"}
     for name, text in files.items():
         path = tmp_path / "lo2io/native" / name

@@ -1,4 +1,4 @@
-"""The documentation cannot promise what is not there: its links, its command lines, its numbers, its Python."""
+"""The documentation promises only what exists: its links, command lines, numbers and Python are checked."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def command_lines(lines: list[str]) -> list[list[str]]:
 
 
 def complaint(words: list[str], *, whole: bool) -> str:
-    """What the command line's own parser has against it, or nothing; unless ``whole``, arguments may be missing."""
+    """The objection of the command line's own parser, or nothing; unless ``whole``, arguments may be missing."""
     try:
         parse(words)
     except Exception as error:  # noqa: BLE001 - the parser's own kinds are private to typer
@@ -110,7 +110,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_command_lines_parse(page: Path) -> None:
-    """Commands, options and names of events on every ``lo2io …`` line are real ones."""
+    """Commands, options and names of events on every ``lo2io …`` line exist."""
     text = page.read_text(encoding="utf-8")
     complaints = [complaint(words, whole=True) for words in command_lines(shell_lines(text))]
     complaints += [complaint(words, whole=False) for words in command_lines(inline_lines(text))]
@@ -128,14 +128,14 @@ def test_command_lines_parse(page: Path) -> None:
     ],
 )
 def test_wrong_command_lines_are_noticed(line: str) -> None:
-    """The test above sees a wrong option, command, argument or event, and one that is missing."""
+    """The test above notices a wrong option, command, argument or event, and a missing one."""
     (words,) = command_lines(shell_lines(f"```sh\n{line}\n```"))
     assert complaint(words, whole=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_compiles(page: Path) -> None:
-    """Python in the documentation is Python."""
+    """Python in the documentation compiles."""
     for language, block in fenced(page.read_text(encoding="utf-8")):
         if language == "python":
             ast.parse(block)
@@ -143,7 +143,7 @@ def test_python_compiles(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_can_be_reached(page: Path) -> None:
-    """Every page of docs/ is linked from docs/index.md, and that from the README."""
+    """docs/index.md links every page of docs/, and the README links docs/index.md."""
     if page.parent == ROOT or page.name == "index.md" or page.parent.name == "benchmarks":
         return
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ HEADERS = "#include <asm/errno.h>\n"
     ],
 )
 def test_names(number: int, name: str) -> None:
-    """No alias, the kernel's own numbers, and the number where there is no name."""
+    """No alias, the kernel's own numbers, and a number that has no name."""
     assert error_name(number) == name
 
 

@@ -1,4 +1,4 @@
-"""A directory held open: nobody redirects what is written into it, and its lock tells who uses it."""
+"""A directory held open: no other process can redirect its files, and its lock names its user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ sys.stdin.read()
 
 
 def test_a_directory_that_is_exchanged_is_still_the_one_held(tmp_path: Path) -> None:
-    """A link in its place leads nobody elsewhere: files and folders come into the directory that was opened."""
+    """A link in place of the directory redirects nothing: files and folders go into the directory that was opened."""
     (tmp_path / "victim").mkdir()
     folder = Folder.open_or_make(tmp_path / "T")
     (tmp_path / "T").rename(tmp_path / "moved")
@@ -44,7 +44,7 @@ def test_a_directory_that_is_exchanged_is_still_the_one_held(tmp_path: Path) -> 
 
 
 def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:
-    """Not to a file, not to a folder; a link is removed itself."""
+    """Neither a file nor a folder is written through a link; a link is removed itself."""
     (tmp_path / "victim").mkdir()
     (tmp_path / "victim/file").write_text("precious")
     folder = Folder.open_or_make(tmp_path / "T")
@@ -65,7 +65,7 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:
 
 @as_root
 def test_root_follows_no_links_but_its_own(tmp_path: Path) -> None:
-    """Whoever owns a link on the way could lead root anywhere, wherever on the way it lies."""
+    """The owner of a link on the way could lead root anywhere, whatever the link's place."""
     (tmp_path / "real/inner").mkdir(parents=True)
     (tmp_path / "own").symlink_to("real")
     (tmp_path / "theirs").symlink_to("real")
@@ -82,7 +82,7 @@ def test_root_follows_no_links_but_its_own(tmp_path: Path) -> None:
 
 @as_root
 def test_a_new_folder_that_is_another_users_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody exchanged it between mkdir and open."""
+    """Another user exchanged it between mkdir and open."""
     folder, mkdir = Folder.open(tmp_path), os.mkdir
 
     def exchanged(name: str, *arguments: int, dir_fd: int) -> None:
@@ -96,7 +96,7 @@ def test_a_new_folder_that_is_another_users_is_refused(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
 def test_modes_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
-    """Directories 0700, files 0600, and those that a library makes."""
+    """Directories get 0700, files 0600, also those that a library makes."""
     before = os.umask(umask)
     try:
         with private_umask() as found:
@@ -128,7 +128,7 @@ def test_a_lock_tells_who_holds_it(tmp_path: Path) -> None:
 
 
 def test_a_number_that_a_lock_left_behind_accuses_nobody(tmp_path: Path) -> None:
-    """The process that took the lock has ended, and its child holds on: /proc/locks still has the former's number."""
+    """The process that took the lock has ended, but its child has a copy: /proc/locks still shows the former's pid."""
     folder = Folder.open(tmp_path)
     script = _HOLD.replace('print("held"', 'os.fork() and os._exit(0)\nos.set_inheritable(fd, True)\nprint("held"')
     with subprocess.Popen(
@@ -142,7 +142,10 @@ def test_a_number_that_a_lock_left_behind_accuses_nobody(tmp_path: Path) -> None
 
 
 def test_a_lock_ends_with_its_folder(tmp_path: Path) -> None:
-    """Also if a child has a copy of the descriptor; shared ones do not stop each other."""
+    """A lock ends with its folder, even if a child has a copy of the descriptor.
+
+    Shared locks do not exclude each other.
+    """
     folder, other = Folder.open(tmp_path), Folder.open(tmp_path)
     assert folder.lock()
     copy = os.dup(folder.fd)
@@ -155,7 +158,7 @@ def test_a_lock_ends_with_its_folder(tmp_path: Path) -> None:
 
 
 def test_errors_have_the_name_that_the_user_knows(tmp_path: Path) -> None:
-    """Where a library was given the held place."""
+    """A library that was given the held place reports the name that the user knows."""
     folder = Folder.open(tmp_path)
     with pytest.raises(Lo2ioError) as caught, folder.named():
         raise Lo2ioError(f"write {folder.place}/x", f"no room in {folder.place}", f"empty {folder.place}")

@@ -1,4 +1,4 @@
-"""Nothing that tests start outlives them, even where pytest is killed; and ignored signals are not handed on."""
+"""No process of the tests outlives them, even if pytest is killed; and ignored signals are not inherited."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_leaves_behind():
 
 
 def pytest_on(folder: Path, text: str, *prefix: str) -> subprocess.Popen[str]:
-    """A pytest of its own over one file, under this directory's conftest.py; what its tests print is seen."""
+    """A pytest over one file, under this directory's conftest.py; the output of its tests is shown."""
     (folder / "test_inner.py").write_text(text)
     words = [*prefix, sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "conftest"]
     words += ["--rootdir", str(folder), "-c", os.devnull, str(folder)]
@@ -50,7 +50,7 @@ def pytest_on(folder: Path, text: str, *prefix: str) -> subprocess.Popen[str]:
 
 
 def sleepers(folder: Path) -> set[str]:
-    """What is asleep for some ten minutes in this directory, by its command line; a fork has pytest's."""
+    """Processes that sleep for some ten minutes in this directory, by command line; a fork has pytest's."""
     found = set()
     for process in Path("/proc").iterdir():
         try:
@@ -62,15 +62,15 @@ def sleepers(folder: Path) -> set[str]:
 
 
 def stands(process: subprocess.Popen[str]) -> None:
-    """Wait until the test has started all."""
+    """Wait until the test has started all processes."""
     assert process.stdout
     assert any("standing" in line for line in process.stdout)
 
 
 def test_what_is_left_behind_is_ended_and_told(tmp_path: Path) -> None:
-    """Orphans, children and forks; the run fails, and names the test.
+    """Orphans, children and forks are ended; the run fails, and names the test.
 
-    It was started to ignore signals: its children get their default. It survives them itself, and knows Ctrl-C.
+    pytest was started to ignore signals: its children get the defaults. It survives the signals itself, but for Ctrl-C.
     """
     with pytest_on(tmp_path, SIGNALS + LEAVES, *IGNORED) as process:
         stands(process)
@@ -86,7 +86,7 @@ def test_what_is_left_behind_is_ended_and_told(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_a_killed_pytest(tmp_path: Path) -> None:
-    """The keeper outlives it for a moment."""
+    """The keeper outlives pytest for a moment only."""
     with pytest_on(tmp_path, LEAVES.replace("os.fork()", "1")) as process:
         stands(process)
         process.kill()

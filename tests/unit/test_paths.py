@@ -1,6 +1,6 @@
 """Comments, docstrings and pages name files of the repository that exist.
 
-A file may be named by its last parts alone: ``records.h``, ``capture/options.py``.
+The last parts of a path suffice: ``records.h``, ``capture/options.py``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PLACEHOLDER = re.compile(r"NAME|RELEASE|_X\b")
 
 @cache
 def tracked() -> tuple[str, ...]:
-    """The repository's files; those that are new and not ignored belong to it."""
+    """The repository's files, including new ones that are not ignored."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     return tuple(name for name in names if (ROOT / name).is_file())
@@ -53,23 +53,20 @@ def tracked() -> tuple[str, ...]:
 
 @cache
 def endings() -> frozenset[str]:
-    """What a file or folder may be called: all last parts of its path."""
+    """All names that a file or folder may be given: all last parts of its path."""
     paths = {parent for name in tracked() for parent in (name, *map(str, Path(name).parents))}
     split = [path.split("/") for path in paths]
     return frozenset("/".join(parts[at:]) for parts in split for at in range(len(parts)))
 
 
 def said_in(name: str) -> Iterator[str]:
-    """The prose of a file: comments and docstrings, or a page but for its blocks of code."""
+    """The prose of a file: comments and docstrings, or a page without its blocks of code."""
     text = (ROOT / name).read_text(encoding="utf-8")
     if name.endswith(".py"):
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.string
-        for node in ast.walk(ast.parse(text)):
-            said = node.value if isinstance(node, ast.Expr) else None
-            if isinstance(said, ast.Constant) and isinstance(said.value, str):
-                yield said.value
+        if any(True for line in text.splitlines() for _ in missing(line.partition("#")[2])):  # else no comment is wrong
+            tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+            yield from (token.string for token in tokens if token.type == tokenize.COMMENT)
+        yield from docstrings(ast.parse(text))
     elif name.endswith((".c", ".h")):
         yield from re.findall(r"/\*.*?\*/|//[^\n]*", text, flags=re.DOTALL)
     elif name.endswith(".md"):
@@ -78,8 +75,18 @@ def said_in(name: str) -> Iterator[str]:
         yield from re.findall(r"(?:^|\s)#[^\n]*", text)
 
 
+def docstrings(node: ast.AST) -> Iterator[str]:
+    """The strings that stand alone below a node of the tree; expressions have none."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Expr):
+            if isinstance(child.value, ast.Constant) and isinstance(child.value.value, str):
+                yield child.value.value
+        elif isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from docstrings(child)
+
+
 def missing(text: str) -> Iterator[str]:
-    """The names of files, folders and modules in a text that stand for nothing."""
+    """Names in a text that look like files, folders or modules, and are none."""
     named = (*NAMED.findall(text), *PLACED.findall(text), *FOLDER.findall(text))
     for path in dict.fromkeys(path.rstrip("./") for path in named):
         if any(pattern.match(path) for pattern in (KERNEL, HEADERS, IN_TRACES)) or path in FOREIGN:
@@ -92,7 +99,7 @@ def missing(text: str) -> Iterator[str]:
 
 
 def is_there(path: str) -> bool:
-    """Whether a file or folder is called so; a star stands for any part of one name."""
+    """True if a file or folder has this name; a star stands for any part of one name."""
     wanted = re.sub(r"^(\.\.?/)+", "", path)
     if "*" not in wanted:
         return wanted in endings()
@@ -101,7 +108,7 @@ def is_there(path: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether a dotted name is a module, or a word that its module has."""
+    """True if a dotted name is a module, or a name in its module."""
     place = ROOT
     for part in name.split("."):
         if (place / part).is_dir():
@@ -115,7 +122,7 @@ def is_known(name: str) -> bool:
 
 
 def test_named_files_exist() -> None:
-    """Who follows a comment finds what it speaks of."""
+    """A reader who follows a comment finds the file that it names."""
     names = [name for name in tracked() if name.endswith(SUFFIXES) or name == "Makefile"]
     wrong = {
         name: sorted({path for text in said_in(name) for path in missing(text)})
@@ -139,7 +146,7 @@ def test_named_files_exist() -> None:
     ],
 )
 def test_a_wrong_name_is_noticed(text: str, path: str) -> None:
-    """By the test above, wherever it stands in a sentence."""
+    """The test above notices it, anywhere in a sentence."""
     assert list(missing(text)) == [path]
 
 
@@ -151,5 +158,5 @@ def test_a_wrong_name_is_noticed(text: str, path: str) -> None:
     ],
 )
 def test_a_right_name_passes(text: str) -> None:
-    """Files of the repository by their last parts, and those of others."""
+    """Names of this repository's files by their last parts, and names of other projects' files."""
     assert list(missing(text)) == []

@@ -72,13 +72,13 @@ def test_timeline_draws_what_was_recorded(picture: dict[str, Any], trace: Trace)
 
 
 def test_timeline_leaves_out_what_lies_outside(picture: dict[str, Any], trace: Trace) -> None:
-    """Only what overlaps the span has a row."""
+    """Only bars that overlap the span have a row."""
     svg = picture["timeline"](trace, (0.0, 2.0))
     assert svg.count("<path fill=") == 1
 
 
 def test_report_is_a_picture_that_fetches_nothing(picture: dict[str, Any], trace: Trace) -> None:
-    """The report as SVG is well-formed, holds the page, and asks no server for fonts."""
+    """The report as SVG is well-formed, contains the page, and loads no fonts."""
     svg = picture["report"](trace)
     text = "".join(ET.fromstring(svg).itertext()).replace("\xa0", " ")  # noqa: S314 - our own
     assert "dd if=/dev/zero" in text
@@ -120,7 +120,7 @@ def test_a_ring_is_drawn_with_calls_requests_and_workers(picture: dict[str, Any]
 
 
 def test_ways_are_drawn_without_a_trace(picture: dict[str, Any], tmp_path: Path) -> None:
-    """One line for each, and a legend."""
+    """One line for each path, and a legend."""
     assert picture["main"](["paths", str(tmp_path / "p.svg")]) == 0
     texts = [text.text for text in ET.parse(tmp_path / "p.svg").iter("{http://www.w3.org/2000/svg}text")]  # noqa: S314
     assert {"inline", "device", "poll", "worker", "refused", "cancelled", "waits for a worker"} <= set(texts)

@@ -1,4 +1,4 @@
-"""The directory of a trace: nothing is removed that is not lo2io's, and nothing half-written stays."""
+"""The directory of a trace: only lo2io's files are removed, and no half-written file stays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def make_trace(path: Path) -> None:
-    """As lo2io leaves it."""
+    """A trace directory as lo2io leaves it."""
     for name in ("lo2io", "traces"):
         (path / name).mkdir(parents=True)
     (path / "traces.otf2").write_text("old")
@@ -28,7 +28,7 @@ def make_trace(path: Path) -> None:
 
 @contextlib.contextmanager
 def recorded_into(path: Path, *, force: bool = False) -> Iterator[Folder]:
-    """As a recording opens its directories; the spool's."""
+    """Opens directories like a recording; returns the spool's."""
     with directory.locked_directory(path) as trace, directory.fresh_directory(trace, force=force) as spool:
         yield spool
         spool.close()
@@ -36,7 +36,7 @@ def recorded_into(path: Path, *, force: bool = False) -> Iterator[Folder]:
 
 @contextlib.contextmanager
 def converted_into(path: Path, spool: Path, *, force: bool = False) -> Iterator[Path]:
-    """As converting opens its directories; where to write."""
+    """Opens directories like a conversion; returns the one to write into."""
     with (
         Folder.open(spool) as read,
         directory.locked_directory(path) as trace,
@@ -46,12 +46,12 @@ def converted_into(path: Path, spool: Path, *, force: bool = False) -> Iterator[
 
 
 def names(folder: Path) -> list[str]:
-    """What lies in a folder."""
+    """The names in a folder."""
     return sorted(entry.name for entry in folder.iterdir())
 
 
 def test_a_former_trace_is_removed_only_after_success(tmp_path: Path) -> None:
-    """A recording that fails before it began leaves the former trace as it was; one that went well replaces it."""
+    """A recording that fails before its begin leaves the former trace unchanged; a successful one replaces it."""
     trace = tmp_path / "T"
     make_trace(trace)
     with pytest.raises(RuntimeError), recorded_into(trace, force=True):  # noqa: PT012 - what it does meanwhile
@@ -74,7 +74,7 @@ def test_a_former_trace_is_removed_only_after_success(tmp_path: Path) -> None:
     ],
 )
 def test_all_that_a_killed_recorder_leaves_may_be_replaced(tmp_path: Path, left: list[str]) -> None:
-    """Every file of a spool, cut off or kept, a trace that was being written, and a former one put aside."""
+    """Files of a spool, cut off or kept, an unfinished trace, and a former trace put aside."""
     for name in left:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -94,24 +94,24 @@ def test_all_that_a_killed_recorder_leaves_may_be_replaced(tmp_path: Path, left:
     ],
 )
 def test_what_is_not_ours_is_never_removed(tmp_path: Path, name: str) -> None:
-    """Folders of the same names with other contents are somebody's, with --force and without."""
+    """Folders of the same names with other contents belong to somebody else, with --force and without."""
     trace, spool = tmp_path / "T", tmp_path / "S"
     file = trace / name
     file.parent.mkdir(parents=True)
     file.write_text("precious")
     spool.mkdir()
     for force in (False, True):
-        with pytest.raises(UsageError, match="no trace"), recorded_into(trace, force=force):
+        with pytest.raises(UsageError, match="lo2io did not write"), recorded_into(trace, force=force):
             pass
         if name.startswith(("lo2io", "traces", ".")):
             writing = converted_into(trace, spool, force=force)
-            with pytest.raises(UsageError, match=r"none of a trace|already"), writing:
+            with pytest.raises(UsageError, match=r"lo2io did not write|already"), writing:
                 pass
     assert file.read_text() == "precious"
 
 
 def test_links_are_not_followed_into_others_files(tmp_path: Path) -> None:
-    """A link to a directory is recorded into, the directory and the link stay."""
+    """Through a link to a directory, lo2io records into that directory; directory and link stay."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     make_trace(tmp_path / "link")
@@ -122,7 +122,7 @@ def test_links_are_not_followed_into_others_files(tmp_path: Path) -> None:
 
 
 def test_an_empty_directory_of_the_users_stays(tmp_path: Path) -> None:
-    """Only one that was made for the recording goes when nothing came of it."""
+    """A failed recording removes a directory only if it made that directory itself."""
     (tmp_path / "mine").mkdir()
     for name in ("mine", "new"):
         with pytest.raises(RuntimeError), recorded_into(tmp_path / name):
@@ -140,7 +140,7 @@ def test_two_recordings_in_one_second_have_two_directories(tmp_path: Path, monke
 
 
 def test_half_a_trace_does_not_stay(tmp_path: Path) -> None:
-    """What stops converting leaves nothing that would stop the next one; a spool beside it is left alone."""
+    """A conversion that stops leaves nothing that would stop the next one, and does not touch a spool beside it."""
     trace, spool = tmp_path / "T", tmp_path / "T/spool"
     spool.mkdir(parents=True)
     with pytest.raises(KeyboardInterrupt), converted_into(trace, spool) as part:  # noqa: PT012
@@ -158,7 +158,7 @@ def test_half_a_trace_does_not_stay(tmp_path: Path) -> None:
 
 
 def test_a_trace_is_replaced_by_a_whole_one_alone(tmp_path: Path) -> None:
-    """What stops converting with --force leaves the trace that was there; files that the new one has not, go."""
+    """If converting with --force stops, the old trace stays. After success, the old trace's further files are gone."""
     trace, spool = tmp_path / "T", tmp_path / "S"
     make_trace(trace)
     (trace / "traces.marker").touch()
@@ -176,7 +176,7 @@ def test_a_trace_is_replaced_by_a_whole_one_alone(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_who_called_sudo_gets_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that lo2io made, and not what a link in it leads to."""
+    """Everything that lo2io made belongs to the user of sudo, but not the target of a link inside."""
     assert sudo_caller({"SUDO_UID": "65534", "SUDO_GID": "65533"}) == (65534, 65533)
     assert sudo_caller({"SUDO_UID": "0", "SUDO_GID": "0"}) is None
     assert sudo_caller({}) is None

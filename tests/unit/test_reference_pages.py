@@ -1,4 +1,4 @@
-"""The reference cannot lag behind the program."""
+"""The reference pages describe the current program."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CLI = runpy.run_path(str(ROOT / "scripts/reference_cli.py"))
 
 @pytest.mark.parametrize("words", CLI["commands"](), ids=" ".join)
 def test_every_command_and_option_is_described(words: tuple[str, ...]) -> None:
-    """Each command has its section in docs/reference/cli.md, with every option of its help; ``make docs`` writes it.
+    """docs/reference/cli.md has a section for each command with all options of its help; ``make docs`` writes it.
 
-    Word for word the page is not compared: how help is set depends on the version of typer.
+    The page is not compared word for word, for the layout of help depends on the version of typer.
     """
     text = CLI["OUTPUT"].read_text(encoding="utf-8")
     title = f"## {' '.join(('lo2io', *words))}\n"
@@ -34,7 +34,7 @@ def test_every_command_and_option_is_described(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("words", CLI["commands"](), ids=" ".join)
 def test_help_ends_with_examples(words: tuple[str, ...]) -> None:
-    """Two examples close the help of every command that does something."""
+    """The help of every command that does something ends with two examples."""
     text = CLI["help_text"](words)
     if "COMMAND [ARGS]" not in text:
         assert text.split("Examples:")[1].count("`") >= 4

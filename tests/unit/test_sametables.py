@@ -1,4 +1,4 @@
-"""What compares two back ends finds a difference wherever one is made, and forgives only what it says it forgives."""
+"""The comparison of two back ends finds every difference, and forgives only the documented ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TABLES: Tables = {
 
 
 def recorded(tables: Tables) -> Recorded:
-    """Tables as a trace has them."""
+    """Tables in the form of a trace."""
     arrow = {name: SimpleNamespace(to_pylist=lambda rows=rows: rows) for name, rows in tables.items()}
     return cast("Recorded", SimpleNamespace(trace=SimpleNamespace(**arrow, table=arrow.__getitem__)))
 
@@ -50,17 +50,17 @@ def changed(table: str, place: int, **values: object) -> Tables:
 
 
 def found(left: Tables, right: Tables, *, more: bool = False) -> list[str]:
-    """What differs."""
+    """The differences."""
     return differences(recorded(left), recorded(right), more=more)
 
 
 def test_every_column_is_judged() -> None:
-    """A column that is added is compared, or said not to be."""
+    """A new column must be compared, or listed as not compared."""
     assert {column.name for column in OPERATIONS} == EXACT | KNOWN | FREE | HANDLES
 
 
 def test_the_same_is_the_same() -> None:
-    """Other numbers and times for the same things are no difference."""
+    """Other numbers and times for the same objects are no difference."""
     other = copy.deepcopy(TABLES)
     for row in other["operations"]:
         row |= {"id": row["id"] + 100, "begin_time_ns": row["begin_time_ns"] + 5, "end_time_ns": None, "handle": 8}
@@ -74,7 +74,7 @@ def test_the_same_is_the_same() -> None:
 @pytest.mark.parametrize("column", sorted(EXACT | {"offset_bytes", "bytes_request", "flags"}))
 @pytest.mark.parametrize("more", [False, True])
 def test_every_column_counts(column: str, more: bool) -> None:
-    """A value that differs is found, in each column that is to be equal."""
+    """A different value is found, in each column that must be equal."""
     value = {"call": "write", "status": "in flight", "closes": True}.get(column, 77)
     assert found(TABLES, changed("operations", 1, **{column: value}), more=more)
 
@@ -89,7 +89,7 @@ def test_every_column_counts(column: str, more: bool) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("more", [False, True])
 def test_descriptors_files_and_paths_count(table: str, values: Row, more: bool) -> None:
-    """What a call's handle, its file, its paths and requests are is compared with the call."""
+    """A call's handle, file, paths and requests are compared with the call."""
     assert found(TABLES, changed(table, 0, **values), more=more)
 
 
@@ -103,7 +103,7 @@ def test_calls_that_are_missing_or_exchanged() -> None:
 
 
 def test_handles_stand_for_each_other() -> None:
-    """One handle is not two, nor two one; but where the right one knows that the slot changed unseen."""
+    """One handle is not two, nor two one, unless the right trace knows that the slot changed unseen."""
     split = copy.deepcopy(TABLES)
     split["operations"][1]["handle"] = 1
     split["handles"].append(HANDLE | {"handle": 1, "description": 1, "origin": "appeared unseen"})

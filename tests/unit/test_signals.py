@@ -1,4 +1,4 @@
-"""Signals that end a command: held back where steps belong together."""
+"""Signals that end a command wait while steps that belong together are done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lo2io.signals import interrupted_by_signals, interrupts_held_back
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_waits_for_the_last_step(number: int) -> None:
-    """The steps are all done, then the interrupt comes, once; afterwards it comes at once again."""
+    """All steps are done, then the interrupt comes, once. Afterwards, interrupts come at once again."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     done = []
 
@@ -33,7 +33,7 @@ def test_an_interrupt_waits_for_the_last_step(number: int) -> None:
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
-    """As under nohup."""
+    """Under nohup, for example."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with interrupts_held_back():
@@ -44,7 +44,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 
 def test_other_threads_have_no_interrupts() -> None:
-    """Only the main thread may set handlers; elsewhere there is nothing to hold back."""
+    """Only the main thread may set handlers, so other threads need not wait."""
     done = []
 
     def steps() -> None:

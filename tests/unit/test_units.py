@@ -1,4 +1,4 @@
-"""Times and sizes as people write them."""
+"""Times and sizes in the form that people write."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def test_durations(text: str, ns: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1 day", "1s2", "1,5s", "0x10s", "1e3s"])
 def test_what_is_no_duration(text: str) -> None:
-    """The answer shows how to write one."""
-    with pytest.raises(UsageError, match="not a length of time") as caught:
+    """The error shows how to write a duration."""
+    with pytest.raises(UsageError, match="this is no length of time") as caught:
         parse_duration(text)
     assert "30s" in caught.value.remedy
 
 
 @pytest.mark.parametrize(("text", "rate"), [("1/1", 1), ("1/100", 100), (" 1 / 7 ", 7), ("1/4294967295", 2**32 - 1)])
 def test_shares(text: str, rate: int) -> None:
-    """One in so many, up to what the engine can count."""
+    """One in so many, up to the engine's largest count."""
     assert parse_share(text) == rate
 
 
@@ -45,7 +45,7 @@ def test_shares(text: str, rate: int) -> None:
     "text", ["", "1", "100", "2/100", "1/0", "1/", "/100", "1/1.5", "1/-1", "1%", "1/4294967296", "1/٣"]
 )
 def test_what_is_no_share(text: str) -> None:
-    """Also what a share could be, but is not one in so many; the answer shows how to write one."""
-    with pytest.raises(UsageError, match="not one in so many") as caught:
+    """A share that is this is not of the form 1/N is refused, too; the error shows how to write one."""
+    with pytest.raises(UsageError, match="this is not of the form 1/N") as caught:
         parse_share(text)
     assert "1/100" in caught.value.remedy

@@ -1,6 +1,6 @@
-"""strace as the second opinion: its log, and a recording of the same run compared with it call by call.
+"""strace as a second witness: its log, and a recording of the same run, compared call by call.
 
-strace runs below lo2io, so both see one run, and what they tell of it must be equal.
+strace runs inside of lo2io's recording, so both see one run, and must agree on it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SOUGHT = re.compile(r"\[(\d+)\]")
 
 @dataclass(frozen=True)
 class Seen:
-    """One call as strace saw it."""
+    """A call in strace's log."""
 
     call: str
     result: int
@@ -66,7 +66,7 @@ class Seen:
 
 @dataclass
 class Comparison:
-    """What lo2io and strace saw of one run, and where they differ."""
+    """What lo2io and strace saw of one run, and the differences."""
 
     threads: int = 0
     calls: int = 0
@@ -83,16 +83,16 @@ class Comparison:
 
 
 def strace(log: Path) -> list[str]:
-    """The command with its options: descriptors with their names, strings in hexadecimal, data not at all.
+    """The command with its options: descriptors with their names, strings in hexadecimal, no data.
 
-    A ``?`` has strace ignore names that no program of this machine can call.
+    With a ``?``, strace ignores names that no program of this machine can call.
     """
     calls = ",".join([*CALLS, *(f"?{name}" for name in OWN_NAMES)])
     return ["strace", "-f", "-qq", "-y", "-xx", "-s", "0", "-o", str(log), "-e", f"trace={calls}"]
 
 
 def read_log(log: Path) -> dict[int, list[Seen]]:
-    """The calls of each thread that have a result, from what ``strace`` wrote."""
+    """The calls of each thread that have a result, from strace's log."""
     found: dict[int, list[Seen]] = defaultdict(list)
     begun: dict[int, str] = {}
     for line in log.read_text().splitlines():
@@ -144,7 +144,7 @@ def compare(names: Names, log: Path) -> Comparison:
     result = Comparison()
     for tid in {**expected, **rows}:
         seen = expected.get(tid, [])
-        # Before its exec the first thread was strace's own child, which strace does not show.
+        # Before its exec, the first thread was strace's own child, which strace does not show.
         mine = rows[tid][-len(seen) :] if tid == first else rows[tid]
         result.threads += 1
         result.calls += len(seen)
@@ -157,7 +157,7 @@ def compare(names: Names, log: Path) -> Comparison:
 
 
 def _rows_below(names: Names, pid: int) -> dict[int, list[Row]]:
-    """The operations of this process and all that it started, by thread."""
+    """The operations of this process and its descendants, by thread."""
     threads = names.recorded.trace.threads.to_pylist()
     processes = {row["process"] for row in threads if row["pid"] == pid}
     children = defaultdict(set)
@@ -184,7 +184,7 @@ def _differences(tid: int, here: Sequence[tuple[str, int]], there: Sequence[tupl
 
 
 def _compare_names(names: Names, result: Comparison, pairs: Sequence[tuple[Seen, Row]]) -> None:
-    """Of each open that succeeded the same name; of each use of a descriptor that name, or today's."""
+    """Each successful open has the same name; each use of a descriptor has that name, or the current one."""
     opened_as: dict[int, bytes] = {}
     for seen, row in pairs:
         if seen.call in OPENS and seen.result >= 0:

@@ -1,10 +1,10 @@
-"""A user who owns the directories that root writes into, and would have root write to other files.
+"""A user who owns the directories into which root writes, and tries to make root write to other files.
 
     attacker.py HOMES VICTIM [SECONDS]
 
 Run it as the owner of every ``HOMES/*`` and ``HOMES/*/T``. It renames what root makes in ``T``, and ``T`` itself, at
-once or a little later. In its place it puts a symbolic link to the folder ``VICTIM``, or a folder of links to files
-there under all names that lo2io writes. After a while it takes the trap away, so that lo2io comes further. It goes on
+once or a little later. In its place, it puts a symbolic link to the folder ``VICTIM``, or a folder of links to files
+there under all names that lo2io writes. After a while, it takes the trap away, so that lo2io gets further. It goes on
 until stdin ends, or for so many seconds, and prints how often it exchanged something.
 """
 
@@ -33,12 +33,12 @@ _numbers = itertools.count()
 
 
 def aside(entry: Path) -> Path:
-    """A name in the same folder that lo2io passes over, as that of a window it dumped once."""
+    """A name in the same folder that lo2io ignores, like that of an old window."""
     return entry.with_name(f"dump-20200101-{next(_numbers) % 1_000_000:06}")
 
 
 class Attack:
-    """On one ``T``: one trap at a time."""
+    """An attack on one ``T``, with one trap at a time."""
 
     def __init__(self, trace: Path, victim: Path) -> None:
         self.nr_exchanged = 0
@@ -82,7 +82,7 @@ class Attack:
 
 
 def main() -> None:
-    """Until told to end."""
+    """Attack until the end."""
     homes, victim = Path(sys.argv[1]), Path(sys.argv[2])
     bounded = len(sys.argv) > 3
     end = time.monotonic() + (float(sys.argv[3]) if bounded else float("inf"))

@@ -1,6 +1,6 @@
-"""Builds the workloads of this directory when a test wants one.
+"""Builds the workloads of this directory for tests.
 
-What is built is kept under .cache/ by the content of its source, so that the next run finds it.
+Binaries are kept under .cache/ by the content of their source, so that the next run finds them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ DYNAMIC = ("gcc",)
 
 
 def build(name: str, compiler: tuple[str, ...] = DYNAMIC) -> Path:
-    """Compile ``NAME.c``; the test is to require the compiler (``@pytest.mark.requires("musl-gcc")``).
+    """Compile ``NAME.c``; the test requires the compiler (``@pytest.mark.requires("musl-gcc")``).
 
-    ``NAME_*.c`` beside it, if there are any, are parts of the same program, and ``NAME.h`` is theirs.
+    Files ``NAME_*.c`` beside it are parts of the same program, with the header ``NAME.h``.
 
     Raises:
-        subprocess.CalledProcessError: It does not compile; the compiler said why on stderr.
+        subprocess.CalledProcessError: It does not compile; stderr has the compiler's reason.
     """
     sources = [HERE / f"{name}.c", *sorted(HERE.glob(f"{name}_*.c"))]
     command = (*compiler, *FLAGS)

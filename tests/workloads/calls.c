@@ -1,14 +1,14 @@
 /*
- * Makes every core call a known number of times, and says what it did: the ground truth of test_record_calls.py.
+ * Makes every core call a known number of times, and prints what it did: the ground truth of test_record_calls.py.
  *
  * usage: calls DIRECTORY LOG     (fd 0 must be a readable file of 64 bytes)
  *
- * Each thread brackets what counts by two calls nobody else makes (resume(), leave()), so that loaders, C libraries and
- * the upkeep of the log itself do not matter. What was done is kept in a shared mapping, for that needs no call. At the end
- * it is written as JSON lines to standard output, after the last marker:
+ * Each thread makes two calls that nobody else makes, before and after the calls that count (resume(), leave()). So
+ * loaders, C libraries and the upkeep of the log do not matter. The journal lies in a shared mapping, which needs no call.
+ * At the end, after the last marker, it is written to standard output as JSON lines:
  *   tid, call, fd, fd2, path, path2, requested, offset, known, result
- * `offset` is the true position, null where there is none; `known` says whether a tracer that saw every call must know
- * it. `result` is the return value or -errno. path is the file behind fd, null if fd was not open.
+ * `offset` is the true position, null if there is none. `known`: a tracer that saw every call must know the offset.
+ * `result` is the return value or -errno. path is the file behind fd, null if fd was not open.
  */
 #include "calls.h"
 

@@ -1,5 +1,5 @@
 /*
- * What the files of the workload `calls` share: calls that are noted with the file behind their descriptor.
+ * Common parts of the workload `calls`: each call is noted with the file behind its descriptor.
  *
  * The journal lies in a mapped file, so that children and programs started by exec write into it without a call.
  */
@@ -26,7 +26,7 @@
 #endif
 
 enum { MAX_ENTRIES = 4096, MAX_PATH = 160, MAX_FDS = 1024 };
-#define NONE INT64_MIN                    /* no such thing: printed as null */
+#define NONE INT64_MIN                    /* no value: printed as null */
 #define L(x) ((long)(x))
 
 typedef struct {
@@ -45,7 +45,7 @@ typedef struct {
     long number;
     int fd, fd2;
     int64_t requested, offset;
-    int guessable;                        /* the offset is true, but need not be known */
+    int guessable;                        /* the offset is true, but a tracer need not know it */
 } what;
 
 /* ---- calls_log.c ---- */
@@ -55,18 +55,18 @@ extern const char *directory;
 extern char *self, *log_path;
 
 void die(const char *what);
-/* What is behind a descriptor of this process; empty: nothing. */
+/* The file behind a descriptor of this process; empty: none. */
 const char *name_of(int fd);
 void set_name(int fd, const char *path);
-/* Makes the call and notes it; -errno if it failed. */
+/* Makes and notes the call; -errno if it failed. */
 long note(what w, long a, long b, long c, long d, long e, long f);
-/* What this thread does counts from here on; not any more. */
+/* The thread's calls count from the former on, until the latter. */
 void resume(void);
 void leave(void);
 void map_log(void);
 void print_log(void);
 
-/* ---- calls_made.c: one function per call; the last argument is where the file position truly is ---- */
+/* ---- calls_made.c: one function per call; the last argument is the true file position ---- */
 
 extern char buffer[1 << 16];
 
@@ -80,9 +80,9 @@ long do_close(int fd);
 long do_close_range(int first, int last, unsigned flags);
 long do_read(int fd, size_t n, int64_t at);
 long do_write(int fd, size_t n, int64_t at);
-/* As read or write, where a tracer may not know the position. */
+/* Like read or write, where a tracer may not know the position. */
 long do_blind(const char *call, int fd, size_t n, int64_t at);
-/* A negative offset is none a file has: the call fails, and its row has no offset. */
+/* No file has a negative offset: the call fails, and its row has no offset. */
 long do_pread(int fd, size_t n, int64_t at);
 long do_pwrite(int fd, size_t n, int64_t at);
 long do_vector(const char *call, int fd, size_t n, int64_t at, int at_position);

@@ -1,4 +1,4 @@
-/* What the workload `calls` does to files by one thread: positions, opens, errors, duplicates, sizes, copies. */
+/* The workload `calls` on files, by one thread: positions, opens, errors, duplicates, sizes, copies. */
 #include "calls.h"
 
 /* 10 writes of 100 B, then reads at the position, past a seek, at the end. */
@@ -17,7 +17,7 @@ void positions(void)
     do_lseek(fd, -1, SEEK_SET);        /* EINVAL: the position stays */
     do_lseek(fd, 1, 77);               /* EINVAL */
     do_write(fd, 6, 1024);
-    do_read(fd, 0, 1030);              /* nothing asked, nothing got */
+    do_read(fd, 0, 1030);              /* no bytes wanted, none read */
     do_close(fd);
 }
 
@@ -31,14 +31,14 @@ void explicit_offsets(void)
     do_pread(fd, 100, 3550);           /* short: 34 */
     do_pread(fd, 100, 1 << 20);        /* beyond the end: 0 */
     do_pread(fd, 100, -2);             /* EINVAL */
-    do_pread(fd, 100, -1);             /* EINVAL: it means the position to preadv2 only */
+    do_pread(fd, 100, -1);             /* EINVAL: only to preadv2, -1 means the position */
     do_vector("pwritev", fd, 300, 4000, 0);
     do_vector("preadv", fd, 300, 4000, 0);
     do_vector("pwritev2", fd, 30, 5000, 0);
     do_vector("preadv2", fd, 30, 5000, 0);
     do_vector("preadv2", fd, 30, 0, 1);   /* offset -1: at the position, which moves */
     do_vector("pwritev2", fd, 30, 30, 1);
-    do_read(fd, 8, 60);                   /* p-calls did not move it */
+    do_read(fd, 8, 60);                   /* p-calls have not moved it */
     do_close(fd);
 }
 
@@ -56,7 +56,7 @@ void every_open(void)
     do_open(in("absent"), O_RDONLY);      /* ENOENT */
 #endif
     int how = (int)do_openat2(in("o"), O_RDWR | O_CREAT | O_TRUNC);
-    do_blind("write", how, 70, 0);        /* its flags are user memory: it might append */
+    do_blind("write", how, 70, 0);        /* its flags are in user memory, so it might append */
     do_lseek(how, 10, SEEK_SET);
     do_read(how, 10, 10);
     do_close(how);
@@ -89,7 +89,7 @@ void errors(void)
     do_fcntl(900, F_GETFL, 0);
 }
 
-/* The same number, three files: a name must never outlive its file. */
+/* The same number for three files: a name must not outlive its file. */
 void reused_fds(void)
 {
     const char *all[] = {"r1", "r2", "r3"};
@@ -111,7 +111,7 @@ void duplicates(void)
     int fd = (int)do_openat(in("a"), O_RDONLY);
     do_read(fd, 10, 0);
     int copy = (int)do_dup(fd);
-    do_read(copy, 10, 10);                /* one position for both */
+    do_read(copy, 10, 10);                /* both have one position */
     do_read(fd, 10, 20);
     int other = (int)do_openat(in("b"), O_RDONLY);
     do_dup3(copy, other, O_CLOEXEC);      /* b is closed silently */
@@ -134,7 +134,7 @@ void duplicates(void)
     do_fcntl(fourth, F_GETFD, 0);
     do_fcntl(fourth, F_GETFL, 0);
     do_close(fd);
-    do_read(fourth, 10, 70);              /* lives on */
+    do_read(fourth, 10, 70);              /* still open */
     int writer = (int)do_openat(in("d"), O_WRONLY | O_CREAT | O_TRUNC);
     do_write(writer, 10, 0);
     do_fcntl(writer, F_SETFL, O_APPEND);
@@ -183,7 +183,7 @@ void copies(void)
     int64_t at = 100, out = 0;
     what w = {"sendfile", SYS_sendfile, from, to, 1000, NONE, 0};
     note(w, to, from, L(&at), 1000, 0, 0);      /* from's position stays, to's moves */
-    do_blind("read", from, 10, 0);              /* whether a copy moves a position stands behind a pointer */
+    do_blind("read", from, 10, 0);              /* a pointer decides whether a copy moves a position */
     do_blind("write", to, 10, 1000);
     note(w, to, from, 0, 1000, 0, 0);           /* both move */
     do_blind("read", from, 10, 1010);

@@ -8,7 +8,7 @@ enum { MARK_BEGIN = 0x10201, MARK_END = 0x10202 };
 journal *log_;
 const char *directory;
 char *self, *log_path;
-static char names[MAX_FDS][MAX_PATH];    /* what is behind each fd of this process */
+static char names[MAX_FDS][MAX_PATH];    /* the file behind each fd of this process */
 
 void die(const char *what)
 {

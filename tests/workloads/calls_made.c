@@ -7,7 +7,7 @@ char buffer[1 << 16];
 
 static long opened(const char *call, const char *path, long fd)
 {
-    entry *x = NULL; /* this thread's last entry is the open's */
+    entry *x = NULL; /* this thread's last entry is that of the open */
     int32_t tid = (int32_t)syscall(SYS_gettid);
     for (uint32_t i = atomic_load(&log_->count); i-- > 0 && !x;)
         if (log_->entries[i].tid == tid)
@@ -40,7 +40,7 @@ long do_openat(const char *path, int flags)
 long do_openat2(const char *path, int flags)
 {
     struct {
-        uint64_t flags, mode, resolve;    /* struct open_how: not every C library brings <linux/openat2.h> */
+        uint64_t flags, mode, resolve;    /* struct open_how, for some C libraries lack <linux/openat2.h> */
     } how = {.flags = (uint64_t)flags, .mode = flags & O_CREAT ? 0600 : 0};
     what w = {"openat2", SYS_openat2, -1, -1, NONE, NONE, 0};
     return opened("openat2", path, note(w, AT_FDCWD, L(path), L(&how), sizeof how, 0, 0));

@@ -1,4 +1,4 @@
-/* Descriptors that processes and threads share or hand on: sockets, threads, fork, vfork, spawn, clone, exec. */
+/* Descriptors that processes and threads share or pass on: sockets, threads, fork, vfork, spawn, clone, exec. */
 #include "calls.h"
 
 #include <pthread.h>
@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-/* An fd that arrives over a socket: nobody saw it opened. */
+/* An fd that arrives over a socket: its opening is not seen. */
 void received_fd(void)
 {
     int pair[2];
@@ -49,7 +49,7 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-/* Threads in turns on one fd, which they share: a position followed over threads. */
+/* Threads use one shared fd in turns: its position is followed across threads. */
 static int shared_fd;
 
 static void *thread_shares(void *argument)
@@ -172,7 +172,7 @@ void children(void)
     resume();
     do_read(fd, 4, 16);
 
-    /* A process of its own that shares memory and fd table, made without the threads library. */
+    /* Another process that shares memory and fd table, made without the threads library. */
     static char stack[1 << 16] __attribute__((aligned(16)));
     leave();
     wait_for(clone(clone_main, stack + sizeof stack, CLONE_VM | CLONE_FILES | SIGCHLD, (void *)L(fd)));
@@ -189,7 +189,7 @@ void children(void)
     do_close(21);
 }
 
-/* After an exec: fd 20 came through, 21 did not. */
+/* After an exec: fd 20 is still open, 21 is not. */
 void after_exec(int64_t position)
 {
     set_name(20, in("a"));

@@ -1,12 +1,12 @@
 /*
- * A program of 32 bits that needs no C library: calls whose arguments differ from those of 64 bit programs, in an order
- * that tests/kernel/test_compat.py knows.
+ * A 32 bit program without a C library. The arguments of its calls differ from those of 64 bit programs, and
+ * tests/kernel/test_compat.py knows their order.
  * usage: compat FILE DEVICE (16 MiB at least); makes FILE
  */
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-int call(int number, ...); /* and six arguments at most */
+int call(int number, ...); /* with six arguments at most */
 __asm__("call:\n"
         "push %ebp\n push %ebx\n push %esi\n push %edi\n"
         "mov 20(%esp), %eax\n mov 24(%esp), %ebx\n mov 28(%esp), %ecx\n mov 32(%esp), %edx\n"

@@ -1,5 +1,5 @@
 /*
- * Sends known requests to a block device, and says which: the ground truth of test_record_block.py.
+ * Sends known requests to a block device, and prints them: the ground truth of test_record_block.py.
  *
  * usage: direct DEVICE     (a block device of at least 8 MiB whose content does not matter)
  *

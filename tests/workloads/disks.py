@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def loop_device(image: Path, size_bytes: int = 16 << 20) -> Iterator[Path]:
-    """A disk backed by a sparse file that is made for it; the file is read and written through the page cache."""
+    """A disk backed by a new sparse file, which is read and written through the page cache."""
     with image.open("wb") as file:
         file.truncate(size_bytes)
     command = ["losetup", "--find", "--show", "--direct-io=off", str(image)]
@@ -30,6 +30,6 @@ def loop_device(image: Path, size_bytes: int = 16 << 20) -> Iterator[Path]:
 
 
 def device_number(device: Path) -> int:
-    """As the tracepoints have it."""
+    """The number in the tracepoints' form."""
     number = device.stat().st_rdev
     return kernel_dev(os.major(number), os.minor(number))

@@ -1,6 +1,6 @@
-"""Several known workloads at once, and ``lo2io system-wide`` around them as a user would run it.
+"""Several known workloads at once, inside of ``lo2io system-wide`` as a user runs it.
 
-A worker opens its files before the recording begins, says so, waits for the word, does an exact number of calls and
+A worker opens its files before the recording begins, reports that, waits for a word, makes an exact number of calls and
 requests, and ends.
 """
 
@@ -65,7 +65,7 @@ sys.stdin.readline()
 
 @dataclass(frozen=True)
 class Work:
-    """What one process does: (size, count) of writes and reads of its file, and of direct reads of a device."""
+    """The work of one process: (size, count) of writes and reads of its file, and of direct reads of a device."""
 
     file: Path
     writes: tuple[int, int] = (1, 0)
@@ -89,17 +89,17 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The worker's pid."""
         return self.process.pid
 
     def say(self, word: str) -> None:
-        """Let it go on."""
+        """Let the worker go on."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{word}\n")
         self.process.stdin.flush()
 
     def hear(self, word: str) -> None:
-        """Wait for it."""
+        """Wait for the worker."""
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == f"{word}\n"
 
@@ -121,7 +121,7 @@ def workers(*works: Work) -> Iterator[list[Worker]]:
 
 
 def do_all(ready: Sequence[Worker]) -> None:
-    """All at once; returns when all are done."""
+    """Let all work at once; returns when all are done."""
     for worker in ready:
         worker.say("go")
     for worker in ready:
@@ -130,7 +130,7 @@ def do_all(ready: Sequence[Worker]) -> None:
 
 @contextlib.contextmanager
 def cgroups(*names: str) -> Iterator[list[Path]]:
-    """New cgroups of the hierarchy that perf knows, below one of this process' own."""
+    """New cgroups of perf's hierarchy, below the one of this process."""
     root = find_cgroup("/").folder / f"lo2io-test-{os.getpid()}"
     folders = [root / name for name in names]
     try:
@@ -143,7 +143,7 @@ def cgroups(*names: str) -> Iterator[list[Path]]:
 
 
 def _remove(folder: Path) -> None:
-    """Processes that were killed leave a moment later."""
+    """Remove the cgroup; killed processes leave it a moment later."""
     end = time.monotonic() + 10
     while folder.exists():
         try:
@@ -155,7 +155,7 @@ def _remove(folder: Path) -> None:
 
 @contextlib.contextmanager
 def recording(trace: Path, *options: str, command: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
-    """``lo2io system-wide``, from when it samples; not ended here."""
+    """``lo2io system-wide``, once it samples; the caller ends it."""
     arguments = [str(LO2IO), "system-wide", "-a", "--force", "-o", str(trace), *options]
     with subprocess.Popen(
         [*arguments, *(("--", *command) if command else ())],
@@ -176,22 +176,22 @@ def recording(trace: Path, *options: str, command: Sequence[str] = ()) -> Iterat
 
 
 def hear_notice(process: subprocess.Popen[str], text: str) -> None:
-    """Wait for a message of lo2io's that holds this."""
+    """Wait for a message of lo2io with this text."""
     assert process.stderr is not None
     assert any(text in line for line in process.stderr), f"never said: {text}"
 
 
 def finish(process: subprocess.Popen[str], trace: Path, *, code: int = 0) -> Recorded:
-    """Its end, with this exit code, and the trace it wrote."""
+    """Its trace, after its end with this exit code."""
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == code, stderr
     return Recorded(open_trace(trace), process.returncode, stdout, stderr)
 
 
 def complete(attempt: Callable[[], Recorded], attempts: int = 4) -> Recorded:
-    """A recording of which nothing is missing but ends of block requests, as the kernel's counts prove.
+    """A recording that lacks only ends of block requests, as the kernel's counts prove.
 
-    It is made again where other samples vanished: those of process 1, on some virtual machines.
+    It is repeated if other samples vanished: those of process 1, on some virtual machines.
     """
     while True:
         recorded = attempt()
@@ -205,7 +205,7 @@ def complete(attempt: Callable[[], Recorded], attempts: int = 4) -> Recorded:
 
 
 def done_by(recorded: Recorded, worker: Worker, *, named: bool = True) -> dict[str, tuple[int, int]]:
-    """Reads and writes of a worker's file and device by call: how many, and bytes moved; or of those without a name."""
+    """Reads and writes of a worker's file and device by call: number and bytes moved; or of files without a name."""
     wanted = {str(worker.work.file), str(worker.work.device)} if named else {None}
     found: dict[str, tuple[int, int]] = {}
     for row in recorded.calls("pread64", "pwrite64", "preadv2"):
@@ -216,7 +216,7 @@ def done_by(recorded: Recorded, worker: Worker, *, named: bool = True) -> dict[s
 
 
 def expected(work: Work) -> dict[str, tuple[int, int]]:
-    """The same, as the work is known."""
+    """The same numbers, from the known work."""
     size, count = work.reads
     rows = {
         "pwrite64": (work.writes[1], work.writes[0] * work.writes[1]),

@@ -1,4 +1,4 @@
-"""Programs people use, and which file each of their descriptors was: as strace saw it, and as lo2io tells it."""
+"""Common programs, and the file of each of their descriptors: as strace saw it, and as lo2io reports it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CHANGING = (
 
 
 def prepare(folder: Path) -> None:
-    """A tree of 121 files in 21 folders, a program in C, a repository of both; all the same every time."""
+    """A tree of 121 files in 21 folders, a C program, a repository of both; the same every time."""
     tree, sources = folder / "tree", folder / "sources"
     for index in range(120):
         place = tree / f"d{index % 20}"
@@ -62,7 +62,7 @@ def prepare(folder: Path) -> None:
 
 
 def copies(folder: Path) -> dict[str, Path]:
-    """A filled folder for each program; in copies git finds other inodes than it knows, and looks into each file."""
+    """A filled folder for each program. In copies, git finds other inodes than it knows, so it reads each file."""
     original = folder / "original"
     original.mkdir(parents=True)
     prepare(original)
@@ -73,7 +73,7 @@ def copies(folder: Path) -> dict[str, Path]:
 
 
 def script(places: dict[str, Path], *, traced: bool) -> str:
-    """All programs one after the other, each in its folder; traced: by strace, with a log beside the folder."""
+    """All programs one after another, each in its folder; traced: under strace, with a log beside the folder."""
     lines = []
     for name, place in places.items():
         run = ["sh", "-c", f"cd {shlex.quote(str(place))} && {PROGRAMS[name]}"]
@@ -82,12 +82,12 @@ def script(places: dict[str, Path], *, traced: bool) -> str:
 
 
 def log_of(place: Path) -> Path:
-    """Where strace writes what it sees of the program of this folder."""
+    """The file of strace's log for the program of this folder."""
     return place.with_suffix(".strace")
 
 
 def steady(name: bytes | None, *folders: Path) -> bytes | None:
-    """The same in every run of the same work: without what is made up, each of these folders under one name."""
+    """The name in a form that is equal in every run: without random parts, each of these folders under one name."""
     if name is None:
         return None
     for folder in folders:

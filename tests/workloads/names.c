@@ -1,25 +1,24 @@
 /*
- * Works on files in every way that makes it hard to tell which file it was, and says which: the ground truth of
- * test_names_*.py.
+ * Works on files in every way that hides which file it was, and prints which: the ground truth of test_names_*.py.
  *
  * usage: names --dir DIRECTORY --journal FILE [--truth FILE] [--disk TYPE=DEVICE]... SCENARIO...
  *        names --list
  *
- * Each scenario is one edge case and has a folder of its own below DIRECTORY (absolute, without symbolic links). Each call
- * that counts has a number; right before it the thread makes a call that nobody else makes, lseek(-1, MARK + number), so
- * that a tracer's row is found whatever else is recorded (`follows`: it stands right behind the one noted before it).
- * The truth goes to FILE, or standard output, as JSON lines, one for each call. All strings in it that a program chose are
- * in hexadecimal:
+ * Each scenario is one edge case, and has a folder of its own below DIRECTORY (absolute, without symbolic links). Each
+ * call that counts has a number. Right before it, the thread makes a call that nobody else makes, lseek(-1, MARK +
+ * number), so that a tracer's row is found whatever else is recorded (`follows`: the call stands right behind the last
+ * noted one). The truth goes to FILE, or to standard output, as JSON lines, one for each call. All strings that a
+ * program chose are in hexadecimal:
  *   id, scenario, pid, tid, call, result (or -errno), fd (the argument; -1: none)
- *   opens      it returns a descriptor, and the rest is about that one
- *   names      true names of the descriptor's file at its opening, as /proc shows them, but seen from outside of chroots
- *   know       must: a tracer that reads the kernel's tables knows one of the names. may: or it says that it does not.
- *              none: there is nothing to be known. any: this program cannot tell
- *   link       what /proc/self/fd showed, of calls that leave time for looking (before the call; opens: after it);
+ *   opens      the call returns a descriptor, and the rest is about that one
+ *   names      true names of the descriptor's file at its opening, as /proc shows them, but from outside of chroots
+ *   know       must: a tracer that reads the kernel's tables knows one of the names. may: or it says that the name is
+ *              unknown. none: there is no name. any: this program cannot tell
+ *   link       the link in /proc/self/fd, of calls that leave time for a look (before the call; opens: after it);
  *              inside: from inside of a chroot
- *   inode, major, minor, mode, links, mount   what statx(2) said at the same time
- *   given, given2          paths as passed to the call
- *   directory, directory2  what they are relative to, null if absolute
+ *   inode, major, minor, mode, links, mount   statx(2) at the same time
+ *   given, given2          path arguments
+ *   directory, directory2  their directories, null if absolute
  */
 #include "names.h"
 

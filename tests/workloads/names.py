@@ -1,4 +1,4 @@
-"""Runs the workload ``names`` while lo2io records, and sets the files it worked on beside those of the trace."""
+"""Runs the workload ``names`` while lo2io records, and compares its files with those of the trace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DISK_BYTES = 320 << 20
 
 
 def scenarios() -> list[str]:
-    """All the workload has, in its order; those whose mkfs is missing excluded."""
+    """All scenarios of the workload, in its order, except those without their mkfs."""
     listed = subprocess.run([build("names"), "--list"], capture_output=True, text=True, check=True).stdout
     return [line.split()[0] for line in listed.splitlines()]
 
@@ -50,7 +50,7 @@ def file_systems(folder: Path) -> Iterator[list[str]]:
 
 
 def command(folder: Path, disks: Sequence[str], chosen: Sequence[str]) -> list[str]:
-    """The workload's command line; its truth will lie in the folder."""
+    """The workload's command line, which puts the truth into the folder."""
     work = folder.resolve() / "work"
     work.mkdir()
     paths = ["--dir", str(work), "--journal", str(folder / "journal"), "--truth", str(folder / "truth")]
@@ -58,7 +58,7 @@ def command(folder: Path, disks: Sequence[str], chosen: Sequence[str]) -> list[s
 
 
 def read_truth(folder: Path) -> list[Row]:
-    """What the workload says; paths as bytes."""
+    """The workload's output; paths as bytes."""
     rows = read_json_lines((folder / "truth").read_text())
     for row in rows:
         row["names"] = [bytes.fromhex(name) for name in row["names"]]
@@ -68,9 +68,10 @@ def read_truth(folder: Path) -> list[Row]:
 
 
 def run(folder: Path, chosen: Sequence[str], *options: str, attempts: int = 3) -> Names:
-    """Record these scenarios with these options of lo2io's; files lie in the folder.
+    """Record these scenarios with these options of lo2io; files lie in the folder.
 
-    Where samples vanish (see ``record``) all begins anew: the workload's folders can be made only once.
+    If samples vanish (see ``record``), all is done again in a new folder, for the workload can make its folders only
+    once.
     """
     for attempt in range(attempts):
         place = folder / str(attempt)
@@ -97,7 +98,7 @@ def exact_paths(table: Any, column: str = "path") -> list[bytes | None]:
 
 @dataclass
 class Verdict:
-    """What a comparison has found."""
+    """The result of a comparison."""
 
     right: int = 0
     unknown: int = 0
@@ -109,21 +110,21 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Names:
-    """One recording of some scenarios, or of anything whose truth is known."""
+    """One recording of some scenarios, or of another program whose truth is known."""
 
     recorded: Recorded
     truth: Sequence[Row]
 
     @cached_property
     def files(self) -> dict[int, Row]:
-        """By number, with ``name``: the exact path."""
+        """Files by number, with ``name``: the exact path."""
         table = self.recorded.trace.files
         names = exact_paths(table)
         return {row["file"]: row | {"name": name} for row, name in zip(table.to_pylist(), names, strict=True)}
 
     @cached_property
     def handles(self) -> dict[int, Row]:
-        """By number."""
+        """Handles by number."""
         return {row["handle"]: row for row in self.recorded.trace.handles.to_pylist()}
 
     @cached_property
@@ -135,7 +136,7 @@ class Names:
 
     @cached_property
     def pairs(self) -> list[tuple[Row, Row]]:
-        """Each call of the truth with its row; calls that are not recorded are left out."""
+        """Each call of the truth with its row, without calls that are not recorded."""
         of_thread: dict[int, list[Row]] = defaultdict(list)
         for row in self.rows:
             of_thread[row["tid"]].append(row)
@@ -170,7 +171,7 @@ class Names:
         return file["name"] if file else None
 
     def file_of(self, truth: Row, row: Row) -> tuple[int | None, Row | None]:
-        """The handle that the truth is about, and its file, if it has a name."""
+        """The truth's handle, and its file, if it has a name."""
         copied = truth["opens"] and truth["call"] in DUPS and truth["fd"] != truth["result"]
         number = row["handle2"] if copied else row["handle"]
         handle = self.handles.get(number) if number is not None else None
@@ -178,7 +179,7 @@ class Names:
         return number, file if file and file["name"] is not None else None
 
     def judge(self, scenario: str) -> Verdict:
-        """Every call of the scenario."""
+        """Compare every call of the scenario."""
         verdict = Verdict()
         for truth, row in self.pairs:
             if truth["scenario"] == scenario:
@@ -211,13 +212,13 @@ class Names:
 
 
 def different_identity(truth: Row, file: Row) -> list[str]:
-    """Where the file's row and statx(2) disagree; unknown is no disagreement."""
+    """Differences between the file's row and statx(2), except for unknown values."""
     if "inode" not in truth:
         return []
     told = {"inode": truth["inode"], "device": os.makedev(truth["major"], truth["minor"]), "mount": truth["mount"]}
     seen = {key: file[key] for key in told}
     if file["mode"] and stat.S_IFMT(
         truth["mode"]
-    ):  # the kernel shows no type of its own inventions (anon_inode_getattr)
+    ):  # the kernel shows no type for anonymous inodes (anon_inode_getattr)
         told["mode"], seen["mode"] = stat.S_IFMT(truth["mode"]), stat.S_IFMT(file["mode"])
     return [f"{key} is {told[key]}, table {seen[key]}" for key in told if seen[key] not in {None, told[key]}]

@@ -101,7 +101,7 @@ static void unlinked(void)
     close_it(d);
 }
 
-/* Inode numbers come again at once on ext4; only the generation tells the files apart. */
+/* On ext4, inode numbers are used again at once; only the generation tells such files apart. */
 static void again(void)
 {
     for (int i = 0; i < 40; i++) {

@@ -1,4 +1,4 @@
-/* The journal, the calls everybody makes, and what is known of each descriptor. */
+/* The journal, common calls, and what is known about each descriptor. */
 #include "names.h"
 
 #include <stdarg.h>
@@ -92,7 +92,7 @@ const char *text(const char *format, ...)
     va_start(list, format);
     checked(vasprintf(&line, format, list), "vasprintf");
     va_end(list);
-    return line;                          /* kept for good: it may be somebody's name */
+    return line;                          /* kept for good, for it may be a name */
 }
 
 const char *in(const char *name)
@@ -157,7 +157,7 @@ const char *link_of(int fd)
     return text("%s", link);
 }
 
-/* What the kernel itself says of the descriptor now. */
+/* What the kernel itself shows of the descriptor now. */
 static void look(entry *x, int fd)
 {
     char link[4097];
@@ -172,7 +172,7 @@ static void look(entry *x, int fd)
     x->mount = s.stx_mask & STATX_MNT_ID ? s.stx_mnt_id : 0;
 }
 
-/* One piece of the text, whatever other threads keep meanwhile. */
+/* Takes one piece of the text, whatever other threads take at the same time. */
 static void keep_names(entry *x, enum know know, const char *const *names)
 {
     size_t length = 0, n = 0;
@@ -272,7 +272,7 @@ void in_child(void (*run)(void))
     wait_for(child);
 }
 
-/* ---- the usual calls ---- */
+/* ---- common calls ---- */
 
 int open_at(int dirfd, const char *given, int flags, const char *name)
 {
@@ -325,7 +325,7 @@ void round_trip(const char *given, int flags, const char *name)
     close_it(fd);
 }
 
-/* ---- what was noted ---- */
+/* ---- printing the notes ---- */
 
 static void print_bytes(FILE *to, const char *key, uint32_t at)
 {

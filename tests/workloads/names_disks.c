@@ -36,7 +36,7 @@ static void common(void)
     round_trip(disk_of(type), O_RDONLY, disk_of(type));
 }
 
-/* A handle opens a file of which no directory was read: no name of it is in memory, and /proc shows a wrong one. */
+/* A file opened by a handle: its directories were not read, so memory has no name of it, and /proc shows a wrong one. */
 static void by_handle_cold(void)
 {
     struct {

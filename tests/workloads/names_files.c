@@ -1,4 +1,4 @@
-/* Files by all the ways that lead to them, and names of all kinds. */
+/* Files opened in all ways, and names of all kinds. */
 #include "names.h"
 
 #include <linux/openat2.h>
@@ -87,7 +87,7 @@ static void odd_names(void)
     round_trip(text("%s/\n", longest), O_RDONLY, in(text("%s/\n", longest)));
 }
 
-/* A path of folders with names so long, until it has so many bytes, less one for each deeper `leaf`. */
+/* Makes a path of folders with the longest names, until it has so many bytes, less one for each deeper `leaf`. */
 static char *dig(size_t bytes, size_t component)
 {
     char *path = strdup(folder), name[256];
@@ -108,7 +108,7 @@ static char *dig(size_t bytes, size_t component)
     return path;
 }
 
-/* Removes what dig() made, from the bottom up: others' tools fail at such depths. */
+/* Removes the folders of dig(), from the bottom up, for other tools fail at such depths. */
 static void fill(const char *path)
 {
     char *at = strdup(path);
@@ -148,7 +148,7 @@ static void long_paths(void)
     dig_and_use(4095, 14, MUST);
 }
 
-/* Longer than any path a call can be given: names all the same, but nobody has to carry them whole. */
+/* Longer than any path argument can be. Such files have names, but no tracer must know them whole. */
 static void deep_paths(void)
 {
     dig_and_use(4096, 255, MAY);

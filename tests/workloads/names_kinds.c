@@ -1,4 +1,4 @@
-/* What is no file of a directory: pipes, sockets, memory, events. */
+/* Files without a directory: pipes, sockets, memory, events. */
 #include "names.h"
 
 #include <linux/bpf.h>
@@ -13,7 +13,7 @@
 #include <sys/timerfd.h>
 #include <sys/un.h>
 
-/* Made by a call that returns it, and used; whatever /proc shows is its name. */
+/* A call makes and returns the file, which is then used. Its name is the link in /proc. */
 static int made(const char *call, long number, enum know know, long a, long b, long c, long d, long e)
 {
     int fd = (int)note((what){.call = call, .number = number, .opens = true, .fd = NOTHING, .know = know}, a, b, c, d, e, 0);
@@ -22,7 +22,7 @@ static int made(const char *call, long number, enum know know, long a, long b, l
     return fd;
 }
 
-/* Made by a call that a tracer of the default calls does not see; used before and after. */
+/* A call that a tracer of the default calls does not see makes the file. It is used before and after. */
 static void unseen(int fd)
 {
     checked(fd, "unseen");
@@ -131,7 +131,7 @@ static void anonymous(void)
     }
 }
 
-/* Pseudo file systems with names of their own making; how each kernel calls them is its affair. */
+/* Pseudo file systems that make their own names, which may differ by kernel. */
 static void exotic(void)
 {
     const int fds[] = {

@@ -1,4 +1,4 @@
-/* Mounts of all kinds, each in a child with a mount namespace of its own: whatever it mounts goes with it. */
+/* Mounts of all kinds, each in a child with its own mount namespace, with which the mounts end. */
 #include "names.h"
 
 #include <linux/mount.h>
@@ -79,7 +79,7 @@ static void in_tmpfs(void)
     round_trip("v/u/g", O_RDONLY, in("v/u/g"));
     round_trip("t/f", O_RDONLY, in("t/f"));
     int dir = open_here("v/u", O_RDONLY | O_DIRECTORY);
-    /* Nobody reaches it any more: what its path is cannot be said, but the files stay what they were. */
+    /* No path leads there any more, so the files have no known path. But they are still the same files. */
     checked(umount2("v/u", MNT_DETACH), "umount2");
     read_byte(inner);
     int gone = (int)note((what){.call = "openat", .number = SYS_openat, .opens = true, .fd = NOTHING, .dirfd = dir, .know = MAY},
@@ -125,7 +125,7 @@ static void detached(void)
     in_child(in_detached);
 }
 
-/* A call whose descriptor /proc shows from inside of the chroot. */
+/* A call whose descriptor has a link from inside of the chroot in /proc. */
 static int open_inside(const char *given, const char *name)
 {
     return (int)checked(note((what){.call = "openat", .number = SYS_openat, .opens = true, .fd = NOTHING, .dirfd = AT_FDCWD, .inside = true,
@@ -137,7 +137,7 @@ static void in_chroot(void)
 {
     int before = open_as("../f", O_RDONLY, in("f"));
     checked(chroot(in("root")), "chroot");
-    int up = open_inside("../f", in("f"));  /* the working directory lies outside still */
+    int up = open_inside("../f", in("f"));  /* the working directory is still outside */
     checked(chdir("/"), "chdir");
     int a = open_inside("/f", in("root/f"));
     int b = open_inside("d/g", in("root/d/g"));
@@ -211,7 +211,7 @@ static void in_overlay(void)
     round_trip("merged/d/both", O_RDONLY, in("merged/d/both"));
     round_trip("lower/low", O_RDONLY, in("lower/low"));
     int low = open_here("merged/low", O_RDONLY);
-    int copied = open_here("merged/low", O_RDWR);  /* now there is one in upper, too */
+    int copied = open_here("merged/low", O_RDWR);  /* now upper has one, too */
     checked(pwrite(copied, "L", 1, 0), "pwrite");
     read_byte(low);
     read_byte(copied);

@@ -1,4 +1,4 @@
-/* Descriptors that go from hand to hand: duplicated, inherited, sent, taken, made by a ring. */
+/* Descriptors that are passed on: duplicated, inherited, sent, taken, made by a ring. */
 #include "names.h"
 
 #include <linux/filter.h>
@@ -183,7 +183,7 @@ static void in_receive(void)
     int b = receive_fd(pair[1], in("b"));  /* the same number */
     if (b != a || read_byte(b) != 'b')
         die("receive");
-    close(b);                             /* without a look: as a program does */
+    close(b);                             /* without a look, like a program */
     b = receive_fd(pair[1], in("a"));
     if (b != a || read_byte(b) != 'a')
         die("receive");
@@ -219,7 +219,7 @@ static void sent(void)
     close_it(b);
     close(ends[0]);
     close(ends[1]);
-    /* What the child does with them it does not inherit: they are closed here, and only the socket holds them. */
+    /* They are closed here, before the fork, so that the child does not inherit them: only the socket holds them. */
     close_it(gone);
     close_it(early);
     in_child(in_receive);
@@ -263,7 +263,7 @@ static void *open_and_change(void *unused)
 {
     (void)unused;
     shared_fd = open_here("a", O_RDONLY);
-    pthread_barrier_wait(&barrier);       /* the other one reads it */
+    pthread_barrier_wait(&barrier);       /* the other thread reads it */
     pthread_barrier_wait(&barrier);
     close_it(shared_fd);
     int fd = open_here("b", O_RDONLY);
@@ -302,7 +302,7 @@ static void *unshare_and_change(void *unused)
                        AT_FDCWD, L("b"), O_RDONLY, 0, 0, 0);
     if (fd != shared_fd || read_byte(fd) != 'b')
         die("unshare");
-    pthread_barrier_wait(&barrier);       /* now the number means two files in one process */
+    pthread_barrier_wait(&barrier);       /* now the number is two files in one process */
     pthread_barrier_wait(&barrier);
     note((what){.call = "close", .number = SYS_close, .fd = fd, .names = NAMES(in("b"))}, fd, 0, 0, 0, 0, 0);
     return NULL;
@@ -350,7 +350,7 @@ static void clone_files(void)
     int status;
     pid_t child = (pid_t)checked(clone(in_clone, stack + sizeof stack, CLONE_FILES | SIGCHLD, NULL), "clone");
     checked(waitpid(child, &status, 0), "waitpid");
-    int fd = WEXITSTATUS(status);         /* opened by another process in the table of both */
+    int fd = WEXITSTATUS(status);         /* another process opened it in the shared table */
     remember(fd, NAMES(in("b")), MUST);
     read_byte(fd);
     remember(shared_fd, NULL, NONE);
@@ -380,7 +380,7 @@ static void ranges(void)
     close_it(fds[4]);
 }
 
-/* ---- descriptors that nobody's call returns ---- */
+/* ---- descriptors that no recorded call returns ---- */
 
 typedef struct {
     int fd;
@@ -451,7 +451,7 @@ static void by_ring(void)
     close_it(other);
     close_it(b);
     checked(link("a", "linked"), "link");
-    for (int i = 0; i < 20; i++) {        /* the same file by another name, often at the address of the one before */
+    for (int i = 0; i < 20; i++) {        /* the same file by another name, often at the old address */
         int fd = ring_open(&r, i % 2 ? "linked" : "a");
         if (read_byte(fd) != 'a')
             die("ring");
@@ -460,7 +460,7 @@ static void by_ring(void)
     close(r.fd);
 }
 
-/* A descriptor that another process puts there, over one that is open: no call of this process tells. */
+/* Another process replaces an open descriptor: no call of this process shows it. */
 static void in_put(void)
 {
     static const struct sock_filter program[] = {

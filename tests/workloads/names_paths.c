@@ -1,4 +1,4 @@
-/* Calls that are given paths and return no descriptor. */
+/* Calls with path arguments that return no descriptor. */
 #include "names.h"
 
 #include <sys/vfs.h>
@@ -99,7 +99,7 @@ static void relative(void)
     close(e);
 }
 
-/* Texts that the kernel refuses or that are hard to read: null, out of bounds, of the greatest length. */
+/* Strings that the kernel refuses or that are hard to read: NULL, unmapped, of the greatest length. */
 static void hard_texts(void)
 {
     struct stat s;

@@ -1,4 +1,4 @@
-/* Names and descriptors that change while calls run: what was really there, the file's content tells. */
+/* Names and descriptors that change during calls. The content of the file shows which one it was. */
 #include "names.h"
 
 #include <time.h>
@@ -29,7 +29,7 @@ static void storm_close(int fd)
     remember(fd, NULL, NONE);
 }
 
-/* One number, three files in turn, as fast as it goes. */
+/* One number for three files in turn, as fast as possible. */
 static void storm(void)
 {
     static const char *const names[] = {"a", "b", "c"};
@@ -45,9 +45,9 @@ static void storm(void)
 }
 
 static pthread_barrier_t start;
-static atomic_int rounds, met, stop;      /* rounds: of the other thread; met: times that something happened amid a call */
+static atomic_int rounds, met, stop;      /* rounds: of the other thread; met: how often its act fell into a call */
 
-/* Each on a CPU of its own, if there are several: else they take turns of milliseconds. */
+/* Gives each thread a CPU of its own, if there are several; else they take turns of milliseconds. */
 static cpu_set_t all;
 
 static void pin(int index)
@@ -76,14 +76,14 @@ static void make_thread(pthread_t *thread, void *(*run)(void *), void *argument,
     checked(-pthread_create(thread, NULL, run, argument), "thread");
 }
 
-/* Goes on when the other thread has really begun: it may be long in waking up. */
+/* Waits until the other thread has really begun, which may take long. */
 static void race_begins(void)
 {
     pin(0);
     pthread_barrier_wait(&start);
     while (!atomic_load(&rounds))
         sched_yield();
-    use(-1);                              /* the marker that the rest follows */
+    use(-1);                              /* the marker before the call that follows */
 }
 
 static void race_ends(pthread_t thread)
@@ -93,7 +93,7 @@ static void race_ends(pthread_t thread)
     checked(sched_setaffinity(0, sizeof all, &all), "sched_setaffinity");
 }
 
-/* On a busy machine the threads may take turns: until they have met some times, but not for ever. */
+/* On a busy machine, the threads may take turns. Goes on until they have met several times, but not for ever. */
 static bool race_on(int i)
 {
     if (i % 8 == 0)
@@ -101,7 +101,7 @@ static bool race_on(int i)
     return i < RACE || (atomic_load(&met) < 40 && i < RACE * 8);
 }
 
-/* Which of the files a, b, ... the call met; -EBADF: none. */
+/* The file of a, b, ... that the call met; -EBADF: none. */
 static void settle(int byte)
 {
     if (byte > 0)
@@ -121,7 +121,7 @@ static void *read_while(void *fd)
     return NULL;
 }
 
-/* One thread opens and closes; the other reads the number, and meets either file, or none. */
+/* One thread opens and closes; the other reads the number, and meets one of both files, or none. */
 static void close_race(void)
 {
     pthread_t thread;
@@ -142,7 +142,7 @@ static void close_race(void)
     race_ends(thread);
 }
 
-/* One thread puts either file over the number; the other reads it. */
+/* One thread puts one of two files over the number; the other reads it. */
 static void dup_race(void)
 {
     pthread_t thread;
@@ -177,7 +177,7 @@ static void *open_and_read(void *which)
     return NULL;
 }
 
-/* Four threads, each with its own file, on numbers that go from one to the other. */
+/* Four threads, each with its own file, on numbers that wander from thread to thread. */
 static void open_race(void)
 {
     static const char *const names[] = {"a", "b", "c", "d"};
@@ -192,11 +192,11 @@ static void open_race(void)
         pthread_join(threads[i], NULL);
 }
 
-/* ---- renames meanwhile ---- */
+/* ---- renames during calls ---- */
 
 static atomic_int state;                  /* renames that have ended */
 
-/* Never the same name twice: in state s the folders are d.((s + 1) / 2) and e.(s / 2). */
+/* No name comes twice: in state s, the folders are d.((s + 1) / 2) and e.(s / 2). */
 static const char *leaf_of(int s)
 {
     return in(text("d.%d/e.%d/f", (s + 1) / 2, s / 2));
@@ -224,7 +224,7 @@ static void *rename_on(void *unused)
     return NULL;
 }
 
-/* Any of the names that it had between two moments, and no mixture of two. */
+/* Any name that the file had between two moments, but no mixture of two. */
 static void rename_race(void)
 {
     pthread_t thread;
@@ -260,7 +260,7 @@ static void *swap_on(void *unused)
     return NULL;
 }
 
-/* Either file by either name, but nothing else; the number of the inode is the one that was opened. */
+/* One of two files, by one of two names; the inode number is that of the opened one. */
 static void swap_race(void)
 {
     pthread_t thread;
@@ -319,7 +319,7 @@ static void wait_ms(int ms)
 
 static void *put_over(void *how)
 {
-    wait_ms(50);                          /* the other thread waits in its read, whose file is long chosen */
+    wait_ms(50);                          /* the other thread waits in its read, which has chosen its file long ago */
     if (how) {
         checked(dup2(other, ends[0]), "dup2");
     } else {
@@ -339,7 +339,7 @@ static void blocked_read(void *how)
     other = open_here("a", O_RDONLY);
     remember(ends[0], NAMES(link_of(ends[0])), MAY);
     checked(-pthread_create(&thread, NULL, put_over, how), "thread");
-    /* It may be held for the pipe or for unknown, but not for the file that is there when it ends. */
+    /* A tracer may say the pipe or unknown, but not the file that is there at the end. */
     if (note((what){.call = "read", .number = SYS_read, .fd = ends[0]}, ends[0], L(&byte), 1, 0, 0, 0) != 1 || byte != 'x')
         die("blocked");
     pthread_join(thread, NULL);
@@ -371,7 +371,7 @@ static void *open_other_end(void *unused)
     return NULL;
 }
 
-/* An open that waits for the other end gets its number when others have used it. */
+/* An open that waits for the other end gets its number after others have used it. */
 static void blocked_open(void)
 {
     pthread_t thread;

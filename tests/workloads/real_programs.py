@@ -1,9 +1,9 @@
-"""Programs that people use, run beside a second opinion: a row of a table for each.
+"""Common programs, each run under a second witness: a row of a table for each.
 
-``real_programs.py FOLDER [NAME…]`` runs the programs (all that are installed without NAME) under strace, which runs
-under lo2io. Calls and results must be equal thread by thread, and so must names of files. Where the program itself
-counts its asynchronous requests, lo2io's must be as many. liburing's tests run if FOLDER/liburing holds its built
-source; ``perf stat`` counts their requests. ``scripts/real-programs.sh`` installs what all this needs.
+``real_programs.py FOLDER [NAME…]`` runs the programs (without NAME, all that are installed) under strace, which runs
+under lo2io. Calls and results must be equal thread by thread, and so must names of files. If the program itself counts
+its asynchronous requests, lo2io's number must be the same. liburing's tests run if FOLDER/liburing has its built
+source; ``perf stat`` counts their requests. ``scripts/real-programs.sh`` installs all that is needed.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ FOR_OTHERS = "chmod 755 . .."
 
 @dataclass(frozen=True)
 class Program:
-    """What is run, in an empty folder, by a shell.
+    """A program, run by a shell in an empty folder.
 
     Attributes:
-        needs: The command that says whether it is installed.
+        needs: The command whose presence shows that it is installed.
         prepare: Not recorded.
         run: Recorded.
-        events: What lo2io records of it.
-        requests: How many asynchronous requests the program says it made, from the folder it ran in.
+        events: The events that lo2io records.
+        requests: The number of asynchronous requests by the program's own account, from the folder of its run.
     """
 
     needs: str
@@ -64,10 +64,10 @@ class Verdict:
     """A row of the table.
 
     Attributes:
-        oracle: Whose word lo2io's is compared with.
+        oracle: The witness with which lo2io is compared.
         threads: How many threads, or programs, were compared.
         compared: How many calls or requests.
-        differences: What one of the two has alone.
+        differences: Calls that only one of both has.
         opens: How many opens succeeded; None: names are not compared.
         named: How many of them have the same name.
         wrong: Names that differ.
@@ -83,7 +83,7 @@ class Verdict:
 
 
 def fio_requests(work: Path) -> int:
-    """Reads and writes that fio counts, of all its jobs."""
+    """Reads and writes in fio's counts, of all its jobs."""
     jobs = json.loads((work / "out").read_text())["jobs"]
     return sum(job[kind]["total_ios"] for job in jobs for kind in ("read", "write"))
 
@@ -191,13 +191,13 @@ SECONDS = 60
 
 
 def prepare(program: Program, work: Path) -> None:
-    """Make the program's folder, and what lies in it before it runs."""
+    """Make the program's folder, with the files that it needs."""
     work.mkdir(parents=True)
     subprocess.run(["sh", "-c", program.prepare], cwd=work, check=True)
 
 
 def run(program: Program, folder: Path) -> Iterator[Verdict]:
-    """Run a program in a new folder, and compare what lo2io and others saw of it."""
+    """Run a program in a new folder, and compare lo2io's account of it with others."""
     work, log = folder / "work", folder / "strace"
     try:
         prepare(program, work)
@@ -219,14 +219,14 @@ def run(program: Program, folder: Path) -> Iterator[Verdict]:
 
 
 def _requests(recorded: Recorded) -> tuple[int, int]:
-    """Threads that submitted requests of io_uring or libaio, and how many those are."""
+    """Threads that submitted requests of io_uring or libaio, and the number of requests."""
     rows = recorded.trace.ring_requests.to_pylist()
     return len({row["task"] for row in rows}), len(rows)
 
 
 def run_liburing(folder: Path) -> Iterator[Verdict]:
-    """Run each of liburing's tests, whatever comes of it, and count its requests: submitted ones and refused ones."""
-    names = ("submit_req", "submit_sqe", "req_failed")  # the second: the first's name before Linux 6.4
+    """Run each of liburing's tests, whatever its result, and count its requests: submitted and refused ones."""
+    names = ("submit_req", "submit_sqe", "req_failed")  # the second is the first's name before Linux 6.4
     known = [f"io_uring:io_uring_{name}" for name in names]
     events = [event for event in known if tracefs.event_exists(tracefs.find_tracefs(), event)]
     verdict = Verdict("perf stat", 0, 0)
@@ -249,7 +249,7 @@ def run_liburing(folder: Path) -> Iterator[Verdict]:
 
 
 def show(name: str, verdict: Verdict) -> bool:
-    """Print a row, and on stderr what differs; returns whether anything does."""
+    """Print a row, and differences on stderr; returns whether there are any."""
     names = ["", "", ""] if verdict.opens is None else [verdict.opens, verdict.named, len(verdict.wrong)]
     cells = [verdict.oracle, verdict.threads, verdict.compared, len(verdict.differences), *names]
     print(
@@ -266,7 +266,7 @@ def show(name: str, verdict: Verdict) -> bool:
 
 
 def main() -> int:
-    """Print the table; the exit code says whether all was equal."""
+    """Print the table; the exit code is 0 if all was equal."""
     folder, chosen = Path(sys.argv[1]).resolve(), sys.argv[2:] or [*PROGRAMS, LIBURING]
     print("| program | compared with | threads | calls or requests | differences | opens | named alike | wrong names |")
     print("|---|---|---|---|---|---|---|---|")

@@ -1,4 +1,4 @@
-"""Runs ``lo2io record`` as a user would, and reads what it wrote."""
+"""Runs ``lo2io record`` like a user, and reads its trace."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def record(
 ) -> Recorded:
     """Record a command from start to end; it must succeed.
 
-    All that the command did must be proven captured, and nothing of it may be late, orphan or in flight: tests that
-    want exact numbers have no use for others. Ends of block requests may be missing, as far as the kernel's counts
-    prove that nothing else is: some virtual machines do not deliver them (docs/how-to/losses.md), unless they end in a
-    worker's context, as a loop device's do. Where calls are perf samples, everybody's count, and those of process 1 may
-    vanish likewise. For that reason alone the command is recorded again: ``attempts`` times in all.
+    All acts of the command must be proven captured, and none of them may be late, orphan or in flight, for tests
+    compare exact numbers. Ends of block requests may be missing, if the kernel's counts prove that nothing else is:
+    some virtual machines do not deliver them (docs/how-to/losses.md), unless they end in a worker's context, like a
+    loop device's. If calls are perf samples, all processes' count, and those of process 1 may vanish, too. Only for
+    that reason, the command is recorded again: ``attempts`` times in all.
     """
     arguments = [str(LO2IO), "record", "--force", "-o", str(trace), *options, "--", *map(str, command)]
     with open(stdin or "/dev/null", "rb") as source:  # noqa: PTH123
@@ -75,30 +75,30 @@ def record(
     if attempts > 1 and proof.vanished and not proof.whole:
         return record(trace, command, *options, stdin=stdin, cwd=cwd, attempts=attempts - 1)
     assert proof.whole, done.stderr
-    begun_before = recorded.trace.metadata["totals"]["nr_orphan_completions"]  # by anybody
+    begun_before = recorded.trace.metadata["totals"]["nr_orphan_completions"]  # by any process
     assert (proof.late, proof.orphan - begun_before, proof.in_flight) == (0, 0, 0), done.stderr
     return recorded
 
 
 def only_ends_missing(proof: Completeness) -> bool:
-    """Whether all that is missing, by the kernel's counts, are ends of block requests."""
+    """True if only ends of block requests are missing, by the kernel's counts."""
     ends = sum(event.lost + event.vanished for event in proof.events if event.event == "block:block_rq_complete")
     return proof.lost == ends and not any(event.surplus for event in proof.events)
 
 
 def verified(trace: Path) -> str:
-    """What ``lo2io verify`` says; it must find nothing wrong. No process is started for it: many tests ask."""
+    """The verdict of ``lo2io verify``, which must find nothing wrong. Without a process of its own, to be fast."""
     done = CliRunner().invoke(app, ["verify", str(trace)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
 def finished(trace: Path) -> bool:
-    """It keeps every rule, and no spool is left beside it."""
+    """The trace keeps every rule, and no spool is left beside it."""
     verified(trace)
     return not (trace / "spool").exists()
 
 
 def read_json_lines(text: str) -> list[dict[str, Any]]:
-    """The ground truth a workload printed."""
+    """The ground truth that a workload printed."""
     return [json.loads(line) for line in text.splitlines()]

@@ -1,6 +1,6 @@
 /*
- * A program to be given rights of its own: says whether exec took it for one, writes, and has a child that writes.
- * usage: rights PROGRAM: runs PROGRAM as dd would be
+ * A program that gets rights of its own: prints whether exec noticed that, writes, and has a child that writes.
+ * usage: rights PROGRAM: runs PROGRAM like dd
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ int main(int argc, char **argv)
     int out = open("/dev/null", O_WRONLY), status = 1;
     if (argc != 2 || out < 0)
         return 2;
-    printf("%d\n", prctl(PR_GET_DUMPABLE)); /* 1: as any other program; exec has set it */
+    printf("%d\n", prctl(PR_GET_DUMPABLE)); /* 1: exec took it for an ordinary program */
     fflush(stdout);
     for (int i = 0; i < NR_WRITES; i++)
         if (write(out, "x", 1) != 1)

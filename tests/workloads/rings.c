@@ -1,25 +1,25 @@
 /*
- * Makes requests of io_uring and libaio in one known way each, and says what it did: the ground truth of test_rings*.py.
+ * Makes each request of io_uring and libaio in a known way, and prints it: the ground truth of test_rings*.py.
  *
  * usage: rings [--dir DIRECTORY] [--device DISK] [--truth FILE] [--count N] [--ready FILE] [--wait-for FILE] SCENARIO...
  *        rings --list
  *
- * Each scenario is one behaviour. What was asked and what came of it goes to FILE (standard output if not given) as JSON
- * lines, one object each, with the scenario's name:
+ * Each scenario is one behaviour. Arguments and results go to FILE (default: standard output) as JSON lines, one object
+ * each, with the scenario's name:
  *   kind request  ring, instance, opcode_number, fd (-1: none, or a registered file), fixed, file_index and
- *                 buffer_index (places of what is registered), file (behind fd, or registered), fd2
- *                 and file2 (what splice and tee read), user_data, sqe_flags, offset and length (as in the SQE, whatever
+ *                 buffer_index (places of registered ones), file (behind fd, or registered), fd2
+ *                 and file2 (which splice and tee read), user_data, sqe_flags, offset and length (as in the SQE, whatever
  *                 they mean there), result (of the last completion but notifications), results (if several), cqes,
  *                 cqe_flags, last_cqe_flags (of a notification, too), tid (of the submitter; -1: the ring's own thread,
  *                 sqpoll), path (one, or a list of those the kernel may take; absent: any), status (likewise), previous
- *                 (user_data of the link before it), culprit (user_data of what broke its chain), target (user_data of
- *                 what it cancels), waker (tid), drain, overflow, notified
+ *                 (user_data of the link before it), culprit (user_data of the request that broke its chain), target
+ *                 (user_data of the request that it cancels), waker (tid), drain, overflow, notified
  *   kind batch    call, ring, tid, asked, submitted or taken, wanted (the least), flags, result (or -errno)
  *   kind ring     ring, sq_entries, cq_entries, flags, overflows, tid, type
  *   kind message  a completion that another request sent to this ring: ring, user_data, result, flags
- *   kind note     what this machine cannot do
- * `instance` counts rings in the order of their creation, for descriptors come again. What the program cannot know exactly
- * is left out.
+ *   kind note     something that this machine cannot do
+ * `instance` counts rings in the order of their creation, for descriptors are used again. Values that the program cannot
+ * know exactly are left out.
  */
 #include "rings.h"
 

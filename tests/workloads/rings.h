@@ -1,7 +1,7 @@
 /*
- * What the files of the workload `rings` share: a ring by raw system calls, and the log of what was done on it.
+ * Common parts of the workload `rings`: a ring by raw system calls, and the log of all acts on it.
  *
- * Nothing but the C library and <linux/io_uring.h> of Linux 6.1 is needed; what came later is defined here.
+ * It needs only the C library and <linux/io_uring.h> of Linux 6.1. Later constants are defined here.
  */
 #ifndef RINGS_H
 #define RINGS_H
@@ -23,17 +23,18 @@
 #ifndef IORING_SETUP_NO_SQARRAY
 #define IORING_SETUP_NO_SQARRAY (1U << 16)
 #endif
-#define NO_NUMBER INT64_MIN               /* unknown, or no such thing: not printed */
+#define NO_NUMBER INT64_MIN               /* unknown or none: not printed */
 #define L(x) ((long)(x))
 #define U(x) ((uint64_t)(uintptr_t)(x))
 
 enum { MAX_RESULTS = 16, PAGE = 4096, ARENA = 1 << 20 };
 
-/* One request, and what is known of it. */
+/* A request, with its known values. */
 typedef struct request {
     struct io_uring_sqe *sqe;             /* until it is submitted */
     int ring, instance, opcode, fd, tid;
-    int64_t previous, culprit, target;    /* user_data: of the link before it, of what broke the chain, of what it cancels */
+    /* user_data: of the link before it, of the request that broke the chain, of the one that it cancels */
+    int64_t previous, culprit, target;
     int64_t waker;                        /* tid */
     uint64_t user_data, offset;
     unsigned length, sqe_flags, cqe_flags, last_flags, nr_results, cqes;
@@ -41,9 +42,9 @@ typedef struct request {
     bool fixed, sqpoll, drain, overflow, notified, done;
     const char *paths, *status;           /* "inline|worker": one of these */
     const char *scenario;
-    int fd2;                              /* of splice and tee: where it reads; -1 none */
+    int fd2;                              /* of splice and tee: the file that they read; -1 none */
     int file_index, buffer;               /* places of a registered file and buffer; -1 none */
-    char file[120], file2[120];           /* behind fd and fd2 when prepared; empty: none, or no file of a directory */
+    char file[120], file2[120];           /* behind fd and fd2 when prepared; empty: none, or a file without a directory */
 } request;
 
 typedef struct {
@@ -56,7 +57,7 @@ typedef struct {
     void *rings_at;
     size_t rings_size, sqes_size;
     unsigned pending;                     /* prepared, not yet submitted */
-    pthread_mutex_t lock;                 /* of both queues, where several threads use the ring */
+    pthread_mutex_t lock;                 /* of both queues, if several threads use the ring */
 } ring;
 
 /* ---- rings_core.c ---- */
@@ -76,13 +77,13 @@ ring *ring_try(unsigned entries, unsigned cq_entries, unsigned flags, unsigned i
 void ring_close(ring *r);
 int ring_register(const ring *r, unsigned opcode, const void *argument, unsigned n);
 
-/* A new request, with the next user_data; it lies in the queue until submit(). */
+/* A new request, with the next user_data. It stays in the queue until submit(). */
 request *add(ring *r, int opcode, int fd, const void *address, unsigned length, uint64_t offset);
 void set_flags(request *q, unsigned sqe_flags);
 void set_user_data(request *q, uint64_t user_data);
-/* Splice and tee read there. */
+/* The file that splice and tee read. */
 void set_source(request *q, int fd, uint64_t offset);
-/* What it opens or closes is a registered file, in this place; what it works on, being registered, is this file. */
+/* The place of the registered file that the request opens or closes; the registered file on which it works. */
 request *set_place(request *q, int place);
 request *set_file(request *q, const char *path);
 void set_buffer(request *q, unsigned index);
@@ -94,11 +95,11 @@ request *after(request *q, const request *before);
 
 int submit(ring *r, unsigned wanted);
 int enter(ring *r, unsigned asked, unsigned wanted, unsigned flags);
-/* Takes what lies in the completion queue; returns how many. */
+/* Takes all CQEs from the completion queue; returns their number. */
 unsigned reap(ring *r);
-/* Enters until these many completions in all have been taken. */
+/* Enters until so many completions in all have been taken. */
 void reap_n(ring *r, unsigned n);
-/* Prepared, submitted and completed, one at a time. */
+/* Prepares, submits and completes one at a time. */
 int64_t one(ring *r, request *q);
 
 /* ---- rings_log.c ---- */
@@ -107,7 +108,7 @@ request *log_request(void);
 request *find_request(const ring *r, uint64_t user_data);
 void log_message(const ring *r, const struct io_uring_cqe *cqe);
 void log_batch(const char *call, const ring *r, int64_t asked, int64_t wanted, int64_t flags, int64_t result);
-/* As log_batch, done by another process. */
+/* Like log_batch, for another process' call. */
 void log_batch_of(int tid, const ring *r, int64_t asked, int64_t result);
 void log_ring(ring *r);
 void log_note(const char *text);

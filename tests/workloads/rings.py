@@ -1,4 +1,4 @@
-"""Runs the workload ``rings`` while lo2io records, and sets what it says it did beside the tables of the trace."""
+"""Runs the workload ``rings`` while lo2io records, and compares its account with the tables of the trace."""
 
 from __future__ import annotations
 
@@ -103,18 +103,18 @@ class Run:
     folder: Path
 
     def told(self, kind: str, scenario: str | None = None) -> list[Row]:
-        """What the program says: objects of a kind, of one scenario or of all."""
+        """The program's objects of a kind, of one scenario or of all."""
         rows = (row for row in self.truth if row["kind"] == kind)
         return [row for row in rows if scenario in {None, row["scenario"]}]
 
     @property
     def told_by_kernel(self) -> bool:
-        """Whether lo2io's programs in the kernel told what requests ask for."""
+        """True if BPF programs told what requests ask for."""
         return bool(self.recorded.trace.metadata["kernel_facts"])
 
     @cached_property
     def ring_rows(self) -> dict[int, Row]:
-        """The row of each ring by its instance; the program made them in the order of the table's times."""
+        """The row of each ring by its instance, for the program made them in the order of the table's times."""
         found = {}
         for kind in ("io_uring", "libaio"):
             told = [row for row in self.told("ring") if row["type"] == kind]
@@ -128,7 +128,7 @@ class Run:
 
     @cached_property
     def request_rows(self) -> dict[int, list[Row]]:
-        """The requests of each ring's number, in the order of their submission."""
+        """The requests of each ring by its number, in the order of their submission."""
         found = defaultdict(list)
         for row in self.recorded.trace.ring_requests.to_pylist():
             found[row["ring"]].append(row)
@@ -138,17 +138,17 @@ class Run:
 
     @cached_property
     def user_data(self) -> dict[int, int]:
-        """By id."""
+        """The user_data of each request, by id."""
         return {row["id"]: row["user_data"] for rows in self.request_rows.values() for row in rows}
 
     @cached_property
     def threads(self) -> dict[int, Row]:
-        """By number."""
+        """Threads by number."""
         return {row["task"]: row for row in self.recorded.trace.threads.to_pylist()}
 
     @cached_property
     def paths(self) -> dict[int, str | None]:
-        """What each handle is open on."""
+        """The file of each handle."""
         files = {row["file"]: row["path"] for row in self.recorded.trace.files.to_pylist()}
         return {row["handle"]: files.get(row["file"]) for row in self.recorded.trace.handles.to_pylist()}
 
@@ -158,7 +158,7 @@ class Run:
         return {row["id"]: row for row in self.recorded.operations()}
 
     def requests(self, scenario: str) -> list[tuple[Row, Row]]:
-        """Each request as the program tells of it, and its row: every request has one, every row is one's."""
+        """Each request of the program's account, with its row: every request has one, and every row one request."""
         pairs = []
         for instance in sorted({row["instance"] for row in self.told("ring", scenario)}):
             ring = self.ring_rows[instance]
@@ -170,7 +170,7 @@ class Run:
         return pairs
 
     def batches(self, instance: int) -> list[tuple[Row, Row, Row]]:
-        """Each call as the program tells of it, its row in batches and in operations; thread by thread."""
+        """Each call of the program's account, with its rows in batches and in operations; thread by thread."""
         ring = self.ring_rows[instance]["ring"]
         rows = [row for row in self.recorded.trace.table("batches").to_pylist() if row["ring"] == ring]
         told = [row for row in self.told("batch") if row["instance"] == instance]
@@ -184,7 +184,7 @@ class Run:
 
 
 def _by_user_data(told: Sequence[Row], rows: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """Equal ones in their order."""
+    """Requests by user_data; equal ones in their order."""
     waiting: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         waiting[row["user_data"]].append(row)
@@ -196,7 +196,7 @@ def _by_user_data(told: Sequence[Row], rows: Sequence[Row]) -> list[tuple[Row, R
 def run(
     folder: Path, scenarios: Iterable[str], *options: str | Path, events: str = EVENTS, recorder: Iterable[str] = ()
 ) -> Run:
-    """Record these scenarios in one program, with these options of the program's and of the recorder's.
+    """Record these scenarios in one program, with these options for the program and for the recorder.
 
     Files lie in the folder.
     """
@@ -208,7 +208,7 @@ def run(
 
 
 def read_truth(path: Path) -> list[Row]:
-    """What the program says, line by line, with the name of each opcode whose number it says."""
+    """The program's account, line by line, with the name of each opcode number."""
     names = [opcode.name for opcode in load_catalog().opcodes]
     rows = read_json_lines(path.read_text())
     for row in rows:
@@ -224,7 +224,7 @@ def choice(value: Any) -> set[Any]:
 
 
 def differences(run: Run, truth: Row, row: Row) -> list[str]:
-    """Where the row says something else than the program does; one text each."""
+    """Differences between the row and the program's account; one text each."""
     found = []
 
     def differ(what: str, told: object, seen: object) -> None:
@@ -241,13 +241,13 @@ def differences(run: Run, truth: Row, row: Row) -> list[str]:
     differ("sqe_flags", truth["sqe_flags"] & SQE_FLAGS | row["sqe_flags"] & SQE_ASYNC, row["sqe_flags"])
     differ_choice("status")
     if not (row["status"] == "silent" and row["path"] == "unknown" and truth["opcode"] in BYTES):
-        differ_choice("path")  # of what nobody sees the end of, the way is known if there is but one
+        differ_choice("path")  # if the end is not seen, the path is known only if there is but one
     differ("result", truth.get("result", row["result"]), row["result"])
     differ("error", max(0, -truth.get("result", -row["error"])), row["error"])
     if "result" in truth:
         differ("bytes", _bytes(truth), row["bytes_result"])
         differ("cqe_flags", truth["cqe_flags"], row["cqe_flags"])
-    if isinstance(truth["status"], str):  # else whether the kernel ends it with its ring is seen or not
+    if isinstance(truth["status"], str):  # else the kernel may end it with its ring, seen or not
         differ("nr_completions", truth["cqes"], row["nr_completions"])
     _differ_file(run, truth, row, differ)
     if run.told_by_kernel and row["status"] != "refused":
@@ -260,14 +260,14 @@ def differences(run: Run, truth: Row, row: Row) -> list[str]:
 
 
 def _bytes(truth: Row) -> int | None:
-    """All completions that moved something; a failed request moved none unless others of its completions did."""
+    """All completions that moved bytes; a failed request moved none, unless its other completions did."""
     results = truth.get("results") or [truth["result"]]
     moved = [result for result in results if result >= 0]
     return sum(moved) if moved and truth["opcode"] in BYTES else None
 
 
 def _looked_up(truth: Row, row: Row) -> int | None:
-    """The descriptor the kernel looked up and told of, if any."""
+    """The descriptor that the kernel looked up, if an event has it."""
     if truth["opcode"] in NO_LOOKUP or row["path"] in {"refused", "cancelled"} or truth["fd"] == -1:
         return None
     return int(truth["fd"])
@@ -275,7 +275,7 @@ def _looked_up(truth: Row, row: Row) -> int | None:
 
 def _differ_file(run: Run, truth: Row, row: Row, differ: Any) -> None:
     def differ_name(file: str, column: str) -> None:
-        """The table may lack a name: a short-lived program's files are gone before anybody could look."""
+        """The table may lack a name: a short-lived program's files are gone before a look."""
         differ(f"{column} known", True, row[column] is not None)
         path = run.paths.get(row[column])
         differ(file, truth[file], truth[file] if path is None else path)
@@ -298,7 +298,7 @@ def _differ_file(run: Run, truth: Row, row: Row, differ: Any) -> None:
 
 
 def _differ_asked(run: Run, truth: Row, row: Row, differ: Any) -> None:
-    """What the kernel's programs read off the submission queue is what the program put there."""
+    """BPF programs read from the submission queue what the program put there."""
     opcode = truth["opcode"]
     offset = truth["offset"] if opcode in AT_OFFSET and truth["offset"] >= 0 else None
     size = truth["length"] if opcode in COUNT_BYTES else OTHER_BYTES.get(opcode)
@@ -322,7 +322,7 @@ def _differ_asked(run: Run, truth: Row, row: Row, differ: Any) -> None:
 
 
 def _runs_later(truth: Row, row: Row) -> bool:
-    """Whether it may meet another registered file than the one that was there at its submission."""
+    """True if it may meet another registered file than the one at its submission."""
     return bool(row["sqe_flags"] & 0x1E or row["previous"] or truth["drain"] or truth["opcode"] == "FSYNC")
 
 

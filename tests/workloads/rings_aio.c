@@ -9,7 +9,7 @@
 
 enum { SIZE = 1 << 16, MOST = 32 };
 
-/* A context, in the log as a ring of its own: its "fd" is -1, for it has none. */
+/* A context is a ring in the log, with "fd" -1, for it has no descriptor. */
 static ring *context(unsigned n, aio_context_t *made)
 {
     *made = 0;
@@ -21,7 +21,7 @@ static ring *context(unsigned n, aio_context_t *made)
     return r;
 }
 
-/* What does the same in io_uring. */
+/* The io_uring opcode that does the same. */
 static int opcode_of(int command)
 {
     static const int opcodes[] = {
@@ -59,7 +59,7 @@ static int get_events(ring *r, aio_context_t context, int least, int most, bool 
     struct timespec time = {10, 0};
     long result;
     int error;
-    do { /* what rings of earlier scenarios still have to do in this thread interrupts it */
+    do { /* work that is left of earlier rings interrupts it in this thread */
         result = p ? syscall(SYS_io_pgetevents, context, least, most, events, &time, NULL)
                    : syscall(SYS_io_getevents, context, least, most, events, &time);
         error = result < 0 ? errno : 0;
@@ -191,7 +191,7 @@ struct memory_ring {
     struct io_event events[];
 };
 
-/* Without a call: from the queue that the kernel has mapped. */
+/* Collects without a call, from the queue that the kernel has mapped. */
 static void collect_from_memory(ring *r, aio_context_t context)
 {
     struct memory_ring *memory = (struct memory_ring *)context;
@@ -203,7 +203,7 @@ static void collect_from_memory(ring *r, aio_context_t context)
             break;
         while (__atomic_load_n(&memory->tail, __ATOMIC_ACQUIRE) == memory->head)
             pause_ms(1);
-        c.aio_data = 0;                                /* whoever looks here later finds nothing */
+        c.aio_data = 0;                                /* a later reader finds 0 here */
         memory->head = (memory->head + 1) % memory->nr;
         q->status = "unseen", q->done = true;
     }
@@ -239,7 +239,7 @@ static void wait_aio(const struct aiocb *block)
         aio_suspend(list, 1, NULL);
 }
 
-/* Threads of the C library's that call pread and pwrite. */
+/* The C library's threads, which call pread and pwrite. */
 static void posix_aio(void)
 {
     int fd = new_file("posix", SIZE, O_RDWR | O_CREAT);

@@ -1,4 +1,4 @@
-/* A ring by raw system calls; everything done through it is in the log. */
+/* A ring by raw system calls. The log has every act on it. */
 #include "rings.h"
 
 #include <sys/mman.h>
@@ -39,7 +39,7 @@ const char *in(const char *name)
     return path;
 }
 
-/* A file of so many bytes, all of them written and on the disk, so that its blocks exist. */
+/* Makes a file of so many bytes, all written to the disk, so that its blocks exist. */
 int new_file(const char *name, size_t size, int flags)
 {
     int fd = (int)checked(open(in(name), O_RDWR | O_CREAT | O_TRUNC, 0600), in(name));
@@ -111,7 +111,7 @@ ring *ring_new(unsigned entries, unsigned cq_entries, unsigned flags)
     return r;
 }
 
-/* The log keeps the ring, so it is not freed. */
+/* The log still uses the ring, so it is not freed. */
 void ring_close(ring *r)
 {
     munmap(r->sqes, r->sqes_size);
@@ -230,7 +230,7 @@ int enter(ring *r, unsigned asked, unsigned wanted, unsigned flags)
     return kept;
 }
 
-/* Makes what was prepared visible to the kernel, and enters; with wanted > 0 it waits for so many completions. */
+/* Makes prepared requests visible to the kernel, and enters; with wanted > 0, waits for so many completions. */
 int submit(ring *r, unsigned wanted)
 {
     unsigned n = r->pending, flags = wanted ? IORING_ENTER_GETEVENTS : 0;

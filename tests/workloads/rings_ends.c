@@ -1,4 +1,4 @@
-/* Ends that are not a completion as usual: silent, refused, overflowed, torn down. */
+/* Ends other than a normal completion: silent, refused, overflowed, torn down. */
 #include "rings.h"
 
 #include <sys/wait.h>
@@ -14,7 +14,7 @@ static request *silent(request *q)
     return ends(q, "silent");
 }
 
-/* Four say nothing, one does; a failed one does speak. In a chain only the last does. */
+/* Four are silent, one is not; a failed one posts a CQE. In a chain, only the last one does. */
 static void skip(void)
 {
     ring *r = ring_new(16, 0, 0);
@@ -38,7 +38,7 @@ static void skip(void)
     ring_close(r);
 }
 
-/* Behind a silent one that fails, and does say so, nothing of the chain is heard any more, whatever it asked for. */
+/* A silent request fails and posts a CQE. The rest of its chain is then silent, whatever the requests asked for. */
 static void silent_chain(void)
 {
     ring *r = ring_new(16, 0, 0);
@@ -76,7 +76,7 @@ static void overflow(void)
     ring_close(r);
 }
 
-/* What the kernel does not even begin: each ends the batch it stands in, unless the ring was made to go on. */
+/* Requests that the kernel refuses. Each ends the batch in which it stands, unless the ring was set up to go on. */
 static void refused(void)
 {
     for (int all = 0; all < 2; all++) {
@@ -103,7 +103,7 @@ static void refused(void)
     }
 }
 
-/* A refused one in a chain: the chain is cancelled. */
+/* A refused request in a chain cancels the chain. */
 static void refused_link(void)
 {
     ring *r = ring_new(16, 0, IORING_SETUP_SUBMIT_ALL);
@@ -134,7 +134,7 @@ static void bad_fds(void)
     ring_close(r);
 }
 
-/* The kernel ends them when the ring goes, and nobody fetches that: a trace may hold their cancellation, or its own end. */
+/* The kernel ends them with the ring, and nobody collects that: a trace may have cancellations, or the ring's end. */
 static void leave_in_flight(ring *r, int ends_[2])
 {
     static struct __kernel_timespec minute = {60, 0};
@@ -151,7 +151,7 @@ static void leave_in_flight(ring *r, int ends_[2])
     pause_ms(20);
 }
 
-/* The ring is closed, the program goes on; then a second ring gets the same descriptor. */
+/* The ring is closed and the program goes on. Then a second ring gets the same descriptor. */
 static void teardown_close(void)
 {
     int ends_[2];
@@ -177,7 +177,7 @@ static void teardown_exit(void)
     leave_in_flight(ring_new(8, 0, 0), ends_);
 }
 
-/* A child works on the ring it inherited, then its parent does. */
+/* A child works on the inherited ring, then its parent does. */
 static void inherited(void)
 {
     ring *r = ring_new(8, 0, 0);

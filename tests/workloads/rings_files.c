@@ -1,4 +1,4 @@
-/* Requests about files that need nobody else: no operation, reads and writes, registered things, metadata. */
+/* Requests on files that need no partner: no operation, reads and writes, registered files and buffers, metadata. */
 #include "rings.h"
 
 #include <linux/openat2.h>
@@ -8,7 +8,7 @@
 
 enum { SIZE = 1 << 16 };
 
-/* Batches of many sizes; one is submitted without waiting and fetched later; user_data takes all of its 64 bits. */
+/* Batches of many sizes. One is submitted without waiting and collected later. user_data uses all of its 64 bits. */
 static void nop(void)
 {
     static const unsigned sizes[] = {1, 2, 8, 13, 64};
@@ -28,7 +28,7 @@ static void nop(void)
     enter(r, 0, 0, IORING_ENTER_GETEVENTS);
     for (int i = 0; i < 3; i++)
         expect(add(r, IORING_OP_NOP, -1, NULL, 0, 0), "inline");
-    r->pending = 0;                       /* three are made visible, two are asked for, then one */
+    r->pending = 0;                       /* three are visible; two are asked for, then one */
     __atomic_store_n(r->sq_tail, *r->sq_tail + 3, __ATOMIC_RELEASE);
     enter(r, 2, 0, 0);
     enter(r, 5, 1, IORING_ENTER_GETEVENTS);
@@ -38,7 +38,7 @@ static void nop(void)
 
 extern unsigned long count;
 
-/* --count N of them, as fast as it goes, and one line in all. */
+/* --count N of them, as fast as possible, and one line for all. */
 static void flood(void)
 {
     static struct io_uring_sqe *sqe;
@@ -63,7 +63,7 @@ static void flood(void)
     ring_close(r);
 }
 
-/* Many requests that the program does not tell apart. Completed in the order of submission, each with its own result. */
+/* Many requests that look alike. They complete in the order of submission, each with its own result. */
 static void equal(void)
 {
     ring *r = ring_new(32, 0, 0);
@@ -86,7 +86,7 @@ static void vectors(ring *r, int fd, int opcode, const char *paths)
     one(r, expect(add(r, opcode, fd, parts, 3, 4096), paths));
 }
 
-/* Buffered, of pages that are in memory. Where buffered writes may block (ext4), a worker does them. */
+/* Buffered, from pages in memory. If buffered writes may block (ext4), a worker does them. */
 static void cached(void)
 {
     ring *r = ring_new(16, 0, 0);
@@ -113,7 +113,7 @@ static void cached(void)
     ring_close(r);
 }
 
-/* Buffered, of pages that have been dropped: the disk, a worker or, if others brought them back, the page cache. */
+/* Buffered, from dropped pages: by the disk, a worker or, if others brought them back, the page cache. */
 static void uncached(void)
 {
     ring *r = ring_new(16, 0, 0);
@@ -201,7 +201,7 @@ static request *open_place(ring *r, const char *path)
     return q;
 }
 
-/* Files that never have a descriptor: opened into the table of registered ones, used there, closed there. */
+/* Files without a descriptor: opened into the table of registered ones, used there, closed there. */
 static void places(void)
 {
     ring *r = ring_new(16, 0, 0);
@@ -226,7 +226,7 @@ static void places(void)
     reap_n(r, 3);
     int again = (int)checked(open(other, O_RDONLY), other);
     one(r, expect(add(r, IORING_OP_CLOSE, again, NULL, 0, 0), "inline|worker"));
-    one(r, expect(add(r, IORING_OP_READ, kept, arena, 36, 0), "inline"));   /* nothing has happened to descriptors */
+    one(r, expect(add(r, IORING_OP_READ, kept, arena, 36, 0), "inline"));   /* descriptors have not changed */
     close(kept);
     ring_close(r);
 }
@@ -241,7 +241,8 @@ static void direct(void)
     for (unsigned i = 0; i < 3; i++)
         one(r, expect(add(r, IORING_OP_WRITE, fd, arena, PAGE, i * PAGE), "device|worker"));
     for (unsigned i = 0; i < 16; i++)
-        expect(add(r, IORING_OP_READ, fd, arena + i * PAGE, PAGE, i * 3 * PAGE), "device");   /* no neighbours to merge */
+        /* no neighbours that could be merged */
+        expect(add(r, IORING_OP_READ, fd, arena + i * PAGE, PAGE, i * 3 * PAGE), "device");
     submit(r, 16);
     reap_n(r, 16);
     one(r, expect(add(r, IORING_OP_READ, fd, arena + 1, 100, 1), "inline"));   /* EINVAL: not aligned */
@@ -249,7 +250,7 @@ static void direct(void)
     ring_close(r);
 }
 
-/* Each in its own batch. What the kernel always gives to a worker is said so. */
+/* Each in its own batch. Opcodes that the kernel always gives to a worker are marked so. */
 static void metadata(void)
 {
     ring *r = ring_new(8, 0, 0);
@@ -310,7 +311,7 @@ static void messages(void)
     ring_close(r);
 }
 
-/* fd is the target; the source stands in another field. */
+/* fd is the target; another field has the source. */
 static void splice_(void)
 {
     ring *r = ring_new(8, 0, 0);

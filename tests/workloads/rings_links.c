@@ -19,7 +19,7 @@ static void chain(ring *r, int n, unsigned flag)
     }
 }
 
-/* Chains of two, three and eight; two chains and two free ones in one batch; a chain that the batch's end cuts. */
+/* Chains of two, three and eight; two chains and two free requests in one batch; a chain cut by the batch's end. */
 static void links(void)
 {
     ring *r = ring_new(32, 0, 0);
@@ -36,7 +36,7 @@ static void links(void)
     submit(r, 7);
     reap_n(r, 7);
     request *last = expect(add(r, IORING_OP_NOP, -1, NULL, 0, 0), "inline|worker");
-    set_flags(last, IOSQE_IO_LINK);       /* with nothing behind it: Linux 6.18 gives it to a worker */
+    set_flags(last, IOSQE_IO_LINK);       /* with no request behind it: Linux 6.18 gives it to a worker */
     submit(r, 1);
     reap_n(r, 1);
     int fd = new_file("links", 8192, O_RDWR | O_CREAT);
@@ -51,7 +51,7 @@ static void links(void)
     ring_close(r);
 }
 
-/* A hard link holds though what is before it fails. */
+/* A hard link holds even if the request before it fails. */
 static void hard_links(void)
 {
     ring *r = ring_new(8, 0, 0);
@@ -105,7 +105,7 @@ static struct __kernel_timespec *span(int ms)
     return time;
 }
 
-/* A read that comes in time: the timeout is cancelled. One that does not: the timeout ends it, ETIME. */
+/* A read in time cancels the timeout. A late one is ended by the timeout: ETIME. */
 static void link_timeout(void)
 {
     ring *r = ring_new(8, 0, 0);
@@ -114,7 +114,7 @@ static void link_timeout(void)
     request *q = expect(add(r, IORING_OP_READ, ends_[0], arena, 64, UINT64_MAX), "poll");
     set_flags(q, IOSQE_IO_LINK);
     request *limit = after(add(r, IORING_OP_LINK_TIMEOUT, -1, span(60000), 1, 0), q);
-    expect(limit, "device|cancelled");    /* whether it was armed nobody can see */
+    expect(limit, "device|cancelled");    /* nobody can see whether it was armed */
     submit(r, 0);
     checked(write(ends_[1], "in time", 7), "write");
     reap_n(r, 2);
@@ -134,14 +134,14 @@ static void link_timeout(void)
     ring_close(r);
 }
 
-/* A drained request waits for all before it, and all behind it for it. */
+/* A drained request waits for all before it, and all behind it wait for it. */
 static void drain(void)
 {
     ring *r = ring_new(16, 0, 0);
     int ends_[2];
     checked(pipe(ends_), "pipe");
     request *q = nop_(r);
-    set_flags(q, IOSQE_IO_DRAIN);         /* with nothing to wait for */
+    set_flags(q, IOSQE_IO_DRAIN);         /* with no request to wait for */
     q->paths = "inline|worker";
     submit(r, 1);
     reap_n(r, 1);
@@ -149,7 +149,7 @@ static void drain(void)
     q = nop_(r);
     set_flags(q, IOSQE_IO_DRAIN);
     q->paths = "inline|worker";
-    q = nop_(r);                          /* the kernel drains it, too, for one before it waits */
+    q = nop_(r);                          /* the kernel drains it, too, while one before it waits */
     q->paths = "inline|worker";
     submit(r, 0);
     checked(write(ends_[1], "go", 2), "write");
@@ -187,7 +187,7 @@ static void timeouts(void)
     removal = expect(add(r, IORING_OP_TIMEOUT_REMOVE, -1, (void *)(uintptr_t)q->user_data, 0, U(span(10))), "inline");
     removal->sqe->timeout_flags = IORING_TIMEOUT_UPDATE;
     removal->target = (int64_t)q->user_data;
-    submit(r, 2);                         /* sooner, and it fires */
+    submit(r, 2);                         /* earlier, so that it fires */
     reap_n(r, 2);
     ring_close(r);
 }
@@ -200,7 +200,7 @@ static void cancel_one(ring *r, const request *q, const char *paths)
     reap_n(r, 2);
 }
 
-/* Of what waits: an internal poll, an explicit one, a timeout, a worker's read; of what is not there; of all at once. */
+/* Cancels waiting requests: an internal poll, an explicit one, a timeout, a worker's read; a missing one; all at once. */
 static void cancels(void)
 {
     ring *r = ring_new(16, 0, 0);
@@ -225,7 +225,7 @@ static void cancels(void)
     submit(r, 4);
     reap_n(r, 4);
     request *first = expect(add(r, IORING_OP_READ, ends_[0], arena, 64, UINT64_MAX), "poll");
-    set_flags(first, IOSQE_IO_LINK);      /* its link falls with it */
+    set_flags(first, IOSQE_IO_LINK);      /* its link ends with it */
     victim(nop_(r), first, first);
     submit(r, 0);
     c = expect(add(r, IORING_OP_ASYNC_CANCEL, -1, (void *)(uintptr_t)first->user_data, 0, 0), "inline");

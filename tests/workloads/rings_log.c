@@ -1,4 +1,4 @@
-/* The ground truth: what was asked and what came of it, kept in memory and printed at the end as JSON lines. */
+/* The ground truth: arguments and results, kept in memory and printed at the end as JSON lines. */
 #include "rings.h"
 
 enum { CHUNK = 1024, MAX_CHUNKS = 4096, MAX_RINGS = 64, MAX_NOTES = 64 };
@@ -16,7 +16,7 @@ typedef struct {
     uint64_t user_data;
 } message;
 
-/* Chunks, so that what has been handed out never moves. */
+/* Chunks, so that entries in use never move. */
 static request *requests[MAX_CHUNKS];
 static size_t nr_requests;
 static batch *batches[MAX_CHUNKS];
@@ -56,10 +56,10 @@ static request *request_at(size_t index)
     return &requests[index / CHUNK][index % CHUNK];
 }
 
-/* The oldest that has not completed: with equal user_data, the kernel's completions are told apart by nobody. */
+/* The oldest one that has not completed. Nobody can tell completions with equal user_data apart. */
 request *find_request(const ring *r, uint64_t user_data)
 {
-    static _Thread_local size_t first;    /* all before it are done */
+    static _Thread_local size_t first;    /* all before it have completed */
     request *found = NULL;
     pthread_mutex_lock(&lock);
     while (first < nr_requests && request_at(first)->done)
@@ -73,7 +73,7 @@ request *find_request(const ring *r, uint64_t user_data)
     return found;
 }
 
-/* A completion that no request of this ring asked for: sent by another one. */
+/* A completion without a request on this ring, sent by a request of another one. */
 void log_message(const ring *r, const struct io_uring_cqe *cqe)
 {
     pthread_mutex_lock(&lock);
@@ -109,14 +109,14 @@ void log_ring(ring *r)
     pthread_mutex_unlock(&lock);
 }
 
-/* What this machine cannot do, or what else a test must know. */
+/* Something that this machine cannot do, or that a test must know. */
 void log_note(const char *text)
 {
     if (nr_notes < MAX_NOTES)
         notes[nr_notes].scenario = running, notes[nr_notes++].text = text;
 }
 
-/* One word, or a list of those between bars. */
+/* One word, or a list of words between bars. */
 static void print_choice(FILE *to, const char *key, const char *words)
 {
     bool several = strchr(words, '|');

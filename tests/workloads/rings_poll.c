@@ -1,4 +1,4 @@
-/* Requests that wait for somebody: pipes, sockets, polls, messages from ring to ring. */
+/* Requests that wait for a partner: pipes, sockets, polls, messages from ring to ring. */
 #include "rings.h"
 
 #include <netinet/in.h>
@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-/* Another thread that writes when it is told to; its tid is the waker's. */
+/* Another thread that writes on request; its tid is the waker's. */
 typedef struct {
     pthread_t thread;
     int orders[2], done[2], tid;
@@ -52,7 +52,7 @@ static void writer_end(writer *w)
         close(w->orders[i]), close(w->done[i]);
 }
 
-/* The other thread writes n bytes, now. */
+/* Makes the other thread write n bytes now. */
 static void let_write(writer *w, int fd, int n)
 {
     order o = {fd, n};
@@ -79,7 +79,7 @@ static void pipe_reads(void)
         let_write(&w, ends_[1], 10 + i);
         reap_n(r, 1);
     }
-    let_write(&w, ends_[1], 33);          /* it is there already: nobody wakes */
+    let_write(&w, ends_[1], 33);          /* the bytes are there already: nobody wakes */
     one(r, expect(add(r, IORING_OP_READ, ends_[0], arena, 4096, UINT64_MAX), "inline"));
     one(r, expect(add(r, IORING_OP_WRITE, ends_[1], arena, 99, UINT64_MAX), "inline"));
     writer_end(&w);
@@ -103,14 +103,17 @@ static void socket_reads(void)
     one(r, expect(add(r, IORING_OP_SEND, pair[1], arena, 55, 0), "inline"));
     one(r, expect(add(r, IORING_OP_RECV, pair[0], arena, 4096, 0), "inline"));
     request *q = add(r, IORING_OP_RECV, pair[0], arena, 4096, 0);
-    q->sqe->msg_flags = MSG_DONTWAIT;     /* EAGAIN is the answer */
+    q->sqe->msg_flags = MSG_DONTWAIT;     /* the result is EAGAIN */
     one(r, expect(q, "inline"));
     writer_end(&w);
     close(pair[0]), close(pair[1]);
     ring_close(r);
 }
 
-/* Explicit polls are no internal ones: they are queued as to a device. The multi-shot one posts five times. */
+/*
+ * Explicit polls differ from internal ones: they are queued like requests to a device. The multi-shot one posts five
+ * CQEs.
+ */
 static void polls(void)
 {
     ring *r = ring_new(8, 0, 0);
@@ -196,8 +199,10 @@ static void accept_multishot(void)
     ring_close(r);
 }
 
-/* Connections that become registered files, in the places that are left; and a registered listener, whose connections are
- * descriptors. */
+/*
+ * Connections that become registered files, in free places; and a registered listener, whose connections are
+ * descriptors.
+ */
 static void accept_places(void)
 {
     enum { PLACES = 16, FIRST = 7, SECOND = 9, LISTENER = 0 };
@@ -209,7 +214,7 @@ static void accept_places(void)
     checked(ring_register(r, IORING_REGISTER_FILES, places, PLACES), "registering places");
     request *q = expect(add(r, IORING_OP_ACCEPT, fd, NULL, 0, 0), "poll");
     q->sqe->ioprio = IORING_ACCEPT_MULTISHOT, q->sqe->file_index = IORING_FILE_INDEX_ALLOC;
-    q->file_index = SECOND;               /* the one that was filled last */
+    q->file_index = SECOND;               /* the place that was filled last */
     submit(r, 0);
     for (int i = 0; i < 2; i++) {
         clients[i] = connected(&address, SOCK_STREAM);
@@ -260,7 +265,7 @@ static void recv_multishot(void)
     ring_close(r);
 }
 
-/* Two completions each: the result, and later that the memory is free again. */
+/* Two completions each: the result, and later the notification that the memory is free again. */
 static void send_zc(void)
 {
     ring *r = ring_new(8, 0, 0);
@@ -287,7 +292,7 @@ static void send_zc(void)
     ring_close(r);
 }
 
-/* A completion on another ring, which no request there asked for. */
+/* A completion on another ring, where no request asked for it. */
 static void msg_ring(void)
 {
     ring *from = ring_new(8, 0, 0), *to = ring_new(8, 0, 0);
@@ -301,7 +306,7 @@ static void msg_ring(void)
     ring_close(from);
 }
 
-/* Waits for a time that nobody ends: the call returns by itself. */
+/* Waits for a time that nothing cuts short: the call returns by itself. */
 static void partial_wait(void)
 {
     struct { uint64_t sigmask; uint32_t size, pad; uint64_t ts; } wait = {.size = 8};

@@ -94,7 +94,7 @@ static void sqpoll(void)
     ring_close(r);
 }
 
-/* A thread that polls for a second with nothing to do. */
+/* A thread that polls an idle ring for a second. */
 static void sqpoll_idle(void)
 {
     ring *r = ring_try(8, 0, IORING_SETUP_SQPOLL, 5000);
@@ -110,7 +110,7 @@ static void sqpoll_idle(void)
     ring_close(r);
 }
 
-/* Task work runs only where the program waits. */
+/* Task work runs only while the program waits. */
 static void defer(void)
 {
     ring *r = ring_new(16, 0, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
@@ -133,7 +133,7 @@ static void defer(void)
     ring_close(r);
 }
 
-/* Completions are looked for by the waiter, without interrupts; few disks can do that. Waiting never sleeps. */
+/* The waiter looks for completions, without interrupts, which few disks can do. Waiting never sleeps. */
 static void iopoll(void)
 {
     ring *r = ring_new(16, 0, IORING_SETUP_IOPOLL);
@@ -153,7 +153,7 @@ static void iopoll(void)
     ring_close(r);
 }
 
-/* Disabled at first; enabled later. The ring's own descriptor is registered, and entered by its place. */
+/* Disabled first, enabled later. The ring's own descriptor is registered, and entered by its place. */
 static void registered_ring(void)
 {
     ring *r = ring_new(8, 0, IORING_SETUP_R_DISABLED);
@@ -178,8 +178,10 @@ static void registered_ring(void)
     ring_close(r);
 }
 
-/* Made and used before somebody records (--ready FILE is written then), used after --wait-for FILE is there. What comes
- * before has the status "before". One read began before and ends after. */
+/*
+ * Made and used before the recording (then --ready FILE is written), and used again when --wait-for FILE is there.
+ * Earlier requests have the status "before". One read begins before and ends after.
+ */
 static void older_than_recording(unsigned flags)
 {
     struct stat status;

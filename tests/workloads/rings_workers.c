@@ -3,7 +3,7 @@
 
 enum { SIZE = 1 << 16 };
 
-/* What the program itself sends to a worker. */
+/* Requests that the program itself sends to a worker. */
 static void async(void)
 {
     ring *r = ring_new(32, 0, 0);
@@ -28,8 +28,10 @@ static void async(void)
     ring_close(r);
 }
 
-/* Buffered writes. Where they may block (ext4), they go to workers, hashed by file: one after the other. Those that the
- * program itself sends are not hashed, for the kernel has not looked up their file yet. */
+/*
+ * Buffered writes. If they may block (ext4), they go to workers, hashed by file: one after another. Those that the program
+ * itself sends are not hashed, for the kernel has not looked up their file yet.
+ */
 static void hashed(void)
 {
     ring *r = ring_new(32, 0, 0);
@@ -51,7 +53,7 @@ static void hashed(void)
     ring_close(r);
 }
 
-/* The first goes to a worker, which goes on with the rest of its chain. */
+/* The first one goes to a worker, which continues with the rest of its chain. */
 static void worker_links(void)
 {
     ring *r = ring_new(8, 0, 0);
@@ -82,7 +84,7 @@ static void worker_links(void)
     ring_close(r);
 }
 
-/* Blocks a worker each: reads of pipes; unbounded work. All are woken at the end. */
+/* Each blocks a worker: reads of pipes, which are unbounded work. All are woken at the end. */
 static void blocked(void)
 {
     enum { N = 3 };
@@ -102,11 +104,11 @@ static void blocked(void)
     }
     request *q = add(r, IORING_OP_READ, ends_[0][0], arena, 64, UINT64_MAX);
     set_flags(q, IOSQE_ASYNC);
-    expect(q, "worker|cancelled");        /* the latter if no worker had the time to look at it */
+    expect(q, "worker|cancelled");        /* the latter if no worker had time to look at it */
     submit(r, 0);
     pause_ms(30);
     request *c = expect(add(r, IORING_OP_ASYNC_CANCEL, -1, (void *)(uintptr_t)q->user_data, 0, 0), "inline");
-    c->target = (int64_t)q->user_data;    /* EALREADY: it runs; EINTR or ECANCELED is its own answer */
+    c->target = (int64_t)q->user_data;    /* EALREADY, for it runs; its own result is EINTR or ECANCELED */
     submit(r, 2);
     reap_n(r, 2);
     for (int i = 0; i < N; i++)
@@ -114,7 +116,7 @@ static void blocked(void)
     ring_close(r);
 }
 
-/* One of each kind of worker allowed: the second waits for the first. */
+/* With one worker of each kind allowed, the second request waits for the first. */
 static void limited(void)
 {
     ring *r = ring_new(16, 0, 0);

@@ -1,7 +1,7 @@
 """One run of a program, recorded by several recorders at once.
 
-Two runs of a program differ in a hundred ways that nobody cares about; one run that two recorders have watched does
-not. So recordings can be compared row by row, with pids, tids and CPUs as they were.
+Two runs of a program differ in a hundred irrelevant ways. One run that two recorders have watched does not, so that
+recordings can be compared row by row, with pids, tids and CPUs.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _GATE = 'kill -STOP $$; exec "$@"'
 def gate(
     command: Sequence[str | Path], *, stdin: Path | None = None, cwd: Path | None = None, ends: bool = True
 ) -> Iterator[int]:
-    """A process that stands still before it becomes the command; yields its pid, and ends it on leaving.
+    """A process that waits before it becomes the command; yields its pid, and ends it on leaving.
 
-    One that ``ends`` by itself must do so well.
+    A process that ``ends`` by itself must succeed.
     """
     words = ["sh", "-c", _GATE, "gate", *map(str, command)]
     with (
@@ -58,7 +58,7 @@ def ended(pid: int) -> None:
 
 
 def state_of(pid: int) -> str:
-    """The letter of /proc/PID/stat (proc(5))."""
+    """The state letter of /proc/PID/stat (proc(5))."""
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
 
 
@@ -74,7 +74,7 @@ def _wait(condition: object, otherwise: str) -> None:
 def recorders(
     folder: Path, sides: Mapping[str, Sequence[str]], *common: str
 ) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """``lo2io`` once for each side, sampling when this is entered; traces are ``folder/SIDE``. Not ended here."""
+    """``lo2io`` once for each side, all sampling; traces are ``folder/SIDE``. The caller ends them."""
     with contextlib.ExitStack() as stack:
         running = {}
         for side, options in sides.items():
@@ -91,7 +91,7 @@ def recorders(
 
 
 def read_all(folder: Path, running: Mapping[str, subprocess.Popen[str]]) -> dict[str, Recorded]:
-    """Their traces, when they have ended, which they must do well."""
+    """The traces of the recorders, which must have succeeded."""
     found = {}
     for side, process in running.items():
         _, stderr = process.communicate(timeout=2 * WAIT_S)
@@ -110,9 +110,9 @@ def record_sides(
     cwd: Path | None = None,
     attempts: int = 8,
 ) -> dict[str, Recorded]:
-    """The command in process mode, by all sides at once; what it did must be proven complete by each.
+    """The command in process mode, by all sides at once; each must prove its part complete.
 
-    Samples of process 1's calls may vanish on some virtual machines (see ``workloads.record``): for that reason alone
+    Samples of process 1's calls may vanish on some virtual machines (see ``workloads.record``). Only for that reason,
     the command is run and recorded again.
     """
     with (

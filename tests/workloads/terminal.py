@@ -1,4 +1,4 @@
-"""Runs a program on a terminal of its own, and presses keys when it has said something."""
+"""Runs a program on a terminal of its own, and presses keys after certain output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMIT_S = 120
 
 
 def on_terminal(command: Sequence[str], *steps: tuple[str, bytes | Callable[[int], object]]) -> tuple[int, str]:
-    """Exit code (negative: the signal) and all that was shown.
+    """Exit code (negative: the signal) and all output.
 
     Each step waits for its text, then types its bytes, or calls its function with the program's pid.
     """
@@ -29,7 +29,7 @@ def on_terminal(command: Sequence[str], *steps: tuple[str, bytes | Callable[[int
         if select.select([terminal], [], [], 1)[0]:
             try:
                 shown += os.read(terminal, 1 << 16)
-            except OSError:  # EIO: nobody holds its other end any more
+            except OSError:  # EIO: the terminal's other end is closed
                 break
         while left and left[0][0].encode() in shown[seen:]:
             text, act = left.pop(0)

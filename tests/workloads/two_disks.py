@@ -22,7 +22,7 @@ for name in ("pread", "pwrite"):
 
 
 def times(name: str, fd: int, size: int, count: int) -> None:
-    """Call pread or pwrite so many times, one range after the other."""
+    """Call pread or pwrite so many times, one range after another."""
     memory = mmap.mmap(-1, 1 << 16)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for index in range(count):
@@ -31,7 +31,7 @@ def times(name: str, fd: int, size: int, count: int) -> None:
 
 
 def main(first: str, second: str, folder: str) -> None:
-    """Do it."""
+    """Make the calls."""
     disks = [os.open(disk, os.O_RDWR | os.O_DIRECT) for disk in (first, second)]
     files = [os.open(Path(folder) / name, os.O_CREAT | os.O_WRONLY, 0o600) for name in ("a.log", "b.dat")]
     times("pread", disks[0], 1 << 16, 23)

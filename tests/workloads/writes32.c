@@ -1,4 +1,4 @@
-/* Writes 1 MiB to the file that argv[1] names, by the entry for 32-bit calls, which perf's tracepoints leave out. */
+/* Writes 1 MiB to the file argv[1] by the entry for 32 bit calls, which perf's tracepoints leave out. */
 #include <fcntl.h>
 #include <sys/mman.h>
 

@@ -1,1 +1,1 @@
-"""The programs that run in the kernel: their source, and ``lo2io.bpf.o`` where clang was there when lo2io was built."""
+"""The programs that run in the kernel: their source, and ``lo2io.bpf.o``, which is built if clang is installed."""

@@ -1,6 +1,4 @@
-/*
- * What every program does: find its CPU's part, see whom it looks at, write records, pair entry and exit.
- */
+/* Common parts of all programs: find the CPU's own part, decide who is recorded, write records, pair entry and exit. */
 #ifndef LO2IO_BPF_CORE_H
 #define LO2IO_BPF_CORE_H
 
@@ -8,27 +6,27 @@
 
 #define INLINE static __always_inline
 
-/* One entry or exit of a call, as the hooks of files.h, paths.h, values.h and iocbs.h see it. */
+/* An entry or exit of a call, for the hooks of files.h, paths.h, values.h and iocbs.h. */
 struct lo2_moment {
     struct lo2_bpf_cpu *cpu;
-    void *ring;                    /* NULL: this CPU has none */
-    struct task_struct *task;      /* who calls; may be read directly */
+    void *ring;                    /* NULL: this CPU has no buffer */
+    struct task_struct *task;      /* the calling thread; its members may be read directly */
     const volatile struct lo2_bpf_call *call;
     __u64 time_ns;                 /* of this entry or exit */
     __s64 result;                  /* at the exit */
     bool compat;                   /* a call of a 32 bit program */
-    __s64 position, value;         /* for the hooks to set before CALL or EXIT is written */
+    __s64 position, value;         /* the hooks set them before CALL or EXIT is written */
 };
 
-/* Argument `number`, counted from 1. */
+/* The argument `number`, counted from 1. */
 INLINE __u64 lo2_argument(const struct lo2_moment *moment, __u32 number)
 {
     return moment->cpu->slot.record.args[(number - 1) & 7];
 }
 
 /*
- * A function that the verifier looks at once, on its own, instead of at each place where it is called: what is large and
- * rare. It gets numbers, or a struct of numbers, and finds CPU and task again by itself.
+ * For a large function that is rarely called. The verifier checks it once on its own, instead of at each place that
+ * calls it. Its arguments are numbers, or a struct of numbers. So it finds CPU and task again by itself.
  */
 #define LO2_ONCE __noinline
 
@@ -39,8 +37,11 @@ INLINE struct lo2_bpf_cpu *lo2_this_cpu(__u32 *number)
 }
 
 /*
- * Makes all that belongs to the CPU the caller's, until lo2_give_back(). False: another program has it, which was
- * preempted amid its work; that costs this run, and is counted. What the other has begun is safe: it goes on on this CPU.
+ * Makes the CPU's part the caller's own, until lo2_give_back(). False: another program has it, and was preempted while it
+ * worked. This run is skipped then, and counted. The other program goes on on this CPU, so its work is safe:
+ *
+ *   program A   take ── write ─ ✗ preempted ─────────────── write ── give back
+ *   program B                        take: false, skipped
  */
 INLINE bool lo2_take_cpu(struct lo2_bpf_cpu *cpu)
 {
@@ -56,10 +57,14 @@ INLINE void lo2_give_back(struct lo2_bpf_cpu *cpu)
     *(volatile __u64 *)&cpu->busy = 0;
 }
 
-INLINE void *lo2_ring(const __u32 *number)
+/* A buffer of a CPU, or NULL. */
+INLINE void *lo2_ring_for(__u32 cpu, enum lo2_bpf_ring_use use)
 {
-    return bpf_map_lookup_elem(&lo2_rings, number);
+    __u32 key = LO2_RINGS * cpu + use;
+    return bpf_map_lookup_elem(&lo2_rings, &key);
 }
+
+INLINE void *lo2_ring(const __u32 *cpu) { return lo2_ring_for(*cpu, LO2_RING_CALLS); }
 
 INLINE __u8 *lo2_selection(__u32 process)
 {
@@ -68,7 +73,7 @@ INLINE __u8 *lo2_selection(__u32 process)
     return part ? &part->process[process & ((1 << LO2_SELECTED_SHIFT) - 1)] : NULL;
 }
 
-/* Whether what the current task does is recorded. */
+/* True if the current task is recorded. */
 INLINE bool lo2_is_recorded(struct task_struct *task)
 {
     if (lo2.config.all_tasks) {
@@ -82,11 +87,13 @@ INLINE bool lo2_is_recorded(struct task_struct *task)
     return !lo2.config.one_cgroup || bpf_current_task_under_cgroup(&lo2_cgroup, 0) == 1;
 }
 
-/* Readers are woken rarely, for a wakeup costs more than many records: when a ring is half full, looked at now and then;
- * often enough for the smallest, a page, of which 23 calls are the half. */
+/*
+ * A wakeup costs more than many records. So the reader is woken only if a buffer is half full, which every 16th record
+ * checks. That suffices for the smallest buffer, a page, for 23 calls fill half of it.
+ */
 #define LO2_LOOK_EVERY 16
 
-/* Writes what was lost before, and wakes the reader, who is late; false: there is no room for that either. */
+/* Writes the record of earlier losses, and wakes the reader, who is late. False: there is no room for it either. */
 LO2_ONCE int lo2_tell_lost(void)
 {
     __u32 number;
@@ -105,7 +112,7 @@ LO2_ONCE int lo2_tell_lost(void)
     return true;
 }
 
-/* Events that happened from `begin_ns` to `end_ns` found no room. */
+/* Counts events between `begin_ns` and `end_ns` that found no room. */
 INLINE void lo2_lose(struct lo2_bpf_cpu *cpu, __u32 events, __u64 begin_ns, __u64 end_ns)
 {
     if (!cpu->losing.lost)
@@ -114,7 +121,7 @@ INLINE void lo2_lose(struct lo2_bpf_cpu *cpu, __u32 events, __u64 begin_ns, __u6
     cpu->losing.end_ns = end_ns;
 }
 
-/* Writes a record of `size` bytes; false: there was no room. */
+/* Writes a record of `size` bytes. False: there was no room. */
 INLINE bool lo2_write(struct lo2_bpf_cpu *cpu, void *ring, void *record, __u64 size)
 {
     __u64 flags = BPF_RB_NO_WAKEUP;
@@ -129,7 +136,7 @@ INLINE bool lo2_write(struct lo2_bpf_cpu *cpu, void *ring, void *record, __u64 s
     return !bpf_ringbuf_output(ring, record, size, flags);
 }
 
-/* As lo2_write, for facts: one that finds no room is counted. */
+/* Like lo2_write, for facts. Counts a fact that finds no room. */
 INLINE bool lo2_write_fact(struct lo2_bpf_cpu *cpu, void *ring, void *record, __u64 size)
 {
     bool written = lo2_write(cpu, ring, record, size);
@@ -147,8 +154,8 @@ INLINE void lo2_fill_head(lo2_kernel_head *head, const struct lo2_moment *moment
 }
 
 /*
- * Writes the call in the slot as ENTER and empties the slot: its thread leaves the CPU, or something with a later time
- * is about to be written while it runs.
+ * Writes the call in the slot as ENTER and empties the slot. Needed when its thread leaves the CPU, or before a record
+ * with a later time is written during the call.
  */
 INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, void *ring)
 {
@@ -168,8 +175,10 @@ INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, void *ring)
     }
 }
 
-/* The current task leaves its CPU (kernel/sched/core.c: the tracepoint precedes context_switch). While a program is at work
- * here the slot is that of its thread, which will come back to this CPU: it stays. */
+/*
+ * The current task leaves its CPU (kernel/sched/core.c: the tracepoint precedes context_switch). If a program is at work
+ * here, the slot belongs to its thread. The slot stays, for the thread comes back to this CPU.
+ */
 INLINE void lo2_leave_cpu(void)
 {
     __u32 cpu_number;
@@ -179,7 +188,7 @@ INLINE void lo2_leave_cpu(void)
         lo2_flush_slot(cpu, lo2_ring(&cpu_number));
 }
 
-/* The number of the call that returns; at least LO2_MAX_CALLS: none (of rt_sigreturn it is gone). */
+/* The number of the call that returns. LO2_MAX_CALLS or more: none, for rt_sigreturn has overwritten it. */
 INLINE __u64 lo2_call_number(const struct pt_regs *regs)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -189,7 +198,7 @@ INLINE __u64 lo2_call_number(const struct pt_regs *regs)
 #endif
 }
 
-/* A 32 bit call: its number means another call. perf leaves these out (trace_get_syscall_nr). */
+/* True for a 32 bit call, whose number means another call. perf leaves such calls out (trace_get_syscall_nr). */
 INLINE bool lo2_is_compat(const struct task_struct *task)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -199,7 +208,7 @@ INLINE bool lo2_is_compat(const struct task_struct *task)
 #endif
 }
 
-/* A call of x32, whose numbers are those of 64 bits with this bit (arch/x86/include/uapi/asm/unistd.h), but for some. */
+/* True for an x32 call. Most of its numbers are the 64 bit ones with this bit (arch/x86/include/uapi/asm/unistd.h). */
 INLINE bool lo2_is_x32(__u64 number)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -209,11 +218,10 @@ INLINE bool lo2_is_x32(__u64 number)
 #endif
 }
 
-/* Numbers of 32 bit calls bear this bit beside those of 64 bits. */
+/* Marks numbers of 32 bit calls, to tell them from 64 bit ones. */
 #define LO2_COMPAT 0x10000u
-#define LO2_SOCKETCALL 102
 
-/* The number under which a 32 bit call stands in lo2.compat: one of a socketcall (net/socket.c) depends on an argument. */
+/* The number of a 32 bit call in lo2.compat. For socketcall (net/socket.c) the number depends on the first argument. */
 INLINE __u32 lo2_compat_number(const struct pt_regs *regs, __u64 number)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -223,7 +231,7 @@ INLINE __u32 lo2_compat_number(const struct pt_regs *regs, __u64 number)
     return number;
 }
 
-/* The registers of a 32 bit call, in the order of its arguments, into the CPU's `given`. */
+/* Reads the registers of a 32 bit call into the CPU's `given`, in the order of the arguments. */
 INLINE void lo2_read_given(struct lo2_bpf_cpu *cpu, const struct pt_regs *regs)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -246,12 +254,13 @@ INLINE __u64 lo2_compat_argument(const struct lo2_bpf_cpu *cpu, __u16 how)
         value |= (__u64)cpu->given[how >> LO2_COMPAT_HIGH_SHIFT & 7] << 32;
     if (how & LO2_COMPAT_PAGES)
         value <<= 12;
-    if (how & LO2_COMPAT_LOCK && value - 12 < 3) /* F_GETLK64 and its like: F_GETLK, include/uapi/asm-generic/fcntl.h */
+    /* F_GETLK64 and its neighbours become F_GETLK and so on, include/uapi/asm-generic/fcntl.h */
+    if (how & LO2_COMPAT_LOCK && value - 12 < 3)
         value -= 7;
     return value;
 }
 
-/* Puts the arguments of the 32 bit call that the current task is in into the slot, as a 64 bit program passes them. */
+/* Puts the arguments of the current task's 32 bit call into the slot, as a 64 bit program passes them. */
 LO2_ONCE int lo2_read_compat(__u32 number)
 {
     const volatile struct lo2_bpf_compat *plan = &lo2.compat[number % LO2_MAX_CALLS];
@@ -274,7 +283,7 @@ LO2_ONCE int lo2_read_compat(__u32 number)
     return 0;
 }
 
-/* The result of a 32 bit call that returns it through a pointer; `result` of all others. */
+/* The result of a 32 bit call, read from memory if the call returns it through a pointer. */
 INLINE __s64 lo2_compat_result(struct lo2_bpf_cpu *cpu, __u32 number, __s64 result)
 {
     const volatile struct lo2_bpf_compat *plan = &lo2.compat[number % LO2_MAX_CALLS];
@@ -288,7 +297,7 @@ INLINE __s64 lo2_compat_result(struct lo2_bpf_cpu *cpu, __u32 number, __s64 resu
     return result;
 }
 
-/* Puts the arguments of the call that the current task is in into the slot. */
+/* Puts the arguments of the current task's call into the slot. */
 INLINE void lo2_read_arguments(struct lo2_bpf_cpu *cpu, const struct pt_regs *regs, __u32 number)
 {
     __u64 *args = cpu->slot.record.args;

@@ -1,8 +1,9 @@
 /*
- * What descriptors stand for: records FILE.
+ * Which files descriptors stand for: records FILE.
  *
- * Of a descriptor that a call was given one is written only if this CPU has not told the same of it before: same table,
- * same process, same description and inode, and no end of it seen since. Of one that a call has returned, always.
+ * For a descriptor in an argument, a program writes FILE only if this CPU has not told the same before: same table,
+ * process, description and inode, and no end of the descriptor since. For a descriptor that a call returned, it always
+ * writes FILE.
  */
 #ifndef LO2IO_BPF_FILES_H
 #define LO2IO_BPF_FILES_H
@@ -22,18 +23,18 @@ INLINE bool lo2_is_type(__u32 mode, __u32 type)
     return (mode & LO2_FILE_TYPE) == type;
 }
 
-/* The open file that a descriptor of the task stands for, or 0. */
+/* The address of the open file behind a descriptor of the task, or 0. */
 INLINE __u64 lo2_file_at(struct task_struct *task, __s32 fd)
 {
     const struct files_struct *files = LO2_READ(task, struct task_struct, files);
     const struct fdtable *table = LO2_READ(files, struct files_struct, fdt);
 
-    if ((__u32)fd >= LO2_READ(table, struct fdtable, max_fds)) /* 0 where there is no table: of a task that ends */
+    if ((__u32)fd >= LO2_READ(table, struct fdtable, max_fds)) /* max_fds reads as 0 if the task ends and has no table */
         return 0;
     return (__u64)LO2_READ(LO2_READ(table, struct fdtable, fd) + (__u32)fd, struct hlist_head, first);
 }
 
-/* Whether an exec closes the descriptor: a bit beside the table (include/linux/fdtable.h), one word for 64 descriptors. */
+/* True if exec closes the descriptor: a bit beside the table (include/linux/fdtable.h), in words of 64 descriptors. */
 INLINE bool lo2_ends_with_exec(struct task_struct *task, __s32 fd)
 {
     const struct files_struct *files = LO2_READ(task, struct task_struct, files);
@@ -63,7 +64,7 @@ INLINE __u32 lo2_count_ends(__u64 table, __s32 fd)
            *(volatile __u32 *)&lo2_ends[lo2_hash(table, -1) % LO2_ENDS];
 }
 
-/* A descriptor has ended or is about to; -1: any of the table. No CPU knows any more what it stands for. */
+/* A descriptor has ended or is about to (-1: any of the table). From now on, no CPU knows which file it is. */
 INLINE void lo2_forget(__u64 table, __s32 fd)
 {
     __sync_fetch_and_add(&lo2_ends[lo2_hash(table, fd) % LO2_ENDS], 1);
@@ -74,7 +75,7 @@ INLINE __u64 lo2_table(const struct lo2_moment *moment)
     return lo2_number(&moment->cpu->names, LO2_READ(moment->task, struct task_struct, files));
 }
 
-/* Where the file stands; INT64_MIN: files of this kind stand nowhere. */
+/* The file's position; INT64_MIN: such a file has none. */
 INLINE __s64 lo2_position(const struct file *file, __u32 mode)
 {
     if (!lo2_is_type(mode, LO2_REGULAR) && !lo2_is_type(mode, LO2_DIRECTORY) && !lo2_is_type(mode, LO2_BLOCK_DEVICE))
@@ -85,8 +86,8 @@ INLINE __s64 lo2_position(const struct file *file, __u32 mode)
 }
 
 /*
- * Puts a file into the CPU's look. `table` is where `fd` is its number: a process's descriptors, or a ring's files; `ends`
- * were counted before it was found there: whatever ends from then on makes it unknown.
+ * Puts a file into the CPU's look. `table` has the file at the place `fd`: a table of descriptors, or a ring's files.
+ * `ends` was counted before the file was read there, so that any later end makes it unknown.
  */
 INLINE void lo2_look_at(struct lo2_bpf_cpu *cpu, __u64 file, __s32 fd, __u64 table, __u32 ends, __u32 flags)
 {
@@ -111,7 +112,7 @@ INLINE void lo2_look_at_descriptor(struct lo2_moment *moment, __s32 fd)
     lo2_look_at(moment->cpu, lo2_file_at(moment->task, fd), fd, table, ends, 0);
 }
 
-/* Writes what is to be said of the file in the CPU's look. False: it is not known for good. */
+/* Writes FILE for the file in the CPU's look. False: no name was told, so the next call must tell the file again. */
 LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
 {
     struct lo2_moment moment = { .task = bpf_get_current_task_btf(), .time_ns = time_ns };
@@ -128,6 +129,8 @@ LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
     if (!moment.cpu)
         return false;
     moment.ring = lo2_ring(&cpu_number);
+    if (of == LO2_FILE_OF_REQUEST && moment.cpu->slot.occupied) /* the call that submits the request began earlier */
+        lo2_flush_slot(moment.cpu, moment.ring);
     names = &moment.cpu->names;
     look = &moment.cpu->look;
     file = (const struct file *)look->file;
@@ -155,7 +158,7 @@ LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
     record->mount = LO2_READ(names->first_mount - bpf_core_field_offset(struct mount, mnt), struct mount, mnt_id);
     record->magic = LO2_READ(LO2_READ(inode, struct inode, i_sb), struct super_block, s_magic);
     record->of = of;
-    /* The memory of an open file may be another's at once (SLAB_TYPESAFE_BY_RCU), if another thread has closed it. */
+    /* The memory of an open file may become another file's at once (SLAB_TYPESAFE_BY_RCU), if another thread closes it. */
     lo2_fence(names);
     if ((!(look->flags & LO2_FILE_SLOT) && lo2_file_at(moment.task, look->fd) != look->file) ||
         LO2_READ(file, struct file, f_path.dentry) != dentry || LO2_READ(file, struct file, f_path.mnt) != mount ||
@@ -170,7 +173,7 @@ LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
     return names->flags & (LO2_FILE_WHOLE | LO2_FILE_PSEUDO) && !(names->flags & LO2_FILE_MOVED);
 }
 
-/* Tells of the file in the CPU's look, if that is news. */
+/* Writes FILE for the file in the CPU's look, unless this CPU has told the same before. */
 INLINE void lo2_tell(const struct lo2_moment *moment, __u32 of)
 {
     const struct lo2_bpf_look *look = &moment->cpu->look;
@@ -200,7 +203,7 @@ INLINE __s32 lo2_descriptor(const struct lo2_moment *moment, __u32 number)
     return number ? (__s32)lo2_argument(moment, number) : -1;
 }
 
-/* At the entry, of calls that close: the descriptor is looked at before it is gone. */
+/* At the entry of a call that closes: looks at the descriptor before it is gone. */
 INLINE void lo2_files_at_entry(struct lo2_moment *moment)
 {
     __s32 fd = lo2_descriptor(moment, moment->call->fd);
@@ -210,7 +213,7 @@ INLINE void lo2_files_at_entry(struct lo2_moment *moment)
     lo2_forget(lo2_table(moment), fd);
 }
 
-/* At the exit, before CALL or EXIT is written: sets moment->position. */
+/* At the exit, before CALL or EXIT is written. Sets moment->position. */
 INLINE void lo2_look_at_files(struct lo2_moment *moment)
 {
     const struct lo2_bpf_look *look = &moment->cpu->look;
@@ -220,8 +223,10 @@ INLINE void lo2_look_at_files(struct lo2_moment *moment)
         moment->position = lo2_position((const struct file *)look->file, look->mode);
 }
 
-/* Whether the file of a droppable call is on another device than what is asked for. Only of what has no name but that of
- * its disk: file systems without one (major 0, as btrfs) and device nodes pass, user space knows better. */
+/*
+ * True if the file of a droppable call is on an unwanted device. Decides only for files whose device is the disk's. File
+ * systems without a disk's number (major 0, such as btrfs) and device nodes pass, for user space knows more.
+ */
 INLINE bool lo2_files_left_out(struct lo2_moment *moment)
 {
     const struct lo2_bpf_look *look = &moment->cpu->look;
@@ -244,7 +249,7 @@ INLINE void lo2_write_files(struct lo2_moment *moment)
 {
     const volatile struct lo2_bpf_call *call = moment->call;
 
-    if (call->flags & LO2_CALL_CLOSES) { /* once more: between entry and end it may have been told again */
+    if (call->flags & LO2_CALL_CLOSES) { /* again, for the descriptor may have been told since the entry */
         lo2_forget(lo2_table(moment), lo2_descriptor(moment, call->fd));
         return;
     }

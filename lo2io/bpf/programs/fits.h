@@ -1,7 +1,8 @@
 /*
- * Whether a tracepoint of the running kernel hands over what its program was written for. libbpf compares the kernel's own
- * description of the tracepoint's function with the one here: the number and the kinds of the arguments (CO-RE, existence of
- * a type). A program of a tracepoint that is another one is empty, and user space, which lo2_fits tells, does not attach it.
+ * Finds out whether a tracepoint of the running kernel passes the arguments that its program expects. libbpf compares
+ * the kernel's BTF of the tracepoint's function with the declaration here: number and kinds of the arguments (CO-RE,
+ * existence of a type). If they differ, the program does nothing, and user space does not attach it, for lo2_fits says
+ * so.
  */
 #ifndef LO2IO_BPF_FITS_H
 #define LO2IO_BPF_FITS_H
@@ -46,7 +47,7 @@ typedef void (*btf_trace_sched_switch)(void *, bool, struct task_struct *, struc
 #define LO2_FITS_io_uring_complete LO2_HAS(io_uring_complete)
 #define LO2_FITS_sched_switch LO2_HAS(sched_switch)
 
-/* Run once by user space: bit i says that the program of enum lo2_sampled i fits. */
+/* User space runs this once. Bit i is set if the program of enum lo2_sampled i fits. */
 #define LO2_BIT(name) ((__u32)(LO2_FITS_##name) << LO2_SAMPLED_##name)
 SEC("raw_tp/sys_enter")
 int lo2_fits(void *context)

@@ -1,6 +1,4 @@
-/*
- * What io_submit(2) was given, records IOCB, and what io_getevents(2) returned, records EVENTS.
- */
+/* What io_submit(2) was given, as records IOCB, and what io_getevents(2) returned, as records EVENTS. */
 #ifndef LO2IO_BPF_IOCBS_H
 #define LO2IO_BPF_IOCBS_H
 
@@ -8,7 +6,7 @@
 #include "files.h"
 #include "ring_types.h"
 
-#define LO2_MAX_IOCBS 4096         /* of one call; a context is rarely made for so many */
+#define LO2_MAX_IOCBS 4096         /* of one call; few contexts hold more */
 
 struct lo2_iocbs {
     struct lo2_moment *moment;
@@ -40,7 +38,7 @@ static long lo2_write_iocb(__u32 place, struct lo2_iocbs *iocbs)
     return 0;
 }
 
-/* At the entry: at the exit they may be others already. */
+/* At the entry, for the program may change the iocbs before the exit. */
 INLINE void lo2_iocbs_at_entry(struct lo2_moment *moment)
 {
     __s64 count = lo2_argument(moment, moment->call->iocbs_count);
@@ -50,8 +48,8 @@ INLINE void lo2_iocbs_at_entry(struct lo2_moment *moment)
         bpf_loop(count < LO2_MAX_IOCBS ? count : LO2_MAX_IOCBS, lo2_write_iocb, &iocbs, 0);
 }
 
-#define LO2_EVENTS_AT_ONCE 64       /* in one record: it fits into the smallest ring */
-#define LO2_MAX_EVENT_RECORDS 1024  /* of one call: 65,536 requests is what all contexts may hold (fs.aio-max-nr) */
+#define LO2_EVENTS_AT_ONCE 64       /* of one record, which fits into the smallest buffer */
+#define LO2_MAX_EVENT_RECORDS 1024  /* of one call: all contexts together hold 65,536 requests (fs.aio-max-nr) */
 
 struct lo2_collected {
     struct lo2_moment *moment;
@@ -84,7 +82,7 @@ static long lo2_write_events(__u32 number, struct lo2_collected *collected)
     return 0;
 }
 
-/* At the exit: only now they are there. */
+/* At the exit, for the events are not there before. */
 INLINE void lo2_events_at_exit(struct lo2_moment *moment)
 {
     struct lo2_collected collected = { moment, lo2_argument(moment, moment->call->events), moment->result };

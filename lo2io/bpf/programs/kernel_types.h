@@ -1,7 +1,7 @@
 /*
- * Types and constants of the kernel that the programs use, declared by hand: only the members that are read. libbpf puts
- * in their offsets when the programs are loaded, from the running kernel's BTF (preserve_access_index), so order and
- * size mean nothing here, and no header of the kernel is needed to compile.
+ * Types and constants of the kernel, declared by hand: only the members that the programs read. When the programs are
+ * loaded, libbpf sets the offsets from the running kernel's BTF (preserve_access_index). So order and size do not
+ * matter here, and compiling needs no header of the kernel.
  */
 #ifndef LO2IO_BPF_KERNEL_TYPES_H
 #define LO2IO_BPF_KERNEL_TYPES_H
@@ -69,7 +69,7 @@ struct task_struct {
     struct sched_entity se;
     __u64 utime, stime;
     unsigned long nvcsw, nivcsw, maj_flt;
-    struct task_delay_info *delays; /* CONFIG_TASK_DELAY_ACCT; NULL: the system has it off */
+    struct task_delay_info *delays; /* CONFIG_TASK_DELAY_ACCT; NULL: switched off */
     int pid;                       /* the thread */
     int tgid;                      /* the process */
     int exit_state;
@@ -81,10 +81,10 @@ struct task_struct {
 } KERNEL_TYPE;
 
 struct mm_struct {
-    unsigned long arg_start, arg_end; /* where the arguments lie in the program's memory */
+    unsigned long arg_start, arg_end; /* the arguments' place in the program's memory */
 } KERNEL_TYPE;
 
-/* Where a system call finds its arguments: still there at its exit, but for execve and rt_sigreturn. */
+/* The arguments of a system call. They are still there at its exit, except for execve and rt_sigreturn. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
     unsigned long di, si, dx, r10, r8, r9;

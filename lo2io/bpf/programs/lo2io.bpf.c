@@ -1,13 +1,14 @@
 /*
  * The programs that run in the kernel. Each is loaded once, however many events it is attached to.
  *
- * A call that keeps its CPU from entry to exit is paired here: the slot of a CPU holds the call that runs on it. Whatever
- * takes the CPU from its thread passes through sched_switch, which writes the entry and empties the slot. So no table of
- * threads is needed, and the records of a CPU are in the order of their times.
+ * A call that keeps its CPU from entry to exit becomes one record: a CPU's slot holds the call that runs there. If the
+ * thread loses the CPU, sched_switch comes first: it writes the entry and empties the slot. So no table of threads is
+ * needed, and the records of a CPU are in the order of their times.
  *
- * All programs of a CPU exclude each other. Most kernels run them with preemption disabled (kernel/trace/trace_syscalls.c,
- * include/linux/tracepoint.h), and none is attached to what interrupts do; since Linux 6.19 a thread may lose its CPU amid
- * one and comes back to the same CPU, so each takes the CPU's part for itself (lo2_take_cpu).
+ * The programs of a CPU exclude each other. Most kernels run them with preemption disabled
+ * (kernel/trace/trace_syscalls.c, include/linux/tracepoint.h), and none is attached to events of interrupts. Since
+ * Linux 6.19, a thread may lose its CPU in the middle of a program, and comes back to the same CPU. So each program
+ * takes the CPU's part for itself (lo2_take_cpu).
  */
 #include "core.h"
 
@@ -18,8 +19,10 @@
 #include "tracepoints.h"
 #include "values.h"
 
-/* perf_call_bpf_enter and perf_call_bpf_exit in kernel/trace/trace_syscalls.c. The arguments that follow the number at an
- * entry are not read here: the kernel refuses to attach a program that reads more of them than the call has. */
+/*
+ * perf_call_bpf_enter and perf_call_bpf_exit in kernel/trace/trace_syscalls.c. At an entry, the arguments follow the
+ * number. They are not read here, for the kernel refuses to attach a program that reads more of them than the call has.
+ */
 struct lo2_enter_context {
     __u64 entry;
     __s32 number;
@@ -33,7 +36,7 @@ struct lo2_raw_context {
     __u64 args[2];
 };
 
-/* Perf events of the same tracepoint live on what a program returns. */
+/* If a program returns 0, perf events of the same tracepoint get nothing. */
 #define LO2_GO_ON 1
 
 INLINE void enter(struct lo2_moment *moment, const struct pt_regs *regs, __u32 index, __u32 number)
@@ -42,7 +45,7 @@ INLINE void enter(struct lo2_moment *moment, const struct pt_regs *regs, __u32 i
     struct lo2_bpf_slot *slot = &cpu->slot;
     const volatile struct lo2_bpf_call *call = moment->call;
 
-    if (slot->occupied) { /* a call that never returns, such as rt_sigreturn, or a switch that was missed */
+    if (slot->occupied) { /* a call that never returns (rt_sigreturn), or a missed switch */
         if (slot->record.head.tid != (__u32)moment->task->pid)
             cpu->misses.unpaired++;
         lo2_flush_slot(cpu, moment->ring);
@@ -67,14 +70,12 @@ INLINE void enter(struct lo2_moment *moment, const struct pt_regs *regs, __u32 i
     }
 }
 
-/* Of raw tracepoints and of perf events alike. */
+/* For recorded tasks, at the raw pair and at single tracepoints. */
 INLINE void begin(struct task_struct *task, const struct pt_regs *regs, __u32 index, __u32 number)
 {
     struct lo2_moment moment = { .task = task, .compat = number & LO2_COMPAT };
     __u32 cpu_number;
 
-    if (!lo2_is_recorded(task))
-        return;
     moment.cpu = lo2_this_cpu(&cpu_number);
     if (!moment.cpu)
         return;
@@ -86,7 +87,7 @@ INLINE void begin(struct task_struct *task, const struct pt_regs *regs, __u32 in
     lo2_give_back(moment.cpu);
 }
 
-/* The number of a call of the current task, with LO2_COMPAT if it is one of 32 bits, and 1 + its index; 0: not recorded. */
+/* 1 + index of the current task's call; 0: not recorded. *number gets LO2_COMPAT if the call is a 32 bit one. */
 INLINE __u32 find_call(struct task_struct *task, const struct pt_regs *regs, __u64 *number)
 {
     if (!lo2_is_compat(task))
@@ -98,7 +99,7 @@ INLINE __u32 find_call(struct task_struct *task, const struct pt_regs *regs, __u
     return lo2.compat[*number % LO2_MAX_CALLS].call;
 }
 
-/* Calls of which nobody here knows what they are: of 32 bit programs on machines whose numbers are not known, and of x32. */
+/* Counts calls whose meaning is unknown: x32 calls, and 32 bit calls on machines whose numbers lo2io does not know. */
 INLINE void count_foreign(struct task_struct *task, __u64 number)
 {
     __u32 cpu_number;
@@ -111,6 +112,12 @@ INLINE void count_foreign(struct task_struct *task, __u64 number)
         cpu->misses.foreign++;
 }
 
+/* True if neither a 64 bit call nor a 32 bit call of this number is recorded. Finding the current task takes longer than this. */
+INLINE bool is_nobodys(__u64 number)
+{
+    return number >= LO2_MAX_CALLS || !lo2.wanted[number];
+}
+
 SEC("tp_btf/sys_enter")
 int lo2_raw_enter(__u64 *context)
 {
@@ -119,28 +126,40 @@ int lo2_raw_enter(__u64 *context)
     struct task_struct *task;
     __u32 index;
 
-    if (!lo2_switch.on)
+    if (!lo2_switch.on || (lo2.config.compat && !lo2_is_x32(number) && is_nobodys(number)))
         return 0;
     task = bpf_get_current_task_btf();
     index = find_call(task, regs, &number);
-    if (index)
+    if (index && lo2_is_recorded(task))
         begin(task, regs, index - 1, number);
-    else
+    else if (!index)
         count_foreign(task, number);
     return 0;
+}
+
+/* The index of the call that this single tracepoint belongs to: by its number, or if the number is unknown, by the event. */
+INLINE __u32 own_call(void *context, __u32 number)
+{
+    __u32 index = number < LO2_MAX_CALLS ? lo2.of_number[number] : 0;
+
+    return index ? index - 1 : bpf_get_attach_cookie(context);
 }
 
 SEC("tracepoint")
 int lo2_enter(struct lo2_enter_context *context)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_struct *task;
+    __u32 number = context->number;
 
-    if (lo2_switch.on)
-        begin(task, (const struct pt_regs *)bpf_task_pt_regs(task), bpf_get_attach_cookie(context), context->number);
+    if (!lo2_switch.on)
+        return LO2_GO_ON;
+    task = bpf_get_current_task_btf();
+    if (lo2_is_recorded(task))
+        begin(task, (const struct pt_regs *)bpf_task_pt_regs(task), own_call(context, number), number);
     return LO2_GO_ON;
 }
 
-/* Whether the filters leave out a call that nothing but its own row depends on. */
+/* True if the filters leave this call out. Only a call that matters for its own row alone may be left out. */
 INLINE bool is_left_out(struct lo2_moment *moment, __u64 duration_ns)
 {
     if (!(moment->call->flags & LO2_CALL_DROPPABLE))
@@ -207,24 +226,24 @@ INLINE void write_value(struct lo2_moment *moment)
     lo2_write_fact(moment->cpu, moment->ring, &record, sizeof record);
 }
 
-/* By the call, not its number: an exec may lead from programs of 64 bits to those of 32, and back. */
+/* Compares the call, not its number, for an exec may lead from a 64 bit program to a 32 bit one, and back. */
 INLINE bool is_paired(const struct lo2_bpf_slot *slot, const struct task_struct *task, __u32 index)
 {
     return slot->occupied && slot->record.head.tid == (__u32)task->pid && slot->call == index;
 }
 
-INLINE void leave(struct lo2_moment *moment, const struct pt_regs *regs, __u32 index, __u32 number)
+INLINE void leave(struct lo2_moment *moment, __u32 index, __u32 number)
 {
     struct lo2_bpf_slot *slot = &moment->cpu->slot;
     bool paired = is_paired(slot, moment->task, index);
 
     if (!paired) {
-        if (slot->occupied) { /* of a thread that took another's number in exec, or of a switch that was missed */
+        if (slot->occupied) { /* the call of a thread that took the leader's number in exec, or a missed switch */
             moment->cpu->misses.unpaired++;
             lo2_flush_slot(moment->cpu, moment->ring);
         }
         if (lo2.config.facts || moment->compat)
-            lo2_read_arguments(moment->cpu, regs, number);
+            lo2_read_arguments(moment->cpu, (const struct pt_regs *)bpf_task_pt_regs(moment->task), number);
     }
     if (moment->compat)
         moment->result = lo2_compat_result(moment->cpu, number, moment->result);
@@ -247,8 +266,8 @@ INLINE void leave(struct lo2_moment *moment, const struct pt_regs *regs, __u32 i
     }
 }
 
-/* Of raw tracepoints and of perf events alike. */
-INLINE void end(struct task_struct *task, const struct pt_regs *regs, __u32 index, __u32 number, __s64 result)
+/* As begin(), but for calls of all tasks. */
+INLINE void end(struct task_struct *task, __u32 index, __u32 number, __s64 result)
 {
     struct lo2_moment moment = {
         .task = task, .compat = number & LO2_COMPAT, .result = result, .position = INT64_MIN, .value = INT64_MIN,
@@ -262,7 +281,7 @@ INLINE void end(struct task_struct *task, const struct pt_regs *regs, __u32 inde
     moment.call = &lo2.calls[index % LO2_MAX_CALLS];
     if (!lo2_take_cpu(moment.cpu))
         return;
-    leave(&moment, regs, index, number);
+    leave(&moment, index, number);
     lo2_give_back(moment.cpu);
 }
 
@@ -274,23 +293,22 @@ int lo2_raw_exit(__u64 *context)
     struct task_struct *task;
     __u32 index;
 
-    if (!lo2_switch.on)
+    if (!lo2_switch.on || is_nobodys(number))
         return 0;
     task = bpf_get_current_task_btf();
     index = find_call(task, regs, &number);
     if (index)
-        end(task, regs, index - 1, number, context[1]);
+        end(task, index - 1, number, context[1]);
     return 0;
 }
 
 SEC("tracepoint")
 int lo2_exit(struct lo2_exit_context *context)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
+    __u32 number = context->number;
 
     if (lo2_switch.on)
-        end(task, (const struct pt_regs *)bpf_task_pt_regs(task), bpf_get_attach_cookie(context), context->number,
-            context->result);
+        end(bpf_get_current_task_btf(), own_call(context, number), number, context->result);
     return LO2_GO_ON;
 }
 
@@ -302,7 +320,7 @@ int lo2_switch_task(void *context)
     return 0;
 }
 
-/* Children are recorded from their first call on: the kernel starts them after this (kernel/fork.c, kernel_clone). */
+/* A child is recorded from its first call on, for the kernel starts it after this event (kernel/fork.c, kernel_clone). */
 SEC("raw_tp/sched_process_fork")
 int lo2_fork(struct lo2_raw_context *context)
 {
@@ -319,7 +337,7 @@ int lo2_fork(struct lo2_raw_context *context)
     return 0;
 }
 
-/* The call that the thread is in never returns: its entry goes first. */
+/* The thread's call, if any, never returns. So its entry is written first. */
 INLINE void write_usage(struct task_struct *task)
 {
     lo2_kernel_usage record = { .block_delay_ns = -1 };
@@ -350,7 +368,7 @@ INLINE void write_usage(struct task_struct *task)
     lo2_give_back(moment.cpu);
 }
 
-/* The arguments of a new program, which lie in its memory since exec put them there. */
+/* Writes the arguments of a new program, which exec has put into the program's memory. */
 INLINE void write_command(struct lo2_moment *moment)
 {
     struct lo2_bpf_names *names = &moment->cpu->names;
@@ -371,8 +389,10 @@ INLINE void write_command(struct lo2_moment *moment)
     lo2_write_fact(moment->cpu, moment->ring, record, sizeof *record + size);
 }
 
-/* The new program is in place and has not run (fs/exec.c, exec_binprm). Its thread is amid execve: the entry is written
- * first, for it was earlier. */
+/*
+ * The new program is in place and has not run yet (fs/exec.c, exec_binprm). Its thread is inside of execve, whose entry is
+ * written first, for it was earlier.
+ */
 SEC("raw_tp/sched_process_exec")
 int lo2_exec(void *context)
 {
@@ -393,11 +413,11 @@ int lo2_exec(void *context)
     return 0;
 }
 
-/* The number of a process may be given again once its last thread is gone. */
+/* A process' number may be used again when its last thread is gone. */
 SEC("raw_tp/sched_process_exit")
 int lo2_exit_task(struct lo2_raw_context *context)
 {
-    struct task_struct *task = bpf_get_current_task_btf(); /* the one that exits: kernel/exit.c, do_exit */
+    struct task_struct *task = bpf_get_current_task_btf(); /* the task that exits: kernel/exit.c, do_exit */
     __u8 *selected;
 
     write_usage(task);
@@ -414,11 +434,11 @@ SEC("raw_tp/io_uring_submit_req")
 int lo2_submit(struct lo2_raw_context *context)
 {
     if (lo2_switch.on)
-        lo2_tell_request(bpf_get_current_task_btf(), (const void *)context->args[0]);
+        lo2_write_sqe((const struct io_kiocb *)context->args[0]);
     return 0;
 }
 
-/* io_uring:io_uring_complete(struct io_ring_ctx *, struct io_kiocb *, ...): a CLOSE may be done long after its submission. */
+/* io_uring:io_uring_complete(struct io_ring_ctx *, struct io_kiocb *, ...): a CLOSE may come long after its submission. */
 SEC("raw_tp/io_uring_complete")
 int lo2_complete(struct lo2_raw_context *context)
 {
@@ -427,7 +447,7 @@ int lo2_complete(struct lo2_raw_context *context)
     return 0;
 }
 
-/* io_uring:io_uring_register(struct io_ring_ctx *, ...): when it is done. */
+/* io_uring:io_uring_register(struct io_ring_ctx *, ...), when the call has done its work. */
 SEC("raw_tp/io_uring_register")
 int lo2_register(struct lo2_raw_context *context)
 {

@@ -1,6 +1,4 @@
-/*
- * The maps and sections through which the programs share config.h's structures with user space and with each other.
- */
+/* The maps and sections that share config.h's structures between the programs and with user space. */
 #ifndef LO2IO_BPF_MAPS_H
 #define LO2IO_BPF_MAPS_H
 
@@ -10,18 +8,20 @@
 
 #include "config.h"
 
-/* In a section of their own each, so that the layout of its map is that of the struct. */
+/* Each has a section of its own, so that its map has the layout of the struct. */
 const volatile struct lo2_bpf_told lo2 SEC(".rodata.lo2io") = {};
 volatile struct lo2_bpf_switch lo2_switch SEC(".data.lo2io") = {};
 
-/* How often descriptors have ended, or all of a table at once (fd -1), counted by a hash of both: what a CPU knows of one
- * holds until another CPU, too, has seen it end. Addresses alone prove nothing: the next file may get the same. */
+/*
+ * Counts ends of descriptors, or of a whole table (fd -1), by a hash of table and fd. A CPU's knowledge about a descriptor
+ * holds until any CPU counts an end of it. Addresses alone prove nothing, for the next file may get the same one.
+ */
 #define LO2_ENDS 4096
 __u32 lo2_ends[LO2_ENDS] SEC(".bss.lo2io") = {};
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);        /* as many as there may be CPUs: set before loading */
+    __uint(max_entries, 1);        /* user space sets this to the number of possible CPUs before loading */
     __uint(map_flags, BPF_F_MMAPABLE);
     __type(key, __u32);
     __type(value, struct lo2_bpf_cpu);
@@ -29,26 +29,20 @@ struct {
 
 struct lo2_bpf_ring {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 4096);     /* what each CPU gets is user space's to decide */
+    __uint(max_entries, 4096);     /* user space sets the size */
 };
 
+/* Of each CPU the buffer for calls, and behind it the one for events: user space waits for the kernel once for each map. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-    __uint(max_entries, 1);        /* as lo2_cpus */
+    __uint(max_entries, 2);        /* LO2_RINGS for each CPU, set like those of lo2_cpus */
     __type(key, __u32);
     __array(values, struct lo2_bpf_ring);
 } lo2_rings SEC(".maps");
 
 struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-    __uint(max_entries, 1);        /* as lo2_cpus */
-    __type(key, __u32);
-    __array(values, struct lo2_bpf_ring);
-} lo2_sample_rings SEC(".maps");
-
-struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);        /* 1 << 10 where processes are selected */
+    __uint(max_entries, 1);        /* 1 << 10 if processes are selected */
     __uint(map_flags, BPF_F_MMAPABLE);
     __type(key, __u32);
     __type(value, struct lo2_bpf_selected);

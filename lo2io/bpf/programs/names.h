@@ -1,14 +1,19 @@
 /*
- * The name of a place in the tree of directories, read from the entry upwards as the kernel's own d_path does
- * (fs/d_path.c), without its locks: names and parents may change meanwhile.
+ * The name of a file: read from its directory entry upwards, like the kernel's own d_path (fs/d_path.c), but without its
+ * locks. So names and parents may change during the walk.
  *
- * Each entry (dentry) counts its changes in d_seq, which is odd during one: a name, a parent, whether there is a file. So
- * the way up is gone twice. The first time the names are copied and each entry, its count, and each mount are mixed into
- * a sum; the second time only the sum is made. If both are equal, nothing had changed between the end of the first and
- * the begin of the second: at that moment the file had that name. Else it is tried once more, and then said to be moved.
+ * Each entry (dentry) counts its changes in d_seq: its name, its parent, whether it has a file. d_seq is odd during a
+ * change. The program walks up twice. The first walk copies the names, and mixes each entry, its count, and each mount
+ * into a sum. The second walk only makes the sum. If both sums are equal, nothing changed between the walks:
+ *
+ *   first walk   names, sum ───┤
+ *                               └ at this moment, the file had that name
+ *   second walk                   ├─── sum
+ *
+ * Else the program tries once more, and then marks the name as moved.
  *
  * Entries, their names and mounts are freed after a grace period of RCU (fs/dcache.c, fs/namespace.c), and programs run
- * within one. All memory is read so that what is not there reads as 0.
+ * within one. Reads of memory that is not there give 0.
  */
 #ifndef LO2IO_BPF_NAMES_H
 #define LO2IO_BPF_NAMES_H
@@ -32,14 +37,14 @@ INLINE __u64 lo2_mix(__u64 sum, __u64 value)
     return sum ^ sum >> 29;
 }
 
-/* A pointer that has been read as a number: the verifier lets nobody calculate with pointers that it knows as such. */
+/* A pointer as a number, read back from memory. The verifier forbids calculations with what it knows as a pointer. */
 INLINE __u64 lo2_number(struct lo2_bpf_names *names, const void *pointer)
 {
     *(volatile __u64 *)&names->pointer = (__u64)pointer;
     return *(volatile __u64 *)&names->pointer;
 }
 
-/* Loads on both sides of it are not exchanged. x86 does not do so by itself (Intel SDM 3A, 9.2.2). */
+/* The CPU does not exchange loads across this. x86 never does (Intel SDM 3A, 9.2.2). */
 INLINE void lo2_fence(struct lo2_bpf_names *names)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -50,7 +55,7 @@ INLINE void lo2_fence(struct lo2_bpf_names *names)
 #endif
 }
 
-/* Whether the mount at the top of the way is that of a namespace: else it hangs in the air, like what was unmounted. */
+/* True if the topmost mount belongs to a namespace. Else it has been unmounted. */
 INLINE bool lo2_is_top(const struct mount *mount)
 {
     const struct mnt_namespace *space = LO2_READ(mount, struct mount, mnt_ns);
@@ -64,7 +69,7 @@ INLINE bool lo2_is_top(const struct mount *mount)
     return true;
 }
 
-/* If `names` stands at the top of a mount, goes on to where that is mounted. */
+/* If `names` is at the top of a mount, goes on where the mount is mounted. */
 enum { LO2_INSIDE, LO2_LEFT, LO2_AT_TOP };
 INLINE int lo2_leave_mount(struct lo2_bpf_names *names)
 {
@@ -89,7 +94,7 @@ INLINE int lo2_leave_mount(struct lo2_bpf_names *names)
     return LO2_LEFT;
 }
 
-/* Copies the name of `dentry` behind those that are there; false: there is no room, or it is longer than a name can be. */
+/* Copies the name of `dentry` behind those before. False: there is no room, or the name is too long to be one. */
 INLINE bool lo2_copy_name(struct lo2_bpf_names *names, const struct dentry *dentry)
 {
     __u32 length = LO2_READ(dentry, struct dentry, d_name.len);
@@ -106,7 +111,7 @@ INLINE bool lo2_copy_name(struct lo2_bpf_names *names, const struct dentry *dent
     return true;
 }
 
-/* One step up, the first time. */
+/* A step of the first walk. */
 static long lo2_climb(__u32 step, struct lo2_frame *frame)
 {
     struct lo2_bpf_names *names = frame->names;
@@ -121,7 +126,7 @@ static long lo2_climb(__u32 step, struct lo2_frame *frame)
     lo2_fence(names);
     parent = LO2_READ(dentry, struct dentry, d_parent);
     if (parent == dentry || !lo2_copy_name(names, dentry))
-        return 1; /* no name leads to the top of the mount: what d_path calls escaped */
+        return 1; /* no way leads to the top of the mount: d_path calls that escaped */
     if (sequence & 1)
         names->flags |= LO2_FILE_MOVED;
     names->sum = lo2_mix(lo2_mix(names->sum, (__u64)dentry), sequence);
@@ -129,7 +134,7 @@ static long lo2_climb(__u32 step, struct lo2_frame *frame)
     return 0;
 }
 
-/* One step up, the second time. */
+/* A step of the second walk. */
 static long lo2_climb_again(__u32 step, struct lo2_frame *frame)
 {
     struct lo2_bpf_names *names = frame->names;
@@ -168,7 +173,7 @@ static long lo2_try(__u32 attempt, struct lo2_frame *frame)
     return !(names->flags & LO2_FILE_MOVED);
 }
 
-/* What a namespace's file is called by the kernel (fs/nsfs.c, ns_dname): mnt, net, pid... */
+/* Copies the kernel's name of a namespace's file (fs/nsfs.c, ns_dname): mnt, net, pid... */
 INLINE bool lo2_copy_namespace(struct lo2_bpf_names *names, const struct inode *inode)
 {
     const struct ns_common *space = LO2_READ(inode, struct inode, i_private);
@@ -190,8 +195,8 @@ INLINE bool lo2_copy_namespace(struct lo2_bpf_names *names, const struct inode *
 }
 
 /*
- * Writes the names from `path` upwards to record[begin] and on, up to record[end], and sets `flags`.
- * `inode` is that of the file. A file without a directory, such as a pipe, has but one name (LO2_FILE_PSEUDO).
+ * Writes the names from `first_dentry` upwards to record[begin] .. record[end], and sets `flags`. The address is that
+ * of the file's inode. A file without a directory, such as a pipe, has one name only (LO2_FILE_PSEUDO).
  */
 LO2_ONCE int lo2_find_names(__u64 inode_address)
 {
@@ -215,7 +220,7 @@ LO2_ONCE int lo2_find_names(__u64 inode_address)
         names->flags = 0;
         operations = LO2_READ(dentry, struct dentry, d_op);
         if (!operations || !LO2_READ(operations, struct dentry_operations, d_dname))
-            return 0; /* found by a handle, without a way up */
+            return 0; /* opened by a file handle, so no way up is known */
         block = LO2_READ(inode, struct inode, i_sb);
         if (LO2_READ(block, struct super_block, s_magic) == LO2_MAGIC_NSFS ? lo2_copy_namespace(names, inode)
                                                                           : lo2_copy_name(names, dentry))

@@ -1,6 +1,6 @@
 /*
- * Paths that calls were given: records PATH, with the names of the directory that they begin at. Not of an open that
- * succeeds, for a FILE tells of what it opened.
+ * Path arguments of calls: records PATH, with the names of the directory at which the path begins. An open that
+ * succeeds has none, for FILE tells what it opened.
  */
 #ifndef LO2IO_BPF_PATHS_H
 #define LO2IO_BPF_PATHS_H
@@ -17,15 +17,15 @@
 
 struct lo2_given {
     __u64 time_ns;
-    __u64 string;                  /* where it is in the program's memory */
-    __u64 written;                 /* bytes that the call has put where `filled` points; 0: not known */
+    __u64 string;                  /* address in the program's memory */
+    __u64 written;                 /* bytes that the call has written where `filled` points; 0: not known */
     __s32 directory;
     __u8 place;
     __u8 in_root;
-    __u8 filled;                   /* as of lo2_bpf_call; of a path that is read before the call: 0 */
+    __u8 filled;                   /* as in lo2_bpf_call; 0 for a path that is read before the call */
 };
 
-/* Whether there is nothing above where a path begins, so that its name is empty: most processes have such a root. */
+/* True if the path begins at the top of the tree, so that its directory has no names. Most processes have such a root. */
 INLINE bool lo2_is_nameless(struct lo2_bpf_names *names)
 {
     int left = LO2_LEFT;
@@ -40,7 +40,7 @@ INLINE bool lo2_is_nameless(struct lo2_bpf_names *names)
     return left == LO2_AT_TOP && names->flags & LO2_FILE_WHOLE;
 }
 
-/* Where a path begins: at the root, at an open directory, or at the working directory. The inode there, or 0. */
+/* Finds where a path begins: at the root, an open directory, or the working directory. Returns its inode, or 0. */
 INLINE __u64 lo2_find_start(struct task_struct *task, struct lo2_bpf_names *names, bool absolute, __s32 directory)
 {
     const struct fs_struct *fs = LO2_READ(task, struct task_struct, fs);
@@ -61,7 +61,7 @@ INLINE __u64 lo2_find_start(struct task_struct *task, struct lo2_bpf_names *name
     return lo2_number(names, LO2_READ(names->first_dentry, struct dentry, d_inode));
 }
 
-/* Reads the path behind the record's head. Its length; 0 and LO2_PATH_CUT: it cannot be read. */
+/* Reads the path to behind the record's head. Returns its length; 0, with LO2_PATH_CUT, if it cannot be read. */
 INLINE __u32 lo2_copy_path(struct lo2_bpf_cpu *cpu, __u64 string)
 {
     struct lo2_bpf_names *names = &cpu->names;
@@ -74,7 +74,7 @@ INLINE __u32 lo2_copy_path(struct lo2_bpf_cpu *cpu, __u64 string)
     return 0;
 }
 
-/* Whether the call may have written over its own path, as readlink does with the same memory for both. */
+/* True if the call may have overwritten its own path, like a readlink that uses the same memory for both. */
 INLINE bool lo2_is_overwritten(const struct lo2_bpf_cpu *cpu, const struct lo2_given *given, __u32 length)
 {
     __u32 i;
@@ -121,7 +121,7 @@ LO2_ONCE int lo2_write_path(const struct lo2_given *given)
         dentry = names->first_dentry;
         lo2_fence(names);
         if (inode != lo2_find_start(moment.task, names, absolute, given->directory) || mount != names->first_mount ||
-            dentry != names->first_dentry) /* another thread went elsewhere, or closed it */
+            dentry != names->first_dentry) /* another thread changed or closed the directory */
             names->flags |= LO2_FILE_MOVED;
     }
     lo2_fill_head(&record->head, &moment, LO2_KERNEL_PATH, 0);
@@ -137,7 +137,7 @@ LO2_ONCE int lo2_write_path(const struct lo2_given *given)
     return 0;
 }
 
-/* Whether even absolute paths of this openat2 begin at its directory. */
+/* True if this openat2 begins even absolute paths at its directory. */
 INLINE bool lo2_is_in_root(const struct lo2_moment *moment)
 {
     struct lo2_open_how how = {};
@@ -167,7 +167,7 @@ INLINE void lo2_write_given(struct lo2_moment *moment)
         lo2_write_path(&given);
 }
 
-/* At the entry, of calls after which their paths are gone, or begin somewhere else (LO2_CALL_FIRST). */
+/* At the entry of calls that destroy their paths, or change where they begin (LO2_CALL_FIRST). */
 INLINE void lo2_paths_at_entry(struct lo2_moment *moment)
 {
     if (moment->call->path && moment->call->flags & LO2_CALL_FIRST)

@@ -1,13 +1,11 @@
-/*
- * Rings of io_uring and iocbs of libaio, as far as the programs read them: see kernel_types.h.
- */
+/* io_uring's rings and libaio's iocbs: the members that the programs read. See kernel_types.h. */
 #ifndef LO2IO_BPF_RING_TYPES_H
 #define LO2IO_BPF_RING_TYPES_H
 
 #include "kernel_types.h"
 
 struct io_rsrc_node {
-    __u64 file_ptr;                /* what it is besides stands in the lowest bits */
+    __u64 file_ptr;                /* the lowest bits are flags */
 } KERNEL_TYPE;
 
 struct io_rsrc_data {
@@ -38,7 +36,7 @@ struct io_submit_state {
 struct io_ring_ctx {
     __u32 flags;                   /* IORING_SETUP_* */
     __u32 *sq_array;
-    void *sq_sqes;                 /* not typed: lo2_sqe would count as a type of the kernel */
+    void *sq_sqes;                 /* void *, for CO-RE would take lo2_sqe as a type of the kernel */
     __u32 cached_sq_head;
     __u32 sq_entries;
     struct io_file_table file_table;
@@ -56,7 +54,7 @@ struct io_cqe {
 
 struct io_kiocb {
     __u8 opcode;
-    __u64 flags;                   /* the lowest are IOSQE_* */
+    __u64 flags;                   /* the lowest bits are IOSQE_* */
     struct io_cqe cqe;
     struct io_ring_ctx *ctx;
     void *async_data;
@@ -89,7 +87,7 @@ struct io_close {                  /* lies at the begin of its request */
     int fd;
 } KERNEL_TYPE;
 
-/* include/uapi/linux/io_uring.h: struct io_uring_sqe, which no kernel will change. */
+/* include/uapi/linux/io_uring.h: struct io_uring_sqe, which is the same in all kernels. */
 struct lo2_sqe {
     __u8 opcode, flags;
     __u16 ioprio;
@@ -105,7 +103,7 @@ struct lo2_sqe {
 /* include/uapi/linux/aio_abi.h: struct iocb. */
 struct lo2_iocb {
     __u64 data;
-    __u32 key, rw_flags;           /* the other way round in big-endian machines */
+    __u32 key, rw_flags;           /* in the other order on big-endian machines */
     __u16 opcode;
     __s16 priority;
     __s32 fd;

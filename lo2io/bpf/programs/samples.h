@@ -1,21 +1,21 @@
 /*
- * Tracepoints whose events the kernel programs record, and what they write of each: the fields that the engine reads, where
- * the event's raw data have them. Members bear the fields' names in the kernel's format files; what is named gap stays 0.
- * The programs record an event only where its format says the same (lo2io/bpf/samples.py) and the tracepoint hands over
- * what its program expects (fits.h).
+ * Tracepoints whose events the programs record, and the fields that they write for each: those that the engine reads,
+ * where the event's raw data have them. Members have the names of the kernel's format files; a gap stays 0. The
+ * programs record an event only if its format has the same fields (lo2io/bpf/samples.py) and the tracepoint passes the
+ * arguments that its program expects (fits.h).
  *
- * No event is here that may happen in an interrupt: a program that runs already on a CPU is not run again there. Nor are
- * those of the block layer: nothing tells which letters a kernel has in rwbs for operations but the oldest (a write of
- * zeroes is N or WZ), and the sample of a request's end must have the same ones.
+ * Events that may happen in an interrupt are missing here, for the kernel does not start a program that runs on that
+ * CPU already. So are those of the block layer: only the oldest operations have known letters in rwbs (a write of
+ * zeroes is N or WZ), and the sample of a request's end must have the same letters.
  *
- * Read by clang for the programs and by cffi for Python (plain declarations, see build.py).
+ * clang reads this file for the programs, cffi for Python (plain declarations, see build.py).
  */
 #ifndef LO2IO_BPF_SAMPLES_H
 #define LO2IO_BPF_SAMPLES_H
 
 #include "records.h"
 
-/* LO2_SAMPLED_X and lo2_fields_X are those of the tracepoint X, and lo2_on_X is its program. */
+/* LO2_SAMPLED_X and lo2_fields_X belong to the tracepoint X, whose program is lo2_on_X. */
 enum lo2_sampled {
     LO2_SAMPLED_io_uring_create = 0,
     LO2_SAMPLED_io_uring_register = 1,
@@ -34,7 +34,7 @@ enum lo2_sampled {
     LO2_SAMPLED_io_uring_complete = 14,
     LO2_SAMPLED_sched_switch = 15
 };
-enum { LO2_MAX_SAMPLED = 32, LO2_FIELDS_AT = 8 }; /* raw data begin with the common fields */
+enum { LO2_MAX_SAMPLED = 32, LO2_FIELDS_AT = 8 }; /* the common fields come first in raw data */
 
 typedef struct { int32_t fd; uint32_t gap; uint64_t ctx; uint32_t sq_entries, cq_entries, flags; } lo2_fields_io_uring_create;
 typedef struct { uint64_t ctx; uint32_t opcode, nr_files, nr_bufs, gap; int64_t ret; } lo2_fields_io_uring_register;
@@ -44,6 +44,12 @@ typedef struct {
     uint64_t flags;
     uint8_t sq_thread;
 } lo2_fields_io_uring_submit_req;
+/* A whole record of a submission. It ends before `asked` if the request's entry could not be read. */
+typedef struct {
+    lo2_kernel_head head;
+    lo2_fields_io_uring_submit_req fields;
+    lo2_asked asked;
+} lo2_submitted;
 typedef struct { uint64_t ctx, req, user_data; int32_t fd; } lo2_fields_io_uring_file_get;
 typedef struct {
     uint64_t ctx, req, user_data;

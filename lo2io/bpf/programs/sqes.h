@@ -1,6 +1,6 @@
 /*
- * What requests of io_uring ask for: records SQE, read off the submission queue while the kernel prepares the request
- * from it. What is told of is the entry that the kernel has taken last, if it is the request's by user_data and opcode.
+ * What requests of io_uring ask for: records SQE, read off the submission queue while the kernel prepares the request.
+ * The program reads the entry that the kernel took last, if its user_data and opcode are the request's.
  */
 #ifndef LO2IO_BPF_SQES_H
 #define LO2IO_BPF_SQES_H
@@ -20,24 +20,40 @@ enum { /* include/uapi/linux/io_uring.h */
 #define LO2_SPLICE_FIXED (1u << 31)
 #define LO2_NO_BYTES (~0ull)
 
-/* The entry of the submission queue that was taken last (io_get_sqe, io_uring/io_uring.c). */
-INLINE bool lo2_read_sqe(const struct io_ring_ctx *ctx, struct lo2_sqe *sqe)
+/* An address as a number, which functions accept that the verifier checks on their own. Read back from memory. */
+INLINE __u64 lo2_as_number(const void *pointer)
 {
-    __u32 flags = LO2_READ(ctx, struct io_ring_ctx, flags);
-    __u32 entries = LO2_READ(ctx, struct io_ring_ctx, sq_entries);
-    __u32 head = (LO2_READ(ctx, struct io_ring_ctx, cached_sq_head) - 1) & (entries - 1);
-    const __u32 *array = LO2_READ(ctx, struct io_ring_ctx, sq_array);
+    __u64 number = 0;
 
-    if (array && !(flags & LO2_SETUP_NO_SQARRAY) && bpf_probe_read_kernel(&head, sizeof head, array + head))
+    bpf_probe_read_kernel(&number, sizeof number, &pointer);
+    return number;
+}
+
+/*
+ * A member of a kernel's struct. A program of a typed tracepoint (tp_btf) reads it at once, as long as the verifier knows the
+ * pointer's type; any other program asks the kernel to copy it, which takes ten times as long.
+ */
+#define LO2_MEMBER(typed, pointer, type, member) ((typed) ? (pointer)->member : LO2_READ(pointer, type, member))
+
+/* The entry of the submission queue that was taken last (io_get_sqe, io_uring/io_uring.c). */
+INLINE bool lo2_read_sqe(const struct io_ring_ctx *ctx, bool typed, struct lo2_sqe *sqe)
+{
+    __u32 flags = LO2_MEMBER(typed, ctx, struct io_ring_ctx, flags);
+    __u32 entries = LO2_MEMBER(typed, ctx, struct io_ring_ctx, sq_entries);
+    __u32 head = (LO2_MEMBER(typed, ctx, struct io_ring_ctx, cached_sq_head) - 1) & (entries - 1);
+    __u64 array = (__u64)LO2_MEMBER(typed, ctx, struct io_ring_ctx, sq_array);
+    __u64 sqes = (__u64)LO2_MEMBER(typed, ctx, struct io_ring_ctx, sq_sqes);
+
+    if (array && !(flags & LO2_SETUP_NO_SQARRAY) && bpf_probe_read_kernel(&head, sizeof head, (const __u32 *)array + head))
         return false;
     if (head >= entries)
         return false;
     if (flags & LO2_SETUP_SQE128)
         head <<= 1;
-    return !bpf_probe_read_kernel(sqe, sizeof *sqe, (const struct lo2_sqe *)LO2_READ(ctx, struct io_ring_ctx, sq_sqes) + head);
+    return !bpf_probe_read_kernel(sqe, sizeof *sqe, (const struct lo2_sqe *)sqes + head);
 }
 
-/* The file in a place of the ring's table, or 0. The ring is locked by whoever submits: nothing changes there now. */
+/* The file in a place of the ring's files, or 0. The submitter has locked the ring, so nothing changes there now. */
 INLINE __u64 lo2_registered(const struct io_ring_ctx *ctx, __u32 place)
 {
     const struct io_ring_ctx___before *before = (const struct io_ring_ctx___before *)ctx;
@@ -57,7 +73,7 @@ INLINE __u64 lo2_registered(const struct io_ring_ctx *ctx, __u32 place)
     return file & ~7ull;
 }
 
-/* Bytes where `len` does not count them. */
+/* The bytes of a request whose `len` does not count them. */
 INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const struct lo2_sqe *sqe)
 {
     const void *data;
@@ -69,7 +85,7 @@ INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const struct lo2_sqe 
     case LO2_OP_WRITEV:
         if (sqe->flags & LO2_SQE_BUFFER_SELECT || !bpf_core_field_exists(struct io_async_rw, iter))
             return LO2_NO_BYTES;
-        data = LO2_READ(request, struct io_kiocb, async_data); /* vectors have been imported since Linux 6.10 by now */
+        data = LO2_READ(request, struct io_kiocb, async_data); /* since Linux 6.10, the vectors have been imported by now */
         return data ? LO2_READ(data, struct io_async_rw, iter.count) : LO2_NO_BYTES;
     case LO2_OP_SEND:
     case LO2_OP_SEND_ZC:
@@ -80,7 +96,7 @@ INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const struct lo2_sqe 
     case LO2_OP_RECVMSG:
     case LO2_OP_SENDMSG_ZC:
         if (sqe->flags & LO2_SQE_BUFFER_SELECT || sqe->ioprio & LO2_RECVSEND_FIXED_BUF ||
-            !bpf_core_field_exists(struct io_async_rw, iter)) /* messages, too, where vectors are */
+            !bpf_core_field_exists(struct io_async_rw, iter)) /* such kernels have imported the message's vectors, too */
             return LO2_NO_BYTES;
         data = LO2_READ(request, struct io_kiocb, async_data);
         return data ? LO2_READ(data, struct io_async_msghdr, msg.msg_iter.count) : LO2_NO_BYTES;
@@ -91,8 +107,8 @@ INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const struct lo2_sqe 
 INLINE bool lo2_changes_places(__u8 opcode) { return lo2.config.asks[opcode] & LO2_ASKS_PLACES; }
 
 /*
- * What a request does to descriptors and to places of rings, when it is submitted or done, makes what is known of them old.
- * Addresses of the ring and of the request.
+ * Makes old what CPUs know about descriptors and places of rings that a request changes. Call when it is submitted, and
+ * when it is done. Arguments: addresses of the ring and of the request.
  */
 LO2_ONCE int lo2_forget_asked(__u64 ctx, __u64 address)
 {
@@ -104,7 +120,7 @@ LO2_ONCE int lo2_forget_asked(__u64 ctx, __u64 address)
     if (!lo2_changes_places(opcode))
         return 0;
     lo2_forget(ctx, -1);
-    if (opcode == LO2_OP_MSG_RING) { /* into another ring's */
+    if (opcode == LO2_OP_MSG_RING) { /* it may fill a place of another ring */
         table = (__u64)BPF_CORE_READ(request, file, private_data);
         lo2_forget(table, -1);
     }
@@ -117,7 +133,10 @@ LO2_ONCE int lo2_forget_asked(__u64 ctx, __u64 address)
     return 0;
 }
 
-/* Tells of the file in a place of a ring's, or of a descriptor, that a request names; leaves its address in the CPU's look. */
+/*
+ * Tells which file a request names, by a place of a ring or by a descriptor. Leaves the file's address in the CPU's
+ * look.
+ */
 LO2_ONCE int lo2_tell_asked(__u64 time_ns, __u64 ctx, __u32 number, __u32 registered)
 {
     struct lo2_moment moment = { .task = bpf_get_current_task_btf(), .time_ns = time_ns };
@@ -138,7 +157,7 @@ LO2_ONCE int lo2_tell_asked(__u64 time_ns, __u64 ctx, __u32 number, __u32 regist
     return 0;
 }
 
-/* The address of a file that a request names; 0: not known. What runs later may find another one in the place by then. */
+/* Address of the file that a request names; 0: not known. A request that runs later may find another file in the place. */
 INLINE __u64 lo2_asked_file(const struct lo2_moment *moment, __u64 ctx, __u32 number, bool registered, bool later)
 {
     if (registered && later)
@@ -147,52 +166,90 @@ INLINE __u64 lo2_asked_file(const struct lo2_moment *moment, __u64 ctx, __u32 nu
     return moment->cpu->look.file;
 }
 
-/* A request is submitted: before its sample. `ring` is this CPU's. */
-INLINE void lo2_write_sqe(struct lo2_bpf_cpu *cpu, void *ring, struct task_struct *task, const void *pointer)
+/*
+ * Fills `asked` in for a request that is being submitted, and tells of the files that it names; false: its entry could not
+ * be read, or nothing of it is wanted. The time of what is told is before the submission's.
+ */
+INLINE bool lo2_ask(const struct io_kiocb *request, bool typed, lo2_asked *asked)
 {
-    const struct io_kiocb *request = pointer;
-    const struct io_ring_ctx *ctx = LO2_READ(request, struct io_kiocb, ctx);
-    struct lo2_moment moment = { .cpu = cpu, .ring = ring, .task = task };
-    __u64 flags = LO2_READ(request, struct io_kiocb, flags);
+    struct lo2_moment moment = { .task = bpf_get_current_task_btf() };
+    const struct io_ring_ctx *ctx;
     struct lo2_sqe sqe;
-    lo2_kernel_sqe record = {};
+    __u32 cpu_number;
     bool later, closes_place;
+    __u64 ring, flags;
 
     if (!lo2.config.facts || !bpf_core_field_exists(struct io_kiocb, cqe)) /* before 5.19; nor is there the tracepoint */
-        return;
-    if (!lo2_read_sqe(ctx, &sqe) || sqe.user_data != LO2_READ(request, struct io_kiocb, cqe.user_data) ||
-        sqe.opcode != LO2_READ(request, struct io_kiocb, opcode)) {
-        cpu->misses.unreadable++;
-        return;
+        return false;
+    if (!lo2_is_recorded(moment.task))
+        return false;
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!moment.cpu)
+        return false;
+    ctx = LO2_MEMBER(typed, request, struct io_kiocb, ctx);
+    if (!lo2_read_sqe(ctx, typed, &sqe) || sqe.user_data != LO2_MEMBER(typed, request, struct io_kiocb, cqe.user_data) ||
+        sqe.opcode != LO2_MEMBER(typed, request, struct io_kiocb, opcode)) {
+        __sync_fetch_and_add(&moment.cpu->misses.unreadable, 1);
+        return false;
     }
-    if (cpu->slot.occupied)
-        lo2_flush_slot(cpu, ring);
+    asked->offset = sqe.off;
+    asked->length = sqe.len;
+    asked->op_flags = sqe.op_flags;
+    asked->fd = sqe.fd;
+    asked->file_index = sqe.file_index;
+    asked->buf_index = sqe.buf_index;
+    asked->ioprio = sqe.ioprio;
+    asked->opcode = sqe.opcode;
+    asked->flags = sqe.flags;
+    asked->bytes = LO2_NO_BYTES;
+    if (lo2.config.asks[sqe.opcode] & LO2_ASKS_BYTES)
+        asked->bytes = lo2_sqe_bytes((const struct io_kiocb *)lo2_as_number(request), &sqe);
+    if (!(lo2.config.asks[sqe.opcode] & ~LO2_ASKS_BYTES))
+        return true;
+    if (!lo2_take_cpu(moment.cpu))
+        return false;
     moment.time_ns = bpf_ktime_get_ns();
-    later = flags & LO2_SQE_LATER || LO2_READ(ctx, struct io_ring_ctx, submit_state.link.head);
-    record.request = (__u64)request;
-    record.ring = lo2_number(&cpu->names, ctx);
-    record.user_data = sqe.user_data;
-    record.offset = sqe.off;
-    record.length = sqe.len;
-    record.op_flags = sqe.op_flags;
-    record.fd = sqe.fd;
-    record.file_index = sqe.file_index;
-    record.buf_index = sqe.buf_index;
-    record.ioprio = sqe.ioprio;
-    record.opcode = sqe.opcode;
-    record.flags = sqe.flags;
-    record.bytes = lo2_sqe_bytes(request, &sqe);
+    flags = LO2_MEMBER(typed, request, struct io_kiocb, flags);
+    later = flags & LO2_SQE_LATER || LO2_MEMBER(typed, ctx, struct io_ring_ctx, submit_state.link.head);
+    ring = lo2_as_number(ctx);
     closes_place = sqe.opcode == LO2_OP_CLOSE && sqe.file_index;
-    /* Read twice: a value kept over the call makes the verifier follow each opcode of lo2_sqe_bytes apart (0.9 s more). */
+    /*
+     * Read twice. A value kept over the call would make the verifier follow each opcode of lo2_sqe_bytes apart (0.9 s
+     * more).
+     */
     if (lo2.config.asks[sqe.opcode] & LO2_ASKS_FILE)
-        record.file = lo2_asked_file(&moment, record.ring, closes_place ? sqe.file_index - 1 : sqe.fd,
+        asked->file = lo2_asked_file(&moment, ring, closes_place ? sqe.file_index - 1 : sqe.fd,
                                      closes_place || sqe.flags & LO2_SQE_FIXED_FILE, later);
     if (lo2.config.asks[sqe.opcode] & LO2_ASKS_TWO_FILES)
-        record.file2 = lo2_asked_file(&moment, record.ring, sqe.file_index, sqe.op_flags & LO2_SPLICE_FIXED, later);
+        asked->file2 = lo2_asked_file(&moment, ring, sqe.file_index, sqe.op_flags & LO2_SPLICE_FIXED, later);
     if (lo2_changes_places(sqe.opcode))
-        lo2_forget_asked(record.ring, record.request);
+        lo2_forget_asked(ring, lo2_as_number(request));
+    lo2_give_back(moment.cpu);
+    return true;
+}
+
+/* A request is submitted, and perf records that: what it asks for comes before, as a record of its own. */
+INLINE void lo2_write_sqe(const struct io_kiocb *request)
+{
+    struct lo2_moment moment = { .task = bpf_get_current_task_btf() };
+    lo2_kernel_sqe record = {};
+    __u32 cpu_number;
+
+    if (!lo2_ask(request, false, &record.asked))
+        return;
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!moment.cpu || !lo2_take_cpu(moment.cpu))
+        return;
+    moment.ring = lo2_ring(&cpu_number);
+    if (moment.cpu->slot.occupied)
+        lo2_flush_slot(moment.cpu, moment.ring);
+    moment.time_ns = bpf_ktime_get_ns();
+    record.request = (__u64)request;
+    record.ring = lo2_number(&moment.cpu->names, LO2_READ(request, struct io_kiocb, ctx));
+    record.user_data = LO2_READ(request, struct io_kiocb, cqe.user_data);
     lo2_fill_head(&record.head, &moment, LO2_KERNEL_SQE, 0);
-    lo2_write_fact(cpu, ring, &record, sizeof record);
+    lo2_write_fact(moment.cpu, moment.ring, &record, sizeof record);
+    lo2_give_back(moment.cpu);
 }
 
 #endif

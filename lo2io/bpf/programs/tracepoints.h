@@ -1,9 +1,9 @@
 /*
- * Programs that record events of tracepoints as SAMPLE, each event as its tracepoint's raw data have it (samples.h, and
- * TP_fast_assign in the kernel's include/trace/events). They record every task's, as perf's events of CPUs do.
+ * Programs that record events of tracepoints as SAMPLE, each with the fields of its raw data (samples.h, and TP_fast_assign
+ * in the kernel's include/trace/events). Like perf's events of CPUs, they record all tasks.
  *
- * They do not take the CPU's part (lo2_take_cpu): an interrupt may come amid another program. What they count is their
- * own, for no program interrupts itself; only what was lost is shared.
+ * They do not take the CPU's part (lo2_take_cpu), for an interrupt may come during another program. Each counts for itself,
+ * for no program interrupts itself. They share only the loss.
  */
 #ifndef LO2IO_BPF_TRACEPOINTS_H
 #define LO2IO_BPF_TRACEPOINTS_H
@@ -12,12 +12,15 @@
 #include "fits.h"
 #include "sqes.h"
 
-/* As lo2_tell_lost. What is lost meanwhile may be counted here and lie before `begin_ns` of the next: never outside of both. */
+/*
+ * Like lo2_tell_lost. An event that is lost during this run may count in this record, and lie before `begin_ns` of the next
+ * one. It never lies outside of both.
+ */
 LO2_ONCE int lo2_tell_lost_samples(void)
 {
     __u32 number;
     struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
-    void *ring = bpf_map_lookup_elem(&lo2_sample_rings, &number);
+    void *ring = lo2_ring_for(number, LO2_RING_EVENTS);
     lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST };
 
     if (!cpu || !ring)
@@ -36,12 +39,12 @@ LO2_ONCE int lo2_tell_lost_samples(void)
     return false;
 }
 
-/* The time is taken last: what an interrupt writes between it and the ring lies before, and is put in order by whoever reads. */
+/* Takes the time last. An interrupt's records may come between that and the place in the buffer; the reader sorts them. */
 INLINE void lo2_write_sample(lo2_kernel_head *head, __u32 size, __u32 place)
 {
     __u32 number;
     struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
-    void *ring = bpf_map_lookup_elem(&lo2_sample_rings, &number);
+    void *ring = lo2_ring_for(number, LO2_RING_EVENTS);
     struct lo2_bpf_sampling *sampling;
     __u64 flags = BPF_RB_NO_WAKEUP;
 
@@ -68,7 +71,7 @@ INLINE void lo2_write_sample(lo2_kernel_head *head, __u32 size, __u32 place)
     sampling->losing.end_ns = head->time_ns;
 }
 
-/* A program: `fill` sets `fields` from the tracepoint's arguments; where it returns, the event is not recorded. */
+/* A program. `fill` sets `fields` from the tracepoint's arguments. If it returns, the event is not recorded. */
 #define LO2_SAMPLE(name, ...) \
     SEC("tp_btf/" #name) \
     int lo2_on_##name(__u64 *context) \
@@ -87,44 +90,32 @@ INLINE void lo2_write_sample(lo2_kernel_head *head, __u32 size, __u32 place)
 
 /* ---- io_uring ---- */
 
-/* An address as a mere number, which functions take that are verified on their own: read back from where it was put. */
-INLINE __u64 lo2_as_number(const void *pointer)
-{
-    __u64 number = 0;
-
-    bpf_probe_read_kernel(&number, sizeof number, &pointer);
-    return number;
-}
-
-/* io_uring:io_uring_submit_req: what the request asks for comes before its sample. */
-INLINE void lo2_tell_request(struct task_struct *task, const void *request)
-{
-    __u32 cpu_number;
-    struct lo2_bpf_cpu *cpu;
-
-    if (!lo2_is_recorded(task))
-        return;
-    cpu = lo2_this_cpu(&cpu_number);
-    if (!cpu || !lo2_take_cpu(cpu))
-        return;
-    lo2_write_sqe(cpu, lo2_ring(&cpu_number), task, request);
-    lo2_give_back(cpu);
-}
-
 #define LO2_OF_REQUEST \
     struct io_kiocb *request = (struct io_kiocb *)context[0]; \
     fields->ctx = (__u64)request->ctx; \
     fields->req = (__u64)request;
 #define LO2_SETUP_SQPOLL 2
 
-LO2_SAMPLE(io_uring_submit_req, {
+/* What the request asks for stands behind the fields: it is read off the submission queue now or never. */
+SEC("tp_btf/io_uring_submit_req")
+int lo2_on_io_uring_submit_req(__u64 *context)
+{
+    lo2_submitted sample = {};
+    lo2_fields_io_uring_submit_req *fields = &sample.fields;
+    __u32 size = sizeof sample;
+
+    if (!lo2_switch.on || !LO2_FITS_io_uring_submit_req)
+        return 0;
     LO2_OF_REQUEST
-    lo2_tell_request(bpf_get_current_task_btf(), (const void *)lo2_as_number(request));
+    if (!lo2_ask(request, true, &sample.asked))
+        size = __builtin_offsetof(lo2_submitted, asked);
     fields->user_data = request->cqe.user_data;
     fields->opcode = request->opcode;
     fields->flags = request->flags;
     fields->sq_thread = (request->ctx->flags & LO2_SETUP_SQPOLL) != 0;
-})
+    lo2_write_sample(&sample.head, size, LO2_SAMPLED_io_uring_submit_req);
+    return 0;
+}
 LO2_SAMPLE(io_uring_complete, {
     const struct io_uring_cqe *cqe = (const struct io_uring_cqe *)context[2];
     fields->ctx = context[0];
@@ -213,7 +204,7 @@ LO2_SAMPLE(io_uring_register, {
 
 /* ---- sched ---- */
 
-/* What the tracepoint makes of a thread's state: __trace_sched_switch_state and __task_state_index, include/linux/sched.h. */
+/* A thread's state as in the tracepoint: __trace_sched_switch_state and __task_state_index, include/linux/sched.h. */
 INLINE __u64 lo2_switch_state(bool preempt, __u32 state, const struct task_struct *task)
 {
     enum {

@@ -1,6 +1,4 @@
-/*
- * What a call's arguments point to and its row needs: bytes of all iovecs, the flags of struct open_how.
- */
+/* Values behind a call's pointers that its row needs: the bytes of all iovecs, and the flags of struct open_how. */
 #ifndef LO2IO_BPF_VALUES_H
 #define LO2IO_BPF_VALUES_H
 
@@ -20,7 +18,7 @@ struct lo2_open_how {
     __u64 flags, mode, resolve;
 };
 
-/* The total is in `names->sum`: in a variable the verifier would follow how large it may be, vector by vector. */
+/* `names->sum` has the total. In a variable, the verifier would follow its possible values, vector by vector. */
 struct lo2_vectors {
     struct lo2_bpf_names *names;
     bool compat;
@@ -47,7 +45,7 @@ static long lo2_add_vector(__u32 index, struct lo2_vectors *vectors)
         total += (__s64)(__s32)small[index % LO2_MAX_VECTORS].length;
     else
         total += all[index % LO2_MAX_VECTORS].length;
-    if (total < names->sum || total >> 63) { /* the kernel refuses such (lib/iov_iter.c) */
+    if (total < names->sum || total >> 63) { /* the kernel refuses such a sum (lib/iov_iter.c) */
         names->sum = (__u64)INT64_MIN;
         return 1;
     }
@@ -55,7 +53,7 @@ static long lo2_add_vector(__u32 index, struct lo2_vectors *vectors)
     return 0;
 }
 
-/* Bytes of `count` iovecs; INT64_MIN: they cannot be read, or are more than there can be. */
+/* Bytes of `count` iovecs; INT64_MIN: they cannot be read, or there are too many. */
 static __noinline __s64 lo2_read_vectors(struct lo2_bpf_cpu *cpu, __u64 pointer, __u64 count, bool compat)
 {
     struct lo2_vectors vectors = { .names = &cpu->names, .compat = compat };

@@ -1,6 +1,4 @@
-/*
- * What of the kernel's files is read, and how: hand-declared as in kernel_types.h.
- */
+/* The kernel's files: the members that the programs read, and how they read them. Declared by hand as in kernel_types.h. */
 #ifndef LO2IO_BPF_VFS_TYPES_H
 #define LO2IO_BPF_VFS_TYPES_H
 
@@ -39,7 +37,7 @@ struct dentry {
 
 struct ns_common {
     const struct proc_ns_operations *ops;
-    __u64 ns_id;                   /* since Linux 6.18; 0: an anonymous one */
+    __u64 ns_id;                   /* since Linux 6.18; 0: an anonymous namespace */
 } KERNEL_TYPE;
 
 struct proc_ns_operations {
@@ -52,7 +50,7 @@ struct mnt_namespace {
 } KERNEL_TYPE;
 
 struct mnt_namespace___before {    /* until Linux 6.17 */
-    __u64 seq;                     /* 0: an anonymous one */
+    __u64 seq;                     /* 0: an anonymous namespace */
 } KERNEL_TYPE;
 
 struct vfsmount {
@@ -110,13 +108,15 @@ struct fs_struct {
     struct path pwd;
 } KERNEL_TYPE;
 
-/* A pointer that stands alone, as in a table of descriptors. */
+/* A single pointer, as in a table of descriptors. */
 struct hlist_head {
     struct hlist_node *first;
 } KERNEL_TYPE;
 
-/* Linux 6.2 reads through any pointer at the price of a check; before, it takes a call for each field. The kernel lists
- * the functions that its verifier knows by name (kernel/bpf/verifier.c). */
+/*
+ * Since Linux 6.2, a program can read through any pointer at the cost of a check. Before, each field takes a call. The
+ * kernel lists the functions whose names its verifier knows (kernel/bpf/verifier.c).
+ */
 enum special_kfunc_type {
     KF_bpf_rdonly_cast
 };
@@ -126,7 +126,7 @@ extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 #define LO2_CAN_CAST bpf_core_enum_value_exists(enum special_kfunc_type, KF_bpf_rdonly_cast)
 #endif
 
-/* A field of kernel memory, wherever the pointer is from; 0 where there is no memory. No pointers within `field`. */
+/* Reads a field of kernel memory through any pointer. Gives 0 if there is no memory. `field` must not contain a pointer. */
 #define LO2_READ(pointer, type, field) \
     ({ \
         const type *lo2_object = (const type *)(pointer); \

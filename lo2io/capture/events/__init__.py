@@ -1,1 +1,1 @@
-"""Opened events: perf's and those of the programs in the kernel, and the buffers they write."""
+"""Opened events, perf's and those of the programs in the kernel, and the buffers that hold their records."""

@@ -1,8 +1,8 @@
-"""One ring that lo2io's programs in the kernel write, mapped: finished records in, views of their bytes out.
+"""One mapped buffer that lo2io's programs in the kernel write: finished records in, views of their bytes out.
 
-The protocol (kernel/bpf/ringbuf.c, Linux 6.18): a page with the reader's position, which user space writes, a page
-with the kernel's, and the data twice in a row, so that nothing is ever cut where the ring ends. A record is reserved
-first and finished later: only what is finished up to the first that is not may be read.
+The mapping (kernel/bpf/ringbuf.c, Linux 6.18) has a page with the reader's position, which user space writes, a page
+with the kernel's position, and the data twice in a row. So no record is cut at the buffer's end. The kernel first
+reserves a record and finishes it later. The reader may read up to the first record that is not finished.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class KernelRing:
     """A BPF ring buffer of ``size`` bytes (a power of two), mapped through the map ``fd``.
 
     Attributes:
-        fd: Becomes readable when a program wakes its reader; the caller's.
-        size: Bytes.
+        fd: The map's descriptor, which the caller owns. It becomes readable when a program wakes the reader.
+        size: Size in bytes.
 
     Raises:
-        OSError: The kernel does not map it.
+        OSError: The kernel does not map the buffer.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -38,23 +38,23 @@ class KernelRing:
 
     @property
     def fill_bytes(self) -> int:
-        """Bytes of finished records that are not yet released; for the thread that drains alone."""
+        """Bytes of finished records that are not yet released. Only the drain thread may call this."""
         with ffi.from_buffer("uint8_t[]", self._data) as data, ffi.from_buffer("uint64_t[]", self._head) as head:
             self._finished = lib.lo2_finished_records(data, self.size, self._finished, head)
         return int(self._finished - self._tail[0])
 
     @property
     def head(self) -> int:
-        """Bytes the kernel has written, or begun to write, since the ring was made."""
+        """Bytes that the kernel has written, or begun to write, since the buffer was made."""
         return int(self._head[0])
 
     @property
     def taken(self) -> float:
-        """The share of it that is not free; for any thread."""
+        """The share of the buffer that is not free. Any thread may call this."""
         return float(self._head[0] - self._tail[0]) / self.size
 
     def peek(self, limit: int) -> list[memoryview]:
-        """Up to ``limit`` of the oldest bytes that :attr:`fill_bytes` has counted; empty if there are none."""
+        """Views of up to ``limit`` of the oldest bytes that :attr:`fill_bytes` has counted. Without bytes, no view."""
         length = min(self._finished - self._tail[0], limit)
         start = self._tail[0] % self.size
         return [self._data[start : start + length]] if length else []
@@ -64,7 +64,7 @@ class KernelRing:
         self._tail[0] += length
 
     def close(self) -> None:
-        """Unmap; a second time does nothing. The map's fd stays open."""
+        """Unmap the buffer. A second call does nothing. The map's fd stays open."""
         for view in self._views:
             view.release()
         self._own.close()

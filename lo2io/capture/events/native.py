@@ -1,7 +1,7 @@
-"""Opening with perf_event_open(2) itself: needed for samples on CLOCK_MONOTONIC, and for tasks instead of CPUs.
+"""Opens events with perf_event_open(2). This is needed for samples on CLOCK_MONOTONIC, and for tasks instead of CPUs.
 
-In scope ``inherit`` there is one instance of each event per task and CPU, because the kernel maps no ring of an
-inherited event that is not bound to a CPU (kernel/events/core.c, perf_mmap). All instances of a CPU share one ring.
+In scope ``inherit`` each event has one instance for each task and CPU, because the kernel maps no buffer of an
+inherited event that is not bound to a CPU (kernel/events/core.c, perf_mmap). All instances of a CPU share one buffer.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 
 class NativeSource:
-    """perf_event_open through ctypes; samples are on CLOCK_MONOTONIC, as facts are."""
+    """Calls perf_event_open through ctypes. Samples are on CLOCK_MONOTONIC, as facts are."""
 
     name = "native"
 
     def open(self, request: OpenRequest) -> OpenEvents:
-        """Open what is requested, disabled; see :class:`lo2io.capture.events.opened.EventSource`."""
+        """Open the requested events, disabled. See :class:`lo2io.capture.events.opened.EventSource`."""
         inherit = request.scope == INHERIT
         tasks = request.tids if inherit else (-1,)
         has_lost = _probe_lost_of(os.getpid()) if inherit else probe_lost(request.cpus[0])
         read_format = abi.FORMAT_ID | (abi.FORMAT_LOST if has_lost else 0)
         flags = abi.USE_CLOCKID
         if inherit:
-            # A system call's tracepoint has the caller's registers, so it passes as a user's event even so
-            # (kernel/trace/trace_syscalls.c), and unprivileged users may open no other.
+            # Unprivileged users may open user space events only. A system call's tracepoint counts as one, since it
+            # has the caller's registers (kernel/trace/trace_syscalls.c).
             flags |= abi.INHERIT | abi.EXCLUDE_KERNEL | abi.EXCLUDE_HV
         opened = OpenEvents(
             opener=self.name,
@@ -70,12 +70,12 @@ class NativeSource:
 
 def _open_all(opened: OpenEvents, request: OpenRequest, tasks: Sequence[int], read_format: int, flags: int) -> None:
     leader = dummy_attr(read_format)
-    leader.flags |= flags | (abi.MMAP if request.has_calls else 0)
+    leader.flags |= flags | (abi.MMAP if request.wants_mappings else 0)
     leader.clockid = time.CLOCK_MONOTONIC
     for cpu in request.cpus:
         opened.leaders.append([])
         _open_tasks(leader, tasks, cpu, "a software event", opened.leaders[-1])
-    # Rings first: a ring cannot be joined before it is mapped (EINVAL).
+    # Buffers are mapped first: an event cannot join a buffer that is not mapped (EINVAL).
     opened.rings = open_rings([fds[0] for fds in opened.leaders], request.ring_bytes)
     opened.ring_bytes = opened.rings[0].size
     for fds in opened.leaders:
@@ -103,14 +103,16 @@ def _open_all(opened: OpenEvents, request: OpenRequest, tasks: Sequence[int], re
 
 @contextlib.contextmanager
 def _folder(path: Path | None) -> Iterator[int | None]:
-    """An open folder; None without one."""
+    """Open a folder; yield None without a path."""
     if path is None:
         yield None
         return
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise UsageError(f"open the cgroup {path}", error.strerror or str(error), "name one that exists") from error
+        raise UsageError(
+            f"open the cgroup {path}", error.strerror or str(error), "name a cgroup that exists"
+        ) from error
     try:
         yield fd
     finally:
@@ -120,7 +122,7 @@ def _folder(path: Path | None) -> Iterator[int | None]:
 def _open_tasks(
     attr: abi.EventAttr, tasks: Sequence[int], cpu: int, what: str, fds: list[int], *, flags: int = 0
 ) -> None:
-    """Open one event for each task on one CPU; a task that is gone meanwhile is left out."""
+    """Open one event for each task on one CPU. A task that has ended by now is left out."""
     for tid in tasks:
         with contextlib.suppress(ProcessLookupError):
             try:
@@ -130,7 +132,7 @@ def _open_tasks(
             except OSError as error:
                 raise opening_failed(f"{what} on CPU {cpu}", error) from error
     if not fds:
-        raise AccessError(f"open {what} on CPU {cpu}", "the process is gone", "name one that runs")
+        raise AccessError(f"open {what} on CPU {cpu}", "the process has ended", "name a process that runs")
 
 
 def _join(fds: Sequence[int], leader: int) -> None:
@@ -139,7 +141,7 @@ def _join(fds: Sequence[int], leader: int) -> None:
 
 
 def _probe_lost_of(pid: int) -> bool:
-    """As :func:`lo2io.capture.events.opened.probe_lost`, for those who may open events of their own tasks only."""
+    """As :func:`lo2io.capture.events.opened.probe_lost`, for users who may open events of their own tasks only."""
     attr = dummy_attr(abi.FORMAT_ID | abi.FORMAT_LOST)
     attr.flags |= abi.EXCLUDE_KERNEL | abi.EXCLUDE_HV
     try:

@@ -1,10 +1,10 @@
-"""Opening of events: names and ids in, open file descriptors and mapped rings out. Two openers, one interface.
+"""Opening of events: names and ids in, file descriptors and mapped buffers out. Two openers have one interface.
 
-``PerfSource`` opens through the kernel's Python binding and is its only user; ``NativeSource`` (native.py) calls
-perf_event_open(2). What differs stays here: the clock of the samples, and who may be recorded.
+``PerfSource`` (python_perf.py) opens through the kernel's Python binding. ``NativeSource`` (native.py) calls
+perf_event_open(2). They differ in the clock of samples, and in the tasks that can be recorded.
 
-Per CPU there is one ring. Its owner, the *leader*, is a dummy software event that delivers COMM, FORK and EXIT of every
-task; the tracepoints of that CPU write into the leader's ring.
+Each CPU has one buffer. Its owner, the *leader*, is a dummy software event that delivers COMM, FORK and EXIT of every
+task. The tracepoints of the CPU write into the leader's buffer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lo2io.capture.events.programs import Kernel
 
 MIN_RING_BYTES = 64 << 10
-"""Smaller rings lose samples at any load: then refusing is the honest answer."""
+"""The least size of a buffer. Smaller buffers lose samples at any load, so a recording with them is refused."""
 SYSTEM = "system"
 INHERIT = "inherit"
 OPENERS = ("python-perf", "native")
@@ -34,40 +34,46 @@ OPENERS = ("python-perf", "native")
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """What is to be opened."""
+    """The events to open."""
 
     events: tuple[tuple[str, int], ...]
-    """Tracepoints: full name and id."""
+    """Full name and id of each tracepoint."""
     cpus: tuple[int, ...]
     ring_bytes: int
-    """Wanted per CPU, a power of two of at least one page."""
+    """The wanted size of each CPU's buffer, a power of two of at least one page."""
     scope: str = SYSTEM
-    """``system``: every task; ``inherit``: the tasks ``tids`` and all they will start."""
+    """``system``: every task. ``inherit``: the tasks ``tids`` and all that they start."""
     tids: tuple[int, ...] = ()
     cgroup: Path | None = None
-    """Folder of the cgroup whose system calls alone are recorded (scope ``system``, native opener)."""
+    """Folder of the only cgroup whose system calls are recorded (scope ``system``, native opener)."""
+
+    single: bool = False
+    """Programs in the kernel watch each system call at its own tracepoints."""
 
     @property
-    def has_calls(self) -> bool:
-        """Perf samples tell of system calls; not of those of 32 bit programs, which their mappings betray."""
-        return any(name.startswith("syscalls:") for name, _ in self.events)
+    def wants_mappings(self) -> bool:
+        """True if calls are seen at single tracepoints.
+
+        These miss calls of 32 bit programs, which are known by their mappings.
+        """
+        return self.single or any(name.startswith("syscalls:") for name, _ in self.events)
 
 
 @dataclass(slots=True)
 class OpenEvents:
-    """Events, opened and disabled, with their rings.
+    """Opened events with their buffers. At first the events are disabled.
 
     Attributes:
         opener: ``python-perf`` or ``native``.
         clock: ``perf`` or ``monotonic``, as in ``SpoolMeta``.
-        leaders: Per CPU the dummy events (one per task in scope ``inherit``); the first owns the ring.
-        tracepoints: Per event, per CPU, the fds of its instances.
-        rings: Per CPU.
-        has_lost: The kernel tells how many samples each event lost.
-        keep: What must live as long as the fds.
-        sampled: Indices of the CPUs whose tracepoints are ever enabled; None: all.
-        added: CPUs whose rings were added while recording, in that order.
-        kernel: lo2io's programs in the kernel, where calls or names are theirs to tell.
+        leaders: For each CPU the dummy events (one for each task in scope ``inherit``). The first owns the buffer.
+        tracepoints: For each event and CPU, the fds of the event's instances.
+        rings: The buffer of each CPU.
+        has_lost: True if the kernel tells how many samples each event lost.
+        keep: Objects that must live as long as the fds.
+        sampled: Indices of the CPUs whose tracepoints may be enabled; None: all.
+        added: CPUs whose buffers were added while recording, in this order.
+        kernel: lo2io's programs in the kernel, if they record calls or names.
     """
 
     opener: str
@@ -88,11 +94,11 @@ class OpenEvents:
 
     @property
     def recorded(self) -> frozenset[str]:
-        """Events that perf samples or the programs' records tell of."""
+        """Names of all events that perf or the programs record."""
         return frozenset((*self.names, *(self.kernel.names if self.kernel else ())))
 
     def iter_fds(self) -> Iterator[int]:
-        """Every event's fd: tracepoints first, leaders last, so that whoever closes in this order keeps the rings."""
+        """Every event's fd: tracepoints first, leaders last. So closing in this order keeps the buffers to the end."""
         for per_cpu in self.tracepoints:
             for fds in per_cpu:
                 yield from fds
@@ -107,12 +113,14 @@ class OpenEvents:
             _switch(fds, on=on)
 
     def switch_tracepoints(self, *, on: bool) -> None:
-        """Enable or disable the tracepoints of all CPUs that are sampled, and with them the programs.
+        """Enable or disable the tracepoints of all sampled CPUs, and the programs.
 
-        Programs that only tell of the files of calls begin before and end after: that is of use with a call's sample
-        only. Those that record begin last and end first: some ends are samples though the begins are not.
-        Tracepoints are listed from the begin of things to their end. So the last begins first, and ends last: what has
-        begun in this recording ends in it, where the other way round it would seem to be under way for good.
+        Programs that only tell the files of calls are enabled first and disabled last, because each call's sample needs
+        its files. Programs that record calls are enabled last and disabled first, because some ends are perf samples
+        while the begins are programs' records.
+        Tracepoints are listed from begins to ends, e.g. issue before completion. The last is enabled first and disabled
+        last. So an operation that begins in the recording also has its end in it. In the other order, it could seem to
+        be under way for ever.
         """
         outside = self.kernel is not None and not self.kernel.names
         if self.kernel and outside == on:
@@ -127,10 +135,10 @@ class OpenEvents:
             self.kernel.settle()
 
     def set_filter(self, name: str, text: str) -> bool:
-        """Let only samples of one tracepoint pass that a filter in the kernel's syntax lets through.
+        """Set the filter of one tracepoint, in the kernel's syntax.
 
         Returns:
-            Whether the kernel takes the filter; if not, every sample passes.
+            True if the kernel takes the filter. Otherwise every sample passes.
         """
         fds = [fd for per_cpu in self.tracepoints[self.names.index(name)] for fd in per_cpu]
         try:
@@ -142,15 +150,15 @@ class OpenEvents:
 
     @property
     def ring_cpus(self) -> tuple[int, ...]:
-        """Whose each ring is: a CPU that went and came back has several."""
+        """The CPU of each buffer. A CPU that went and came back has several buffers."""
         return (*self.cpus[: len(self.rings) - len(self.added)], *self.added)
 
     def add(self, extra: OpenEvents, *, sampled: bool) -> None:
-        """Take in the events of one more CPU, or of one that has come back, and its ring behind the others.
+        """Add the events and the buffer of a new CPU, or of one that has come back. The buffer is the last.
 
         Args:
-            extra: The same events, opened for that CPU alone.
-            sampled: Its tracepoints are to be switched with the others.
+            extra: The same events, opened for this CPU alone.
+            sampled: True if the CPU's tracepoints are switched along with the others.
         """
         (cpu,) = extra.cpus
         if cpu in self.cpus:
@@ -170,12 +178,15 @@ class OpenEvents:
         self.keep = (self.keep, extra.keep)
 
     def close(self) -> None:
-        """Close every event: takes the kernel tens of milliseconds for each tracepoint that nobody else has open."""
+        """Close every event.
+
+        The kernel takes tens of milliseconds for each tracepoint that no other process has open.
+        """
         for fd in self.iter_fds():
             os.close(fd)
 
     def unmap(self) -> None:
-        """Give up the rings, and the programs."""
+        """Unmap the buffers and detach the programs."""
         for ring in self.rings:
             ring.close()
         if self.kernel:
@@ -183,40 +194,42 @@ class OpenEvents:
 
 
 class EventSource(Protocol):
-    """An opener."""
+    """An opener of events."""
 
     name: str
 
     def open(self, request: OpenRequest) -> OpenEvents:
-        """Open what is requested, disabled.
+        """Open the requested events, disabled.
 
         Raises:
-            AccessError: The user may not.
-            CaptureError: The kernel cannot, or not so much.
+            AccessError: The user may not open the events.
+            CaptureError: The kernel cannot open them, or not as many.
         """
         ...
 
 
 def select_source(opener: str | None, scope: str) -> tuple[EventSource, str]:
-    """The opener to use, and a notice for the user if it is not the one usually used (or an empty string).
+    """The opener to use, and a notice for the user if it is not the usual opener (else an empty text).
 
     Args:
-        opener: ``python-perf``, ``native``, or None for the best there is.
-        scope: ``inherit`` needs the native one.
+        opener: ``python-perf``, ``native``, or None for the best available.
+        scope: ``inherit`` needs the native opener.
 
     Raises:
-        AccessError: ``python-perf`` was asked for and there is none.
-        UsageError: No such opener, or not for this scope.
+        AccessError: The user asked for ``python-perf``, which is not installed.
+        UsageError: The opener does not exist or cannot open this scope.
     """
     from lo2io.capture.events.native import NativeSource  # noqa: PLC0415 - it needs this module's types
     from lo2io.capture.events.python_perf import PerfSource  # noqa: PLC0415
 
     if opener not in {None, *OPENERS}:
-        raise UsageError(f"open events with {opener}", "no such opener", f"one of {', '.join(OPENERS)}")
+        raise UsageError(f"open events with {opener}", "there is no such opener", f"use one of {', '.join(OPENERS)}")
     if opener == "native" or (opener is None and scope == INHERIT):
         return NativeSource(), ""
     if scope == INHERIT:
-        raise UsageError("open events per task with python-perf", "it opens per CPU only", "leave --opener out")
+        raise UsageError(
+            "open events per task with python-perf", "python-perf opens events per CPU only", "leave --opener out"
+        )
     try:
         return PerfSource(), ""
     except AccessError as error:
@@ -226,10 +239,10 @@ def select_source(opener: str | None, scope: str) -> tuple[EventSource, str]:
 
 
 def open_rings(leaders: Sequence[int], wanted: int) -> list[Ring]:
-    """Map one ring per leader, all of one size: ``wanted``, halved as long as the kernel refuses.
+    """Map one buffer for each leader, all of one size: ``wanted``, halved as long as the kernel refuses.
 
     Raises:
-        CaptureError: It refuses the smallest, too.
+        CaptureError: The kernel refuses the smallest size, too.
     """
     size = wanted
     while True:
@@ -249,17 +262,17 @@ def open_rings(leaders: Sequence[int], wanted: int) -> list[Ring]:
 
 
 def rings_refused(size: int, nr_rings: int, error: OSError) -> CaptureError:
-    """The error for rings of which even the smallest size is refused."""
+    """The error for buffers of which the kernel refuses even the smallest size."""
     kib = (size + PAGE_BYTES) * nr_rings >> 10
     return CaptureError(
-        f"map {nr_rings} rings of {size >> 10} KiB",
+        f"map {nr_rings} buffers of {size >> 10} KiB",
         error.strerror or str(error),
-        f"allow that much locked memory: `ulimit -l {kib}`, or sysctl kernel.perf_event_mlock_kb={kib // nr_rings + 4}",
+        f"allow this much locked memory: `ulimit -l {kib}`, or sysctl kernel.perf_event_mlock_kb={kib // nr_rings + 4}",
     )
 
 
 def opening_failed(what: str, error: OSError, root: Path = Path("/")) -> AccessError | CaptureError:
-    """What the kernel's refusal to open an event means for the user."""
+    """The error for the kernel's refusal to open an event, with a remedy."""
     answer = error.strerror or str(error)
     if error.errno in {errno.EACCES, errno.EPERM}:
         try:
@@ -269,7 +282,7 @@ def opening_failed(what: str, error: OSError, root: Path = Path("/")) -> AccessE
         return AccessError(
             f"open {what}",
             f"{answer} (kernel.perf_event_paranoid is {level}; without CAP_PERFMON it would have to be -1)",
-            "run it with sudo (the command itself still runs as you), or give lo2io CAP_PERFMON",
+            "run lo2io with sudo (the command itself still runs as you), or give lo2io CAP_PERFMON",
         )
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return CaptureError(f"open {what}", answer, "raise the limit of open files: `ulimit -n 65536`")
@@ -279,10 +292,10 @@ def opening_failed(what: str, error: OSError, root: Path = Path("/")) -> AccessE
 
 
 def probe_lost(cpu: int) -> bool:
-    """Whether this kernel tells lost samples per event (Linux 6.0).
+    """True if this kernel tells the lost samples of each event (Linux 6.0).
 
     Raises:
-        AccessError: It does not let the user open events on a CPU at all.
+        AccessError: The kernel does not let the user open any event on a CPU.
     """
     try:
         os.close(abi.event_open(dummy_attr(abi.FORMAT_ID | abi.FORMAT_LOST), -1, cpu))
@@ -294,7 +307,7 @@ def probe_lost(cpu: int) -> bool:
 
 
 def dummy_attr(read_format: int) -> abi.EventAttr:
-    """The leader: no samples, but COMM, FORK and EXIT."""
+    """The attributes of a leader, which delivers no samples, but COMM, FORK and EXIT."""
     return abi.EventAttr(
         type=abi.TYPE_SOFTWARE,
         config=abi.COUNT_SW_DUMMY,

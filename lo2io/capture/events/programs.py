@@ -1,8 +1,8 @@
-"""lo2io's programs in the kernel, as a recording has them: calls and options in, records in mapped rings out.
+"""lo2io's programs in the kernel during a recording: calls and options in, records in mapped buffers out.
 
-Calls whose numbers are known the programs see all together. To those of others they are attached through perf events:
-one for each tracepoint, bound to some CPU and never enabled, for it only holds the program, which runs on every CPU.
-Each CPU has a ring of its own.
+One tracepoint for all calls shows the programs every call with a known number. For other calls, a program is attached
+to the call's own tracepoint through a perf event. This event is bound to one CPU and never enabled, for it only holds
+the program, which runs on every CPU. Each CPU has a buffer of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lo2io.bpf.calls import plan_calls, plan_opcodes
 from lo2io.bpf.loader import BpfConfig, load_programs
 from lo2io.bpf.samples import plan_samples
+from lo2io.capture.backend import RAW, SINGLE
 from lo2io.capture.events.bpf_ring import KernelRing
 from lo2io.catalog.catalog import ENDING, left_out
 from lo2io.errors import AccessError, CaptureError
@@ -35,18 +36,19 @@ EVERYTHING = CallFilter()
 
 @dataclass(frozen=True, slots=True)
 class KernelRequest:
-    """What the programs are to do.
+    """The task of the programs.
 
     Attributes:
-        events: What is recorded.
-        catalog: What the events mean.
-        cpus: Those that get a ring.
-        ring_bytes: Of each, a power of two of at least a page.
-        calls: Whether they record the calls; else only what tracepoints do not tell of them.
-        all_tasks: Record every task but lo2io's; else those that are selected, and all they start.
-        cgroup: Folder of the cgroup (v2) outside of which nothing is recorded.
-        left_out: Which calls they leave out.
-        filters: Event → what is to pass of it; events with a filter that no program knows stay perf samples.
+        events: The recorded events.
+        catalog: The meaning of the events.
+        cpus: CPUs that get a buffer.
+        ring_bytes: Size of each buffer, a power of two of at least a page.
+        calls: True: the programs record calls. False: they only tell facts that tracepoints do not tell.
+        hook: Where the programs see the calls that they record: ``raw`` or ``single``.
+        all_tasks: True: record every task except lo2io's. False: record selected tasks and all that they start.
+        cgroup: Folder of the only cgroup (v2) that is recorded; None: all are.
+        left_out: The calls that the programs leave out.
+        filters: Event → its filter. Events with a filter that no program supports stay perf samples.
     """
 
     events: tuple[Event, ...]
@@ -56,50 +58,52 @@ class KernelRequest:
     calls: bool
     all_tasks: bool
     cgroup: Path | None = None
+    hook: str = RAW
     left_out: CallFilter = EVERYTHING
     filters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelLosses:
-    """What went wrong in the programs, over all CPUs."""
+    """Counts of failures in the programs, over all CPUs."""
 
     facts_lost: int
-    """Records of files and paths that found a ring full."""
+    """Records of files and paths that found a full buffer."""
     unreadable: int
-    """Strings and arrays that were not in the program's memory when they were looked at."""
+    """Strings and arrays that could not be read, because they were not in memory (swapped out, say)."""
     unpaired: int
-    """Entries whose thread left its CPU unseen."""
+    """Entries of calls whose thread left its CPU unseen."""
     missed_runs: int
-    """So often a program was not run because one ran on that CPU already."""
+    """Number of times that a program did not run, because one ran on the same CPU already."""
     foreign: int = 0
-    """Calls through tables whose numbers are not known."""
+    """Calls through call tables with unknown numbers."""
 
     def notices(self) -> Iterator[str]:
-        """What the user should know."""
+        """Notices about these failures for the user."""
         if self.facts_lost:
-            yield f"{self.facts_lost} records of files and paths found no room in a ring: some names may lack (--ring)"
+            yield f"{self.facts_lost} records of files and paths found a full buffer: names may be missing (--ring)"
         if self.unreadable:
-            yield f"{self.unreadable} paths or arrays were not in their program's memory when they were looked at"
+            yield f"{self.unreadable} paths or arrays of calls could not be read: they were not in memory"
         if self.unpaired:
-            yield f"{self.unpaired} calls were taken off their CPU unseen: their times are right, their CPU may not be"
+            yield f"{self.unpaired} calls changed their CPU unseen: their times are right, their CPU may be wrong"
         if self.foreign:
             yield (
-                f"{self.foreign} calls were not looked at: they are of x32 programs, or of 32-bit ones on a machine "
-                "whose numbers of such calls lo2io does not know"
+                f"{self.foreign} calls were not recorded: they are of x32 programs, or of 32-bit programs on a machine "
+                "for which lo2io does not know the numbers of such calls"
             )
         if self.missed_runs:
-            yield f"the kernel did not run a program {self.missed_runs} times: so many calls or facts are missing"
+            yield f"the kernel did not run a program {self.missed_runs} times: as many calls or facts are missing"
 
 
 class Kernel:
-    """Programs that are loaded and attached, switched off; made by :func:`open_kernel`.
+    """Loaded and attached programs, at first switched off. :func:`open_kernel` makes the object.
 
     Attributes:
-        cpus: Those that have rings.
-        rings: Of records.
-        ring_bytes: Of each.
-        samples: The events of tracepoints, beside calls, that the programs record.
+        cpus: CPUs that have buffers.
+        rings: Buffers of records.
+        ring_bytes: Size of each buffer.
+        samples: The events of other tracepoints than calls' that the programs record.
+        hook: The request's hook; empty if the programs record no calls.
     """
 
     def __init__(self, programs: Programs, request: KernelRequest, calls: Sequence[KernelCall]) -> None:
@@ -114,6 +118,7 @@ class Kernel:
         self._counters = {
             event.name: 2 * call + (event is calls[call].leave) for event, call in events if event and request.calls
         }
+        self.hook = request.hook if self._counters else ""
         try:
             for cpu in request.cpus:
                 self._map_rings(cpu)
@@ -131,17 +136,19 @@ class Kernel:
         return (*self._counters, *self.samples)
 
     def ring_place(self, index: int) -> tuple[int, bool]:
-        """A ring's CPU, and whether it is for events of tracepoints; else it is for calls."""
+        """A buffer's CPU, and True if the buffer is for events of tracepoints, False if it is for calls."""
         return self._places[index]
 
     def _map_rings(self, cpu: int) -> list[int]:
-        """Map a CPU's rings; their places among the rings."""
+        """Map a CPU's buffers; return their places among all buffers."""
         fds = [(self._programs.ring_fd(cpu), False)]
         if self.samples:
             fds.append((self._programs.sample_ring_fd(cpu), True))
         for fd, of_samples in fds:
             ring = KernelRing(fd, self.ring_bytes)
-            self._places.append((cpu, of_samples))  # before the ring: whoever drains that asks whose it is
+            self._places.append(
+                (cpu, of_samples)
+            )  # before the buffer is listed, because the drain thread asks for its CPU
             self.rings.append(ring)
         return list(range(len(self.rings) - len(fds), len(self.rings)))
 
@@ -159,13 +166,13 @@ class Kernel:
             self._programs.attach(fd, index, entry=is_entry)
 
     def add_cpu(self, cpu: int) -> list[int]:
-        """Give a CPU rings that was not there before.
+        """Give buffers to a CPU that has come.
 
         Returns:
-            Their places among the rings.
+            The places of the new buffers among all buffers.
 
         Raises:
-            CaptureError: There is no room for them: what happens there is counted as lost.
+            CaptureError: There is no memory for them. Events on this CPU are then counted as lost.
         """
         self._programs.add_cpu(cpu)
         places = self._map_rings(cpu)
@@ -173,35 +180,35 @@ class Kernel:
         return places
 
     def select(self, pid: int) -> None:
-        """Record a process, and all it starts from now on."""
+        """Record a process, and all that it starts from now on."""
         self._programs.select(pid)
 
     def selected(self) -> Iterator[int]:
-        """The processes that are recorded and live."""
+        """The recorded processes that are alive."""
         return self._programs.selected()
 
     def switch(self, *, on: bool) -> None:
-        """Record, or do not: as it begins. Programs that run just now may go on, see :meth:`settle`."""
+        """Switch recording on or off. Programs that run at this moment may still write, see :meth:`settle`."""
         self._programs.switch(on=on, wait=False)
 
     def settle(self) -> None:
-        """Wait until no program writes any more; they are off."""
+        """Wait until no program writes any more. Call this after switching off."""
         self._programs.settle()
 
     def iter_fds(self) -> Iterator[int]:
-        """Everything whose last closing takes the kernel long."""
+        """Descriptors that the kernel takes long to close."""
         yield from self._events
 
     def pending(self) -> dict[int, bytes]:
-        """CPU → the record of a call that is running there; the programs are switched off."""
+        """CPU → record of the call that is still running there. Call this when the programs are switched off."""
         return self._programs.pending()
 
     def pending_samples(self) -> dict[int, bytes]:
-        """CPU → the record of events that found no room at last; likewise."""
+        """CPU → record about the last events that found a full buffer. Call this when the programs are switched off."""
         return self._programs.pending_samples()
 
     def read_counts(self, cpus: Sequence[int]) -> list[EventCounts]:
-        """What was counted of each event on these CPUs; nothing on those that were given no ring."""
+        """The counts of each event on these CPUs. CPUs without a buffer have none."""
         table = self._programs.read_counts()
         column = {cpu: place for place, cpu in enumerate(self._programs.cpus)}
         found = []
@@ -215,20 +222,20 @@ class Kernel:
         return found
 
     def count_left_out(self) -> int:
-        """Calls that the filter left out."""
+        """The number of calls that the filter left out."""
         table = self._programs.read_counts()
         exits = [number for number in self._counters.values() if number % 2]
         return sum(left_out for number in exits for _, _, left_out in table[number])
 
     def count_all(self) -> tuple[int, int]:
-        """Events so far that were to be written, and how many of them found no room."""
+        """The number of events so far, and how many of them found a full buffer. Calls left out do not count."""
         table = self._programs.read_counts()
         rows = [each for number in self._counters.values() for each in table[number]]
         rows += [(*each, 0) for of_cpus in self._programs.read_sample_counts().values() for each in of_cpus]
         return sum(count - left_out for count, _, left_out in rows), sum(lost for _, lost, _ in rows)
 
     def read_losses(self) -> KernelLosses:
-        """What went wrong so far."""
+        """The counts of failures so far."""
         rows = self._programs.read_misses()
         facts_lost, unreadable, unpaired = (sum(row[place] for row in rows) for place in range(3))
         return KernelLosses(
@@ -236,13 +243,13 @@ class Kernel:
         )
 
     def detach(self) -> None:
-        """Unmap the rings and detach the programs; a second time does nothing. The events stay open."""
+        """Unmap the buffers and detach the programs. A second call does nothing. The events stay open."""
         for ring in self.rings:
             ring.close()
         self._programs.close()
 
     def close(self) -> None:
-        """Give up all, as if it had never been; a second time does nothing."""
+        """Detach the programs and close the events. A second call does nothing."""
         self.detach()
         for fd in self._events:
             os.close(fd)
@@ -250,17 +257,18 @@ class Kernel:
 
 
 def open_kernel(request: KernelRequest) -> Kernel:
-    """Load and attach the programs, switched off.
+    """Load and attach the programs, switched off. After an error, nothing of them is left.
 
     Raises:
-        AccessError: The kernel refuses them, or what they need is not there; nothing of them is left.
-        CaptureError: Likewise.
+        AccessError: The kernel refuses the programs, or lacks something that they need.
+        CaptureError: The same, for want of memory or another resource.
     """
     calls = plan_calls(request.events, request.catalog, request.left_out.droppable)
     tells_news_only = not left_out(request.catalog.calls, ENDING, {event.name for event in request.events})
     config = BpfConfig(
         recorder=os.getpid(),
         calls=request.calls,
+        single=request.hook == SINGLE,
         all_tasks=request.all_tasks,
         cgroup=request.cgroup,
         facts=1 if tells_news_only else lib.LO2_FACTS_ALWAYS,
@@ -275,5 +283,5 @@ def open_kernel(request: KernelRequest) -> Kernel:
         return Kernel(programs, request, calls)
     except OSError as error:
         raise CaptureError(
-            "map the rings of the programs in the kernel", error.strerror or str(error), "use --backend perf"
+            "map the buffers of the programs in the kernel", error.strerror or str(error), "use --backend perf"
         ) from error

@@ -1,7 +1,8 @@
-"""Opening with the kernel's own Python binding for perf.
+"""Opens events with the kernel's own Python binding for perf.
 
-The binding opens and maps; draining is lo2io's own, through a second mapping of each ring, because the binding's way of
-reading (an object per sample) loses most of them at storage speed. It offers no clock: samples are on the kernel's.
+The binding opens and maps. lo2io drains each buffer itself, through a second mapping: the binding makes an object for
+each sample, and would lose most samples at storage speed. The binding offers no choice of a clock, so samples are on
+the kernel's perf clock.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class PerfSource:
-    """The distribution's ``perf`` module, loaded from where it lies.
+    """Opens events with the distribution's ``perf`` module.
 
     Raises:
-        AccessError: There is none for this Python; the remedy names the package.
+        AccessError: There is no such module for this Python. The remedy names the package.
     """
 
     name = "python-perf"
@@ -42,7 +43,7 @@ class PerfSource:
         self._perf = find_binding().module
 
     def open(self, request: OpenRequest) -> OpenEvents:
-        """Open what is requested, disabled; see :class:`lo2io.capture.events.opened.EventSource`."""
+        """Open the requested events, disabled. See :class:`lo2io.capture.events.opened.EventSource`."""
         has_lost = probe_lost(request.cpus[0])
         ring_bytes = _affordable(request)
         evlist, keep = self._evlist(request, has_lost=has_lost)
@@ -73,7 +74,7 @@ class PerfSource:
         )
 
     def _evlist(self, request: OpenRequest, *, has_lost: bool) -> tuple[Any, Any]:
-        """The list of events, and what it refers to without owning it."""
+        """The binding's list of events, and the objects that the list refers to without owning them."""
         perf = self._perf
         cpu_map = perf.cpu_map(",".join(map(str, request.cpus)))
         thread_map = perf.thread_map(-1)
@@ -91,7 +92,7 @@ class PerfSource:
                 config=abi.COUNT_SW_DUMMY,
                 comm=1,
                 task=1,
-                mmap=int(request.has_calls),
+                mmap=int(request.wants_mappings),
                 sample_period=0,
                 **common,
             )
@@ -107,30 +108,30 @@ class PerfSource:
 
 
 def _sort_fds(fds: Sequence[int], nr_events: int, cpus: Sequence[int]) -> list[list[int]]:
-    """The fds per event, per CPU, told by the kernel's ids: the binding opens event by event, CPU by CPU.
+    """The fds of each event on each CPU. The kernel's ids tell them: the binding opens event by event, CPU by CPU.
 
     Raises:
-        CaptureError: There are other than one for each event on each CPU, or the leaders are not where they should be.
+        CaptureError: There is not exactly one fd for each event on each CPU, or the leaders are not in their places.
     """
     by_id = [fd for _, fd in sorted((abi.event_id(fd), fd) for fd in dict.fromkeys(fds))]
     nr_cpus = len(cpus)
     rows = [by_id[first : first + nr_cpus] for first in range(0, len(by_id), nr_cpus)]
-    # The list itself comes CPU by CPU; were either order another, the two would not agree.
+    # The binding's list goes CPU by CPU. If one of the two orders differs from that, they do not agree.
     by_cpu = [row[index] for index in range(nr_cpus) for row in rows] if len(by_id) == nr_events * nr_cpus else []
     if by_cpu != list(dict.fromkeys(fds)):
         raise CaptureError(
             f"tell the {nr_events} events on {nr_cpus} CPUs apart",
-            f"the perf binding opened {len(by_id)}, in an order nobody knows",
+            f"the perf binding opened {len(by_id)}, in an unknown order",
             "use --opener native",
         )
     return rows
 
 
 def _affordable(request: OpenRequest) -> int:
-    """The ring size the kernel grants this user, tried with rings of our own.
+    """The buffer size that the kernel grants this user, found out with trial buffers.
 
-    A refused ``evlist.mmap`` would leave the binding's list half mapped, and opening it anew means closing every
-    tracepoint first, which takes the kernel tens of milliseconds each.
+    A refused ``evlist.mmap`` leaves the binding's list half mapped. To open the list again, every tracepoint must be
+    closed first, which takes the kernel tens of milliseconds each.
     """
     leaders: list[int] = []
     try:
@@ -151,7 +152,7 @@ def _affordable(request: OpenRequest) -> int:
 
 @contextlib.contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """The binding's library tells each step on fd 2, whatever one asks of it."""
+    """Silence fd 2. The binding's library prints each of its steps there, and has no option against it."""
     saved = os.dup(2)
     null = os.open(os.devnull, os.O_WRONLY)
     try:

@@ -1,7 +1,7 @@
-"""One perf ring buffer, mapped: bytes the kernel wrote in, views of them out.
+"""One mapped perf buffer: bytes that the kernel wrote in, views of them out.
 
-The protocol (perf_event_open(2), and kernel/events/ring_buffer.c): the kernel moves ``data_head`` after
-the bytes are there, the reader moves ``data_tail`` when it is done with them, and neither passes the other.
+The protocol (perf_event_open(2), and kernel/events/ring_buffer.c): the kernel moves ``data_head`` after it has written
+bytes. The reader moves ``data_tail`` after it has read them. Neither passes the other.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = mmap.PAGESIZE
 RELEASE_BYTES = 512 << 10
-"""The kernel gets space back in such steps: small enough that it never waits for a whole ring to be written."""
+"""The kernel gets space back in steps of this size, so it need not wait until a whole buffer is written to the disk."""
 
 
 class Ring:
-    """A ring of ``size`` bytes (a power of two), mapped through the event ``fd`` that owns it.
+    """A buffer of ``size`` bytes (a power of two), mapped through the event ``fd`` that owns it.
 
     Raises:
-        OSError: EPERM: more locked memory than the user may have; ENOMEM.
+        OSError: EPERM: the user may not lock this much memory; ENOMEM: there is not enough memory.
     """
 
     def __init__(self, fd: int, size: int) -> None:
         self._map = mmap.mmap(fd, PAGE_BYTES + size)
         view = memoryview(self._map)
-        # Loads and stores of one aligned u64; the release of the GIL around writev orders them against the data.
+        # These are loads and stores of one aligned u64. Releasing the GIL around writev orders them after the data's.
         self._head = view[HEAD_OFFSET : HEAD_OFFSET + 8].cast("Q")
         self._tail = view[TAIL_OFFSET : TAIL_OFFSET + 8].cast("Q")
         with view[SIZE_OFFSET : SIZE_OFFSET + 8].cast("Q") as field:
@@ -39,17 +39,17 @@ class Ring:
 
     @property
     def fill_bytes(self) -> int:
-        """Bytes written and not yet released."""
+        """Bytes that are written and not yet released."""
         return int(self._head[0] - self._tail[0])
 
     @property
     def head(self) -> int:
-        """Bytes the kernel has written since the ring was opened."""
+        """Bytes that the kernel has written since the buffer was opened."""
         return int(self._head[0])
 
     @property
     def tail(self) -> int:
-        """Of them, those released."""
+        """Bytes that were released since then."""
         return int(self._tail[0])
 
     @property
@@ -58,7 +58,7 @@ class Ring:
         return self._head
 
     def peek(self, limit: int) -> list[memoryview]:
-        """Up to ``limit`` of the oldest bytes, in one piece, or two where the ring wraps; empty if there are none."""
+        """Views of up to ``limit`` of the oldest bytes: one, or two if the bytes wrap at the buffer's end, or none."""
         tail = self._tail[0]
         length = min(self._head[0] - tail, limit)
         start = tail % self.size
@@ -73,7 +73,7 @@ class Ring:
         self._tail[0] += length
 
     def iter_records(self) -> Iterator[tuple[int, bytes]]:
-        """Type and whole bytes of each record that waits; nothing is released."""
+        """Type and whole bytes of each record in the buffer. Nothing is released."""
         content = b"".join(self.peek(self.size))
         position = 0
         while position + RECORD_HEADER.size <= len(content):
@@ -84,7 +84,7 @@ class Ring:
             position += size
 
     def close(self) -> None:
-        """Unmap; a second time does nothing."""
+        """Unmap the buffer. A second call does nothing."""
         for view in self._views:
             view.release()
         self._map.close()

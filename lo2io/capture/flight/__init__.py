@@ -1,1 +1,1 @@
-"""The flight recorder: only the newest part is kept, and written when asked."""
+"""The flight recorder: it keeps only the newest part of a recording, and writes this part on request."""

@@ -58,7 +58,7 @@ class BorderReader:
 
     Args:
         opened: Events per CPU (scope ``system``).
-        layout: Of ``opened.names``, in that order.
+        layout: The layouts of ``opened.names``, in that order.
     """
 
     def __init__(self, opened: OpenEvents, layout: Layout) -> None:
@@ -69,7 +69,7 @@ class BorderReader:
         self._tid_at = _RAW_AT + layout.pid_offset
 
     def read(self, index: int, *, on_cpu: bool) -> tuple[int, list[Reading]]:
-        """Find a place at the end of what a buffer holds, and the counts there. Nothing is released.
+        """Find a place at the end of a buffer's contents, and the counts there. Nothing is released.
 
         Args:
             index: The number of the buffer.

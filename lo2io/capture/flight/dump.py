@@ -55,8 +55,8 @@ class Dumper:
     """Writes one window at a time.
 
     Args:
-        spool: The flight recorder's.
-        note: Called with each notice for the user, from whatever thread.
+        spool: The flight recorder's spool.
+        note: Called with each notice for the user, from any thread.
         converter: Makes the trace of a window.
         keep_spool: Leave the window's spool beside its trace.
     """
@@ -99,9 +99,9 @@ class Dumper:
         """Write the segments before ``end``, after :meth:`claim`. Return when they have their second names.
 
         Args:
-            why: What asked for it.
-            end: The first segment behind the window.
-            describe: From the names of the segments to their description.
+            why: The reason of the request, for the notice.
+            end: The first segment after the window.
+            describe: Makes the description of the segments with the given names.
         """
         target = None
         try:
@@ -183,11 +183,11 @@ class Dumper:
         """Convert, and return the last line of the child's output.
 
         Args:
-            command: What converts.
+            command: The converter's command line.
             folders: Folders that the child gets by descriptor.
 
         Raises:
-            Lo2ioError: It failed.
+            Lo2ioError: The conversion failed.
         """
         if self._given_up:
             raise Lo2ioError("convert the window")
@@ -251,10 +251,10 @@ class Dumper:
 
 
 def _new_folder(trace: Folder) -> Folder:
-    """``dump-20261121-060000`` in a directory, or with a number behind it.
+    """Make the folder ``dump-20261121-060000`` in a directory, with a number behind if the name exists.
 
     Raises:
-        OSError: It cannot be created.
+        OSError: The folder cannot be created.
         UsageError: As :meth:`Folder.make`.
     """
     stem = time.strftime("dump-%Y%m%d-%H%M%S")

@@ -58,7 +58,7 @@ _LATE_FACTOR = 2
 
 @dataclass(frozen=True, slots=True)
 class FlightOptions:
-    """What to keep, and when to write it.
+    """The part of the recording to keep.
 
     Attributes:
         last_s: Keep at least this many seconds, as far as ``max_bytes`` allows.
@@ -77,11 +77,11 @@ class FlightRecorder:
     ``FlightRecorder`` → ``start`` → any number of ``request_dump`` → ``finish``, or ``abandon``.
 
     Args:
-        options: What to keep.
-        spool: Where the rings go.
+        options: The part of the recording to keep.
+        spool: The spool that takes the buffers' bytes.
         opened: The events, opened per CPU.
-        layout: Of ``opened.names``.
-        note: Called with each notice for the user, from whatever thread.
+        layout: The layouts of ``opened.names``.
+        note: Called with each notice for the user, from any thread.
         converter: Makes traces of the windows that are dumped.
         watcher: Looks for slow requests or calls that trigger a dump.
     """
@@ -135,12 +135,12 @@ class FlightRecorder:
         Args:
             session: Its drain thread calls this object.
             meta: The spool's description so far, written.
-            rescan: Has facts of all tasks and descriptors written soon; threads that lived at the given time,
-                CLOCK_MONOTONIC, are stated for exactly that.
+            rescan: Requests facts of all tasks and descriptors. Facts of threads that lived at the given time,
+                CLOCK_MONOTONIC, are stated for exactly this time.
             look: Reads the kernel's accounts.
 
         Raises:
-            UsageError: ``max_bytes`` is too small for the rings.
+            UsageError: ``max_bytes`` is too small for the buffers.
         """
         self._spool.check_bound(meta.ring_bytes * len(meta.cpus))
         now = time.monotonic_ns()
@@ -173,9 +173,9 @@ class FlightRecorder:
         """Describe the last window. Call this when sampling has ended.
 
         Args:
-            meta: The whole recording's.
-            stopped: What was read at the end.
-            is_given_up: Asked now and then while a dump is being written; true ends that.
+            meta: The description of the whole recording.
+            stopped: The results of sampling.
+            is_given_up: Asked now and then while a dump is being written. True ends the dump.
             last: The kernel's accounts, read while samples were still taken.
         """
         for why in self._requests:
@@ -183,9 +183,9 @@ class FlightRecorder:
         self._end_clerk()
         self.dumper.wait(is_given_up)
         if self._spool.skipped_facts:
-            self._note(Notice("some names are not known: the facts of open files had no room in the spool"))
+            self._note(Notice("some names are not known: the spool had no room for the facts of open files"))
         if self._watcher is not None:
-            self._watcher.take_hits()  # hits of the last moment are counted, though no other window follows
+            self._watcher.take_hits()  # the last hits are counted, though no other window follows
             self._note(Notice(self._watcher.summary()))
         end = final_border(stopped, last)
         names = tuple(segment.name for segment in self._spool.kept)
@@ -232,7 +232,7 @@ class FlightRecorder:
             self._fire(self._watcher)
         now = time.monotonic_ns()
         if self._requests or self._is_due(now):
-            # A request that the main thread makes right now belongs to this border or to the next one; none is lost.
+            # A request that the main thread makes at this moment belongs to this border or to the next one.
             self._go_on(session, self._requests.popleft() if self._requests else "")
 
     def _fire(self, watcher: Watcher) -> None:
@@ -367,7 +367,7 @@ def make_flight(
     """The flight recorder that a recording's options ask for, or None.
 
     Raises:
-        UsageError: The trigger is none, or the events it needs are not recorded.
+        UsageError: The trigger cannot be read, or the events that it needs are not recorded.
     """
     if not isinstance(spool, SegmentedSpool):
         return None
@@ -377,7 +377,7 @@ def make_flight(
     if options.trigger is not None:
         devices = read_devices()
         watcher = Watcher(parse_trigger(options.trigger, devices), layout, len(opened.rings), devices)
-    assert options.converter is not None  # noqa: S101 - who asks for windows hands in what converts them
+    assert options.converter is not None  # noqa: S101 - options with windows have a converter
     kept = FlightOptions(options.last_s, options.max_bytes, keep_spool=options.keep_spool)
     return FlightRecorder(kept, spool, opened, layout, note, converter=options.converter, watcher=watcher)
 

@@ -27,7 +27,7 @@ def ask_for_dump(trace: Path) -> Path:
     """Ask the flight recorder that writes ``trace`` for a dump, and wait for it.
 
     Args:
-        trace: The directory it was given with ``-o``.
+        trace: The directory that the recorder got with ``-o``.
 
     Returns:
         The new trace's directory, inside of ``trace``.
@@ -54,7 +54,8 @@ def ask_for_dump(trace: Path) -> Path:
         except ConnectionError:
             raise _over(tried, trace) from None
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise CaptureError(tried, "what answers there is no recorder of this lo2io", "see what it is") from error
+            answer = "the process that answers there is no recorder of this version of lo2io"
+            raise CaptureError(tried, answer, "find out which process it is") from error
 
 
 def _connect(tried: str, trace: Path, spool: Folder, recorder: socket.socket) -> None:
@@ -69,21 +70,23 @@ def _connect(tried: str, trace: Path, spool: Folder, recorder: socket.socket) ->
         raise _over(tried, trace) from None
     owner = os.fstat(spool.fd).st_uid
     if peer_uid(recorder) != owner:
-        answer = f"uid {peer_uid(recorder)} answers there, and the recording is uid {owner}'s"
-        raise AccessError(tried, answer, "see who made that directory")
+        answer = f"a process of uid {peer_uid(recorder)} answers there, but the recording belongs to uid {owner}"
+        raise AccessError(tried, answer, "find out who made that directory")
 
 
 def _no_socket(tried: str, trace: Path, spool: Folder) -> UsageError:
     with contextlib.suppress(OSError):
         if not parse_meta(spool.read(META_NAME), str(trace / SPOOL / META_NAME)).segments:
-            answer = "its recording keeps everything, it is no flight recorder"
+            answer = "the recording keeps everything: it is no flight recorder"
             return UsageError(tried, answer, "record with --last or --max-size")
     return _over(tried, trace)
 
 
 def _over(tried: str, trace: Path) -> UsageError:
     return UsageError(
-        tried, "its recording is over, or was cut off", f"`lo2io convert {trace / SPOOL} -o {trace}` if that is left"
+        tried,
+        "the recording is over, or was cut off",
+        f"if its spool is left: `lo2io convert {trace / SPOOL} -o {trace}`",
     )
 
 
@@ -94,12 +97,12 @@ def _await_dump(tried: str, trace: Path, recorder: socket.socket) -> str:
         if event == BEGUN and not window:
             window = name
         elif not window and (event in {REFUSED, BUSY} or (event == FAILED and not name)):
-            remedy = "try again a little later" if event == BUSY else "see what the recorder said"
+            remedy = "try again a little later" if event == BUSY else "read the recorder's messages"
             raise CaptureError(tried, text, remedy)
         elif window and name == window:
             if event == DONE and is_dump(window):
                 return window
-            raise CaptureError(tried, text, "see what the recorder said")
+            raise CaptureError(tried, text, "read the recorder's messages")
     raise _over(tried, trace)
 
 

@@ -1,9 +1,9 @@
 """A trigger finds block requests or calls that are slower than a threshold, while the recording goes on.
 
-The text of a trigger is a filter's (docs/reference/filters.md) of few fields: ``latency``, which it must have,
+A trigger is written as a filter (docs/reference/filters.md) of few fields: ``latency``, which it must have,
 ``operation``, ``kind`` and ``device``. A trigger looks at block requests, unless it names operations that only calls
-have, or says ``kind == call``. A request's latency is the device's: from its last issue to its completion; a call's is
-the time from entry to exit. ``native/capture/trigger.c`` looks at the samples as they are drained.
+have, or says ``kind == call``. A request's latency is the device's, from the last issue to the completion. A call's
+latency is the time from entry to exit. ``native/capture/trigger.c`` looks at samples while they are drained.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 FIELDS = frozenset({"latency", "device", "operation", "kind"})
 MAX_HITS = 256
-"""How many hits are kept between two looks. One is enough for a dump."""
+"""The number of hits kept between two looks. One hit is enough for a dump."""
 PERIOD_NS = 100_000_000
 MANY = 1 << 15
-"""For how long, and how many, begins and ends are gathered before they are looked at."""
+"""The time, and the number of begins and ends, after which the gathered begins and ends are looked at."""
 _BLOCK_EVENTS = {Role.RQ_ISSUE: "block:block_rq_issue", Role.RQ_COMPLETE: "block:block_rq_complete"}
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """What fires."""
+    """The condition that fires a trigger."""
 
     text: str
     least_ns: int
@@ -49,7 +49,7 @@ class Trigger:
     devices: tuple[BlockDevice, ...] | None
     """Disks; None: all, including those that come later."""
     calls: frozenset[str] = frozenset()
-    """By their tracepoints' names; then no requests are looked at. Empty: requests are."""
+    """Calls to look at, by their tracepoints' names. Empty: block requests are looked at."""
 
 
 def parse_trigger(text: str, devices: Sequence[BlockDevice]) -> Trigger:
@@ -60,9 +60,9 @@ def parse_trigger(text: str, devices: Sequence[BlockDevice]) -> Trigger:
         devices: The machine's disks and partitions.
 
     Raises:
-        UsageError: It is no trigger, or names a field that a trigger cannot look at.
+        UsageError: The text is no trigger, or names a field that a trigger cannot have.
     """
-    from lo2io.filter.parser import parse  # noqa: PLC0415 - few recordings have one, and it reads the catalog
+    from lo2io.filter.parser import parse  # noqa: PLC0415 - few recordings have a trigger, and this import reads the catalog
 
     parsed = parse(text)
     tried = f"trigger by {text!r}"
@@ -73,7 +73,7 @@ def parse_trigger(text: str, devices: Sequence[BlockDevice]) -> Trigger:
             )
     limits = parsed.of("latency")
     if not limits or any(limit.operator not in {">", ">="} for limit in limits):
-        raise UsageError(tried, "it does not say how slow a request or call must be", "write 'latency > 100ms'")
+        raise UsageError(tried, "the trigger has no least latency", "write 'latency > 100ms'")
     operations = parsed.operations()
     calls = frozenset[str]() if operations.requests else operations.calls
     if not operations.requests and not calls:
@@ -81,7 +81,7 @@ def parse_trigger(text: str, devices: Sequence[BlockDevice]) -> Trigger:
     if operations.requests and (lone := _of_calls_alone(parsed)):
         raise UsageError(
             tried,
-            f"a trigger looks at block requests or at calls, and no block request is a {lone}",
+            f"a trigger looks at block requests or at calls, not at both, and only calls can be {lone}",
             "add `kind == call` or `kind == request`",
         )
     if calls and parsed.of("device"):
@@ -128,18 +128,18 @@ class Watcher:
     """Finds the requests or calls that fire a trigger.
 
     Args:
-        trigger: What to look for.
-        layout: Of the recorded events.
-        nr_rings: How many there are.
-        devices: For their names.
+        trigger: The condition.
+        layout: The layouts of the recorded events.
+        nr_rings: The number of buffers.
+        devices: The machine's disks, for their names.
 
     Attributes:
-        nr_hits: Requests or calls that were slow enough.
-        nr_fired: Dumps that were asked for, and not refused.
+        nr_hits: Number of requests or calls that were slow enough.
+        nr_fired: Number of dumps that were requested and not refused.
 
     Raises:
-        UsageError: The events it needs are not recorded.
-        CaptureError: There is no memory for it.
+        UsageError: The events that the trigger needs are not recorded.
+        CaptureError: There is not enough memory.
     """
 
     def __init__(self, trigger: Trigger, layout: Layout, nr_rings: int, devices: Sequence[BlockDevice]) -> None:
@@ -175,19 +175,19 @@ class Watcher:
         self._hits = ffi.new("lo2_hit[]", MAX_HITS)
 
     def feed(self, index: int, views: Sequence[memoryview]) -> None:
-        """Look at bytes just drained from a ring."""
+        """Look at bytes just drained from a buffer."""
         for view in views:
             with ffi.from_buffer("uint8_t[]", view) as content:
                 self._nr_gathered = lib.lo2_watch_feed(self._native, index, content, len(view))
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to drain all buffers and call :meth:`take_hits`."""
+        """True if it is time to drain all buffers and call :meth:`take_hits`."""
         late = time.monotonic_ns() - self._looked_ns >= PERIOD_NS
         return self._nr_gathered > 0 and (late or self._nr_gathered >= MANY)
 
     def take_hits(self) -> list[str]:
-        """The slow requests or calls since the last time, in words. Drain every buffer before.
+        """The slow requests or calls since the last call, in words. Drain every buffer before.
 
         Calls of lo2io and of its converters do not count.
         """
@@ -229,7 +229,7 @@ def _block_pair(trigger: Trigger, layout: Layout) -> tuple[EventLayout, EventLay
     """The events of issues and completions.
 
     Raises:
-        UsageError: They are not recorded.
+        UsageError: These events are not recorded.
     """
     by_role = {event.role: event for event in layout.events}
     missing = [name for role, name in _BLOCK_EVENTS.items() if role not in by_role]
@@ -242,7 +242,7 @@ def _call_pairs(trigger: Trigger, layout: Layout) -> list[tuple[EventLayout, Eve
     """The events of entry and exit of each call that is looked at and recorded.
 
     Raises:
-        UsageError: None is recorded.
+        UsageError: None of these calls is recorded.
     """
     calls = load_catalog().calls
     enters = {event.call: event for event in layout.events if event.role is Role.ENTER}
@@ -271,7 +271,7 @@ def _native_events(layouts: Sequence[EventLayout]) -> Any:
 
 
 def _is_own(tid: int) -> bool:
-    """Whether a thread belongs to lo2io or to a process that lo2io has started; false if the thread is gone."""
+    """True if a thread belongs to lo2io or to a process that lo2io has started. False if the thread has ended."""
     process = procfs.read_process_of(tid)
     if process is None or process == os.getpid():
         return process is not None

@@ -1,4 +1,4 @@
-"""The description of a flight recorder's window: two borders in, the description of the spool between them out."""
+"""The description of a flight recorder's window. In: two borders. Out: the description of the spool between them."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class Border:
     """The place in all buffers where one segment ends and the next begins."""
 
     first_ns: int
-    """When the visit of the first buffer began; spool's clock, as the other times."""
+    """Begin of the visit of the first buffer, on the spool's clock."""
     last_ns: int
-    """When the visit of the last buffer ended."""
+    """End of the visit of the last buffer, on the spool's clock."""
     monotonic_ns: int
     """``first_ns`` on CLOCK_MONOTONIC."""
     syncs: tuple[ClockSync, ...]
     counts: tuple[tuple[Reading, ...], ...]
-    """The counts of each event on each CPU; empty: sampling had not begun."""
+    """The counts of each event on each CPU. Empty: sampling had not begun."""
     accounts_before: Readings = ()
-    """The kernel's accounts, read before ``first_ns``: for a window that ends here."""
+    """The kernel's accounts, read before ``first_ns``, for a window that ends here."""
     accounts_after: Readings = ()
-    """The same, read after ``last_ns``: for a window that begins here."""
+    """The kernel's accounts, read after ``last_ns``, for a window that begins here."""
 
 
 def final_border(stopped: Stopped, accounts: Readings) -> Border:
-    """Where the last window ends: everything was read after sampling had ended.
+    """The border at which the last window ends. Counts were read after sampling had ended.
 
     Args:
-        stopped: The recording's end.
+        stopped: The results of sampling.
         accounts: The kernel's accounts, read while samples were still taken.
     """
     counts = tuple(
@@ -59,11 +59,11 @@ def describe_window(
     """The description of a window.
 
     Args:
-        meta: The recording's.
-        names: The window's segments, oldest first.
-        borders: Where the first of them begins, and where the window ends.
-        own_pids: Processes that were lo2io's own.
-        has_lost: The kernel tells how many samples each event lost.
+        meta: The description of the recording.
+        names: Names of the window's segments, oldest first.
+        borders: The borders at which the window begins and ends.
+        own_pids: lo2io's own processes.
+        has_lost: True if the kernel tells how many samples each event lost.
     """
     begin, end = borders
     is_whole = not begin.counts
@@ -73,13 +73,13 @@ def describe_window(
         meta,
         complete=True,
         segments=names,
-        start_ns=begin.last_ns,  # before that time, some buffers' records lie in the segment before
+        start_ns=begin.last_ns,  # before this time, records of some buffers lie in the previous segment
         recording_start_ns=None if is_whole else meta.start_ns,
         stop_ns=end.last_ns,
         syncs=syncs,
         counts=tuple(_counts(*each, has_lost=has_lost) for each in zip(meta.events, starts, end.counts, strict=True)),
         own_pids=tuple(own_pids),
-        # The accounts of the whole recording know the command, too.
+        # The accounts of the whole recording include the command's.
         accounts=(meta.accounts if is_whole else ())
         or window_accounts(begin.accounts_after, end.accounts_before, syncs),
     )

@@ -1,1 +1,1 @@
-"""What ``/proc`` tells of threads and open files while recording."""
+"""Facts from ``/proc`` about threads and open files while recording."""

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from lo2io.spool.writer import Sink
 
 _SHARE = 0.003
-"""Of one CPU, for looking again at processes that are known."""
+"""The share of one CPU that repeated looks at known processes may take."""
 _SOON_S, _RARELY_S = 0.005, 60.0
 """The shortest and the longest time between two looks at one process."""
 _OLD_S = 1.0
-"""Processes from before the recording count as changed this long before it."""
+"""Processes that are older than the recording count as changed this long before it."""
 _COST_FACTOR = 300
 """The time to the next look is at least this many times as long as the look took."""
 _LAST_LOOK_S = 1.0
@@ -57,13 +57,13 @@ class MachineScanner(Scanner):
 
     Args:
         sink: The spool's facts.
-        period_s: New processes are looked for so often. 0: only at the start and the stop.
+        period_s: Time between two searches for new processes. 0: only at the start and the stop.
         tell: Called with a notice if the facts had to stop.
         command: The command that is about to start; 0: there is none.
         skip: Processes whose descriptors are not looked at: lo2io's own.
         controller: Names the hierarchy whose cgroups are told, as for ``procfs.read_cgroup``.
         root: Where ``proc`` lies.
-        seldom: As :class:`Scanner` has it.
+        seldom: As for :class:`Scanner`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class MachineScanner(Scanner):
         """TASK facts of every thread, until a pass finds no new one: FORK records tell of the rest.
 
         Args:
-            flags: Of the command's facts; the others have none.
+            flags: Flags of the command's facts. Other facts have no flags.
         """
         seen: set[int] = set()
         now = time.monotonic()
@@ -109,7 +109,7 @@ class MachineScanner(Scanner):
                 break
 
     def scan_fds(self) -> None:
-        """FD facts of every process that lives, those that changed last first; the dead are forgotten."""
+        """Write FD facts of every living process, in the order of the last change. Forget processes that have ended."""
         self._find_new()
         latest = sorted(self._processes.items(), key=lambda item: -item[1].changed)
         end = time.monotonic() + _LAST_LOOK_S
@@ -124,7 +124,7 @@ class MachineScanner(Scanner):
         return 0
 
     def _look(self) -> float:
-        """Look at new processes at once, and at others that are due, as far as the allowed cost goes."""
+        """Look at new processes at once. Look at others that are due, as far as the allowed cost permits."""
         begin = time.monotonic()
         allowed, self._looked = _SHARE * (begin - self._looked), begin
         for pid in self._find_new():
@@ -146,7 +146,7 @@ class MachineScanner(Scanner):
             heapq.heappush(self._queue, (process.due, pid))
 
     def _find_new(self) -> list[int]:
-        """Find new processes, and forget those that are gone."""
+        """Find new processes, and forget those that have ended."""
         last_pid = procfs.read_last_pid(self._root)
         if last_pid is not None and last_pid == self._last_pid:
             return []

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from lo2io.spool.writer import Sink
 
 EARLY_S = (0.005, 0.02, 0.05)
-"""When the first scans run, after the start: many programs live no longer."""
+"""Times of the first scans after the start. Many programs do not live longer."""
 SELDOM_S = 60.0
-"""Rest between two scans where the kernel tells names itself: what it never tells of is what is open and never used."""
+"""Rest between two scans if programs in the kernel tell names. They never name files that are open but not used."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 REST_FACTOR = 50
-"""The rest after a scan is this many times as long as the scan: at most 2 % of one CPU."""
+"""The rest after a scan is this many times as long as the scan, so scans take at most 2 % of one CPU."""
 _MAX_PASSES = 20
-"""Passes over a process that starts threads faster than they can be listed."""
+"""The most passes over a process, for one that starts threads faster than they can be listed."""
 
 
 class FactWriter:
-    """Looks at one process at a time and writes what it sees.
+    """Looks at one process at a time and writes facts about it.
 
     Args:
         sink: The spool's facts.
@@ -50,21 +50,21 @@ class FactWriter:
         self, sink: Sink, tell: Callable[[Notice], None], root: Path = Path("/"), controller: bytes | None = None
     ) -> None:
         self.is_over = False
-        """The disk is full, or the scanner was stopped: nothing is written."""
+        """True if the disk is full or the scanner was stopped. Then nothing is written."""
         self.lived_at_ns: int | None = None
-        """CLOCK_MONOTONIC: of threads that were born before, it is stated that they lived then."""
+        """A time of CLOCK_MONOTONIC. Facts of threads born earlier state that the threads lived at this time."""
         self._sink = sink
         self._tell = tell
         self._root = root
         self._controller = controller
         self._commands: dict[int, tuple[bytes, bool]] = {}
-        """The command line of each process, as the last COMMAND fact has it."""
+        """Process → command line of the last COMMAND fact, and whether it was cut."""
 
     def write_threads(self, pid: int, flags: int, seen: set[int]) -> bool:
-        """TASK facts of a process' threads that were not seen before, the first one with the cgroup.
+        """Write TASK facts of a process' new threads, the first one with the cgroup.
 
         Returns:
-            Whether the process has user's memory: kernel threads have no descriptors.
+            True if the process has user memory. Kernel threads have none, and no descriptors.
         """
         records: list[bytes] = []
         is_kernel = False
@@ -97,10 +97,10 @@ class FactWriter:
         return not is_kernel
 
     def write_fds(self, pid: int) -> frozenset[tuple[int, int, int]]:
-        """FD facts of a process, and RING facts of its rings.
+        """Write FD facts of a process, and RING facts of its rings.
 
         Returns:
-            Number, device and inode of each descriptor; nothing if the process is gone.
+            Number, device and inode of each descriptor. Empty if the process has ended.
         """
         self._write_command(pid)
         states = list(procfs.iter_fds(pid, self._root))
@@ -108,7 +108,7 @@ class FactWriter:
         return frozenset((state.fd, state.device, state.inode) for state in states)
 
     def forget_commands(self) -> None:
-        """Write each command line at the next look, changed or not: after an exec the same text is a new fact."""
+        """Write each command line at the next look, even if it is the same: after an exec it is a new fact."""
         self._commands.clear()
 
     def _write_command(self, pid: int) -> None:
@@ -138,7 +138,7 @@ class FactWriter:
 
 
 def _pack_descriptor(pid: int, state: procfs.FdState) -> Iterator[bytes]:
-    """What there is to write of one descriptor: what it is, then what more there is to say of a ring."""
+    """The records about one descriptor: the FD fact, then the RING fact if it is a ring."""
     yield facts.pack_fd(
         begin_ns=state.begin_ns,
         end_ns=state.end_ns,
@@ -168,18 +168,18 @@ def _pack_descriptor(pid: int, state: procfs.FdState) -> Iterator[bytes]:
 
 
 def _was_born(stat: procfs.TaskStat, monotonic_ns: int) -> bool:
-    """Whether a thread had surely been born at a time; the kernel tells births in ticks of CLOCK_BOOTTIME."""
+    """True if a thread was certainly born before a time. The kernel tells births in ticks of CLOCK_BOOTTIME."""
     asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
     return stat.start_ticks < (monotonic_ns + asleep_ns) * _TICKS_PER_S // NS_PER_S
 
 
 class Scanner(abc.ABC):
-    """A thread that looks at processes again and again. Subclasses decide at which, and when.
+    """A thread that looks at processes again and again. Subclasses choose the processes and the times.
 
     Args:
-        writer: Writes what is seen.
-        period_s: Rest between two scans; longer where they take long. 0: only at the start and the stop.
-        seldom: The kernel tells names itself: the period is much longer, and there are no early scans.
+        writer: Writes the facts.
+        period_s: Rest between two scans; longer if scans take long. 0: scan only at the start and the stop.
+        seldom: True if programs in the kernel tell names. Then the period is much longer, without early scans.
     """
 
     def __init__(self, writer: FactWriter, period_s: float, *, seldom: bool = False) -> None:
@@ -201,10 +201,10 @@ class Scanner(abc.ABC):
 
     @abc.abstractmethod
     def _look(self) -> float:
-        """Do what is due now, and return how long to rest."""
+        """Look at the processes that are due; return the time to rest."""
 
     def start(self) -> None:
-        """Scan again and again from here on, in a thread."""
+        """Start the thread that scans again and again."""
         if self._period_s > 0:
             self._thread.start()
 
@@ -212,13 +212,13 @@ class Scanner(abc.ABC):
         """Request a new look at everything soon. Call this from any thread.
 
         Args:
-            after_ns: CLOCK_MONOTONIC. Threads that were born before are stated for this time: they have lived since.
+            after_ns: A time of CLOCK_MONOTONIC. Facts of threads born earlier state that the threads lived then.
         """
         self._rescans.append(after_ns)
         self._wake.set()
 
     def stop(self) -> None:
-        """End the thread; look a last time at those that live."""
+        """End the thread, and look a last time at living processes."""
         self._end_thread()
         self._writer.forget_commands()
         self.scan_fds()
@@ -237,7 +237,7 @@ class Scanner(abc.ABC):
     def _run(self) -> None:
         try:
             self._look_again_and_again()
-        except Exception as error:  # noqa: BLE001 - nobody would know why names are missing
+        except Exception as error:  # noqa: BLE001 - else the user would not learn why names are missing
             self._writer.give_up(f"{type(error).__name__}: {error}")
 
     def _look_again_and_again(self) -> None:
@@ -251,7 +251,7 @@ class Scanner(abc.ABC):
             rest = self._look()
 
     def _sleep(self, seconds: float) -> bool:
-        """Rest, or look again if that was requested; return whether all is over."""
+        """Rest, and do requested looks meanwhile. Return True if the scanner is to end."""
         end = time.monotonic() + seconds
         while not self._over and (left := end - time.monotonic()) > 0:
             self._wake.wait(left)
@@ -264,22 +264,22 @@ class Scanner(abc.ABC):
         return self._over
 
     def _rescan_flags(self) -> int:
-        """Of the TASK facts of those that are looked at again."""
+        """Flags of TASK facts in a requested look."""
         return facts.TASK_SELECT
 
 
 class FactScanner(Scanner):
-    """Looks at some processes and all they start.
+    """Looks at some processes and all that they start.
 
     Args:
         sink: The spool's facts.
-        pids: Processes to look at, with all they start later.
-        period_s: Rest between two scans; longer where they take long. 0: only at the start and the stop.
+        pids: Processes to look at, with all that they start later.
+        period_s: Rest between two scans; longer if scans take long. 0: scan only at the start and the stop.
         tell: Called with a notice if the facts had to stop.
-        root: Where ``proc`` lies.
-        seldom: As :class:`Scanner` has it.
-        recorded: The processes that are recorded and live, as far as somebody else knows them. Without it, a process
-            whose parent ends before a look at that parent is never found.
+        root: The folder above ``proc``.
+        seldom: As for :class:`Scanner`.
+        recorded: Returns the living recorded processes that programs in the kernel know. Without it, a process whose
+            parent ends before a look at that parent is never found.
     """
 
     def __init__(
@@ -310,7 +310,7 @@ class FactScanner(Scanner):
                 return
 
     def scan_fds(self) -> None:
-        """FD facts of every process that lives, and of what they started meanwhile; the dead are forgotten."""
+        """Write FD facts of every living process and its new descendants. Forget processes that have ended."""
         self.pids.update(dict.fromkeys(self._recorded()))
         pending, known = list(self.pids), set(self.pids) | self._foreign
         while pending and not self._writer.is_over:

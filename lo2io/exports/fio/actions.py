@@ -1,10 +1,10 @@
-"""Actions that fio can repeat: what programs asked of files, or the kernel of disks.
+"""Actions that fio can repeat: programs' operations on files, or the kernel's requests to disks.
 
-In: a trace's tables, batch by batch. Out: rows of one *action* each (read, write, sync, datasync, trim) with time, job,
-file, offset and length, in the order of their begin. It does not know how a log of them is written.
+In: a trace's tables, batch by batch. Out: rows, one for each *action* (read, write, sync, datasync, trim), with time,
+job, file, offset and length, in the order of their begins. This module does not know how logs are written.
 
-Bytes are those that were moved: what failed or moved nothing is left out, for fio takes both for an error. What is left
-out is counted, by reason.
+An action has the number of bytes that were moved. Operations that failed or moved nothing are left out, as fio takes
+both for errors. Operations that are left out are counted by reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 READ, WRITE, SYNC, DATASYNC, TRIM = range(5)
 ACTIONS: Final = ("read", "write", "sync", "datasync", "trim")
-"""As an iolog names them."""
+"""The actions' names in an iolog."""
 COLUMNS: Final = ("time_ns", "owner", "modes", "file", "action", "offset", "length")
 NO_ACTION: Final = -1
 SECTOR_BYTES: Final = 512
@@ -48,7 +48,7 @@ REASONS: Final = (
     "at offsets that are not known",
     "block requests that were merged, never issued, or neither read, write, flush nor discard",
 )
-"""By code, why an operation is left out; the first that holds."""
+"""Reasons for leaving out an operation, by code. If several hold, the operation counts under the first."""
 _REQUEST_ACTIONS: Final = (READ, WRITE, SYNC, TRIM)
 _DATASYNC_FLAG: Final = 1
 """IORING_FSYNC_DATASYNC (include/uapi/linux/io_uring.h)."""
@@ -59,16 +59,16 @@ class Source:
     """Rows of one table."""
 
     batches: Callable[[Counter[int] | None], Iterator[Columns]]
-    """Columns as in ``COLUMNS``, a batch of the table at a time; counts what it leaves out, by code, if asked to."""
+    """Yields ``COLUMNS``, one batch of the table at a time. Given a counter, counts left out rows by code."""
     rows: int
 
 
 def sources(trace: Trace, by: str) -> tuple[Owners | Devices, Names, list[Source]]:
-    """What there is to do again.
+    """The sources of all actions, with the owners of jobs and the names of files.
 
     Args:
         trace: A trace.
-        by: Whose actions make a job: ``process``, ``thread`` or ``device``.
+        by: The owner of a job: ``process``, ``thread`` or ``device``.
 
     Raises:
         TraceError: A table cannot be read.
@@ -117,7 +117,7 @@ def _ring_requests(trace: Trace, owners: Owners, names: Names, left_out: Counter
         "bytes_request", "bytes_result", "error", "op_flags", "status",
     ]  # fmt: skip
     for batch in trace.batches("ring_requests", wanted):
-        unseen = batch["status"] == RingStatus.UNSEEN  # what came of it nobody knows: so what it asked for
+        unseen = batch["status"] == RingStatus.UNSEEN  # the result is not known, so the requested bytes count
         length = np.where(unseen, batch["bytes_request"], batch["bytes_result"])
         opcode = batch["opcode"].astype(np.intp)
         action, file = actions[opcode], names.files(batch["handle"])
@@ -159,21 +159,21 @@ def _requests(trace: Trace, devices: Devices, left_out: Counter[int] | None) -> 
 
 
 def _action(kind: str, synced: str) -> int:
-    """What a kind of call does; ``synced``: what of its file a sync is about, as ``CallSpec.syncs`` has it."""
+    """The action of a kind of call. ``synced`` is the part of a file that a sync covers, as in ``CallSpec.syncs``."""
     if kind == "sync" and synced:
         return DATASYNC if synced == "data" else SYNC
     return {"read": READ, "write": WRITE}.get(kind, NO_ACTION)
 
 
 def _refusal(kind: str) -> int:
-    """Why a kind of call that moves or syncs data has no action; empty for other kinds."""
+    """The code of the reason why a kind of call that moves or syncs data has no action; ``KEPT`` for other kinds."""
     return {"copy": COPY, "sync": OTHER_SYNC}.get(kind, KEPT)
 
 
 def _mark(
     code: NDArray[Any], file: NDArray[Any], offset: NDArray[Any], moved: NDArray[Any], moves: NDArray[np.bool_]
 ) -> None:
-    """Mark what has no file or no place in it."""
+    """Mark rows without a usable file or without an offset."""
     open_ = code == KEPT
     code[open_ & moves & (moved > 0) & (offset == UNKNOWN_I64)] = NO_OFFSET
     code[open_ & (file == UNNAMED)] = NO_NAME
@@ -181,13 +181,13 @@ def _mark(
 
 
 def _refine(code: NDArray[Any], in_flight: NDArray[np.bool_], nothing: NDArray[np.bool_]) -> None:
-    """Mark what did not end, or did nothing."""
+    """Mark rows that did not end or did nothing."""
     code[(code == KEPT) & in_flight] = IN_FLIGHT
     code[(code == KEPT) & nothing] = NOTHING
 
 
 def _kept(rows: Columns, code: NDArray[Any], concerned: NDArray[np.bool_], left_out: Counter[int] | None) -> Columns:
-    """The rows to repeat. The others are counted, unless they are no I/O."""
+    """The rows to repeat. Other rows are counted, unless they are no I/O."""
     if left_out is not None:
         codes, counts = np.unique(code[concerned & (code != KEPT)], return_counts=True)
         for reason, count in zip(codes.tolist(), counts.tolist(), strict=True):

@@ -1,7 +1,7 @@
-"""Which disks a replay may write to.
+"""Checks that a replay may write to a disk.
 
-In: a disk's path, and the trace. Out: an error, unless it is a block device that nobody uses and the trace was not
-recorded on. Its contents are lost all the same: it was named for that.
+In: a disk's path, and the trace. Out: an error, unless the path is a block device that is not in use, and on which the
+trace was not recorded. A replay destroys the disk's contents; the user named the disk for that.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def check_disk(trace: Trace | None, path: Path) -> None:
-    """Say no to what is no disk, is in use, or holds the originals.
+    """Refuse a path that is no disk, a disk in use, and a disk that holds the original files.
 
     Args:
-        trace: None: the originals are meant.
-        path: What is to be written to.
+        trace: The trace. None: the replay uses the originals.
+        path: The disk to write to.
 
     Raises:
-        UsageError: It must not be written to.
+        UsageError: The replay must not write to the disk.
     """
     tried = f"replay on {path}"
     try:
@@ -47,7 +47,7 @@ def disk_size(path: Path) -> int:
     """Bytes of a block device.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: The device cannot be opened.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -57,7 +57,7 @@ def disk_size(path: Path) -> int:
 
 
 def _relatives(device: int) -> set[int]:
-    """A disk with its partitions, or a partition with its disk, as the kernel numbers them."""
+    """The kernel's numbers of a disk and its partitions, or of a partition and its disk."""
     found = {kernel_dev(os.major(device), os.minor(device))}
     folder = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
     try:
@@ -74,7 +74,7 @@ def _relatives(device: int) -> set[int]:
 
 
 def _recorded(trace: Trace) -> set[int]:
-    """Disks with requests in the trace, and those of the files that it names."""
+    """The disks with requests in the trace, and the disks of files in the trace."""
     found: set[int] = set()
     for batch in trace.batches("requests", ["device"]):
         found.update(set(batch["device"].tolist()))

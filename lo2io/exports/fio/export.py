@@ -1,4 +1,4 @@
-"""A trace as logs that ``fio --read_iolog`` replays: one a process, thread or disk, and a job file for all of them."""
+"""A trace as logs for ``fio --read_iolog``: one log for each process, thread or disk, and a job file for all logs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def export(trace: Trace, target: Path, progress: Progress, *, by: str = "process
     """Write ``LABEL.iolog`` for each process, thread or disk that has read, written or synced, and ``job.fio``.
 
     Args:
-        trace: What to write.
+        trace: The trace to write.
         target: An empty folder.
-        progress: Told how far it is.
+        progress: Called with the finished share.
         by: ``process``, ``thread`` or ``device``.
-        version: Of the logs: 3 with times, 2 without.
+        version: Version of the logs: 3 with times, 2 without.
 
     Returns:
-        ``rows``: actions in the logs. Notes: what is in none, and why.
+        ``rows``: the number of actions in the logs. Notes: what the logs leave out, and why.
 
     Raises:
         OSError: A log cannot be written.

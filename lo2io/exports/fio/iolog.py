@@ -1,10 +1,10 @@
 """Actions as logs that ``fio --read_iolog`` reads, and the job file that replays all of them at once.
 
-In: a plan. Out: a folder of ``LABEL.iolog``, one a job, and ``job.fio``. The formats are those of fio's HOWTO, "Trace
-file format v2" and "v3"; what it leaves open was tried with fio 3.33: version 3 has microseconds; a first line at 0
-forgets the time of the second; names end at white space and after 256 bytes; syncs alone are taken in version 2 only,
-next to a wait; with ``--replay_redirect`` all files are one, and it crashes where one of them is closed and another
-goes on.
+In: a plan. Out: a folder with ``job.fio`` and a ``LABEL.iolog`` for each job. fio's HOWTO describes the formats, "Trace
+file format v2" and "v3". Experiments with fio 3.33 showed the rest. Version 3 has microseconds. If the first line has
+time 0, fio ignores the second line's time. Names end at white space and after 256 bytes. fio takes a log of syncs alone
+in version 2 only, next to a wait. ``--replay_redirect`` makes all files one; fio then crashes if one of them is closed
+while another is used.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _WHITE: Final = re.compile(rb"[ \t\n\v\f\r\0]")
 _VERBS: Final = tuple(action.encode() for action in ACTIONS)
 _FIRST_US: Final = 1
 MAX_DONE: Final = 256
-"""A job may leave so many finished files open: closing them waits for the end of the log up to this number."""
+"""The number of finished files that a job may leave open. Beyond it, finished files are closed amid the log."""
 _NS_PER_US: Final = 1000
 
 
 def is_fit(path: bytes) -> bool:
-    """Whether an iolog can hold this name: from the root on, without white space, not too long."""
+    """True if an iolog can hold this name: an absolute path, without white space, not too long."""
     return path.startswith(b"/") and len(path) <= MAX_NAME_BYTES and not _WHITE.search(path)
 
 
 class _Log:
-    """One job's log."""
+    """The log of one job."""
 
     def __init__(self, path: Path, job: Job, names: Mapping[int, bytes], *, timed: bool) -> None:
         self._path = path
@@ -55,7 +55,7 @@ class _Log:
         self._wait = not job.moves
 
     def write(self, rows: Columns, begin_ns: int) -> int:
-        """Append a job's next actions; returns how many there were."""
+        """Append a job's next actions; return their number."""
         lines: list[bytes] = []
         times = ((rows["time_ns"] - begin_ns) // _NS_PER_US + _FIRST_US).tolist()
         columns = (rows[name].tolist() for name in ("file", "action", "offset", "length"))
@@ -100,15 +100,15 @@ def write_logs(
     version: int = 3,
     extents: Extents | None = None,
 ) -> int:
-    """Write each job's log; returns how many actions are in them.
+    """Write each job's log; return the number of actions in all logs.
 
     Args:
-        plan: What to write.
+        plan: The actions to write.
         folder: An empty folder.
-        names: By a file's number the name it goes by; actions on files without one are left out.
-        progress: Told how far it is.
-        version: 3: each action with its time, so that waiting is replayed, too; 2: one right after the other.
-        extents: Learns how far the files are used.
+        names: Number of a file → its name in the logs. Actions on files without a name are left out.
+        progress: Called with the finished share.
+        version: 3: each action has its time, so pauses are replayed, too. 2: actions follow one another at once.
+        extents: Notes the parts of the files that are used.
 
     Raises:
         OSError: A log cannot be written.
@@ -132,7 +132,10 @@ def write_logs(
 
 
 def job_file(plan: Plan, names: Mapping[int, bytes], settings: Mapping[str, str | int]) -> str:
-    """The text of ``job.fio``: one section a log, all started at once. Run it in the folder of the logs."""
+    """The text of ``job.fio``: one section for each log, all started at once.
+
+    fio must run in the folder of the logs.
+    """
     lines = ["[global]", *(f"{key}={value}" for key, value in settings.items())]
     for job in plan.jobs.values():
         if job.uses.keys().isdisjoint(names):
@@ -146,9 +149,9 @@ def job_file(plan: Plan, names: Mapping[int, bytes], settings: Mapping[str, str 
 
 
 def default_settings(by: str) -> dict[str, str | int]:
-    """How fio does the actions: of processes one by one, of disks as they come, past the page cache.
+    """Fio's settings: actions of processes one by one; those of disks side by side, past the page cache.
 
-    Nothing is dropped from the page cache, and the kernel is told nothing about what comes: the original did neither.
+    fio must neither drop pages from the cache nor advise the kernel, for the original did neither.
     """
     quiet: dict[str, str | int] = {"fadvise_hint": 0, "invalidate": 0}
     if by == "device":

@@ -1,7 +1,7 @@
 """The owners of actions (processes, threads, disks), and the files that fio can open.
 
-In: a trace's tables of threads, handles, files and devices. Out: arrays that turn their numbers into jobs and names.
-Memory: some bytes a handle, a file and a thread.
+In: a trace's tables of threads, handles, files and devices. Out: arrays from these tables' numbers to jobs and names.
+Memory: some bytes for each handle, file and thread.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 UNNAMED: Final = -1
-"""Instead of a file's number: nobody knows its name."""
+"""In place of a file's number: the name is not known."""
 ALIKE: Final = -2
-"""No file that can be read again: a pipe, a socket, a terminal, a file of the kernel's."""
+"""In place of a file's number: the file cannot be read again, such as a pipe, a socket, a terminal or a kernel's
+file."""
 DIRECT, DSYNC, FULL_SYNC = 1, 2, 4
-"""How it was opened: O_DIRECT; O_DSYNC; O_SYNC, which has the bit of O_DSYNC, too."""
+"""Modes of an open file: O_DIRECT; O_DSYNC; O_SYNC, whose flags include O_DSYNC."""
 _O_DIRECT: Final = {"aarch64": 0o200000, "armv7l": 0o200000, "ppc64le": 0o400000, "ppc64": 0o400000}
-"""By machine; on all others 0o40000 (include/uapi/asm-generic/fcntl.h)."""
+"""O_DIRECT by machine. All other machines have 0o40000 (include/uapi/asm-generic/fcntl.h)."""
 _O_DSYNC, _O_FULL_SYNC = 0o10000, 0o4000000
 _KERNEL_FOLDERS: Final = tuple(folder.encode() for folder in KERNEL_FOLDERS)
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -38,7 +39,7 @@ class Names:
 
     def __init__(self, trace: Trace) -> None:
         self.paths: list[bytes] = []
-        """Each file's whole name, or as much of it as is known."""
+        """Each file's whole name, or the known part of it."""
         file_of = self._of_files(trace)
         direct = _O_DIRECT.get(str(trace.metadata.get("machine")), 0o40000)
         size = trace.rows("handles") + 1
@@ -60,11 +61,11 @@ class Names:
         return self._files[np.minimum(handle, len(self._files) - 1)]
 
     def modes(self, handle: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """How each was opened; 0 where that is not known."""
+        """The modes of each handle's open; 0 if they are not known."""
         return self._modes[np.minimum(handle, len(self._modes) - 1)]
 
     def _of_files(self, trace: Trace) -> NDArray[np.int64]:
-        """The number in ``paths`` by row of files, the last for none."""
+        """Row of files → number in ``paths``. The last entry is for handles without a file."""
         kernel_devices = {m["device"] for m in trace.metadata["mounts"] if m["fs_type"] in KERNEL_FILE_SYSTEMS}
         numbers: dict[bytes, int] = {}
         file_of = np.full(int(trace.column("files", "file").max(initial=0)) + 2, UNNAMED, np.int64)
@@ -83,7 +84,7 @@ class Names:
 
 
 def _is_data(mode: int | None, name: bytes) -> bool:
-    """Whether a file holds data that can be read again. If its mode is unknown, its path decides."""
+    """True if the file holds data that can be read again. If its mode is unknown, its path decides."""
     if mode is None:
         return not name.startswith(_KERNEL_FOLDERS)
     return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
@@ -109,7 +110,7 @@ class Owners:
         return self._of_task[np.minimum(task, len(self._of_task) - 1)]
 
     def label(self, owner: int) -> str:
-        """A name for files. Others may bear it, too: pids and tids are used again."""
+        """A label for names of files. Labels may repeat: pids and tids are used again."""
         return self._labels.get(owner, "unknown")
 
 
@@ -119,7 +120,7 @@ def _label(by: str, number: int | None, comm: str | None) -> str:
 
 
 class Devices:
-    """The jobs of disks, whose files they are."""
+    """The jobs of disks. A job's file is its disk."""
 
     def __init__(self, trace: Trace) -> None:
         self.names = _DeviceNames()
@@ -137,14 +138,14 @@ class Devices:
         return found.astype(np.int64)
 
     def label(self, owner: int) -> str:
-        """A name for files."""
+        """A label for names of files."""
         row = int(self.files(np.array([owner], np.uint32))[0])
         name = f"{owner >> 20}_{owner & 0xFFFFF}" if row < 0 else self.names.paths[row].removeprefix(b"/dev/").decode()
         return f"device-{_UNFIT.sub('_', name)}"
 
 
 class _DeviceNames(Names):
-    """Names that are given, not found."""
+    """The names of disks, from the table of devices."""
 
     def __init__(self) -> None:
         self.paths = []

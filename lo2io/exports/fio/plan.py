@@ -1,8 +1,8 @@
-"""All actions of a trace in the order of their begin, in little memory.
+"""All actions of a trace in the order of their begins, in little memory.
 
-The tables hold rows in the order of their ends. A first pass notes, of each batch of a table, the earliest begin from
-there on; a second one holds back only what may still be preceded. The first pass also counts what there is for each job
-and file, so that a log can close files behind their last use.
+The tables hold rows in the order of their ends. The first pass notes for each batch the earliest begin in this batch
+and all later ones. The second pass holds back only rows that a later batch may precede. The first pass also counts the
+actions of each job and file, so that a log can close a file after its last use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 BLOCK_BYTES: Final = 1 << 20
-"""What is made of a file at a time."""
+"""Files are made in blocks of this size."""
 _PAGE_BYTES: Final = 4096
 _PAGES: Final = BLOCK_BYTES // _PAGE_BYTES
 _LATEST: Final = 2**63 - 1
@@ -34,46 +34,46 @@ _MODE_BITS: Final = 3
 
 @dataclass(slots=True)
 class Job:
-    """What one log holds: the actions of a process, thread or disk that were done in one way."""
+    """The actions in one log: those of a process, thread or disk on files of the same modes."""
 
     label: str
-    """Unique among the jobs; fit for a file's name."""
+    """A label that is unique among the jobs and can be a file's name."""
     modes: int
-    """``DIRECT``, ``DSYNC``, ``FULL_SYNC``."""
+    """Bits ``DIRECT``, ``DSYNC``, ``FULL_SYNC``."""
     uses: dict[int, int] = field(default_factory=dict)
-    """How many actions each file has."""
+    """File → number of actions."""
     moves: bool = False
-    """It reads, writes or trims: fio (3.33) refuses a log of syncs alone in version 3."""
+    """True if the job reads, writes or trims. fio 3.33 refuses a log of syncs alone in version 3."""
     writes: bool = False
 
 
 @dataclass(slots=True)
 class Plan:
-    """What there is to do, and who does it."""
+    """The jobs of a replay, and their actions."""
 
     by: str
     jobs: dict[int, Job]
-    """By key."""
+    """Key → job."""
     paths: list[bytes]
-    """The files, by number."""
+    """Paths of the files, by number."""
     left_out: Counter[int]
-    """How many operations are in no job, by code of ``fio_actions.REASONS``."""
+    """Code of ``actions.REASONS`` → number of operations left out."""
     begin_ns: int
-    """Of the first action."""
+    """Begin of the first action."""
     _sources: list[Source]
     _least: list[list[int]]
 
     @property
     def nr_actions(self) -> int:
-        """Of all jobs."""
+        """The number of actions of all jobs."""
         return sum(sum(job.uses.values()) for job in self.jobs.values())
 
     def notes(self) -> tuple[str, ...]:
-        """What was left out, a line each."""
+        """The operations left out, one line for each reason."""
         return tuple(f"left out: {count:,} {REASONS[code]}" for code, count in sorted(self.left_out.items()) if count)
 
     def actions(self, progress: Callable[[float], None]) -> Iterator[Columns]:
-        """All actions in the order of their begins: ``fio_actions.COLUMNS`` and ``job``, its key."""
+        """All actions in the order of their begins: ``actions.COLUMNS`` and ``job``, the key of the job."""
         readers = [source.batches(None) for source in self._sources]
         places = [0] * len(readers)
         every = max(1, sum(len(least) - 1 for least in self._least))
@@ -99,7 +99,7 @@ def _empty() -> Columns:
 
 
 def _split(rows: Columns, border: int) -> tuple[Columns, Columns]:
-    """Rows in order of time, up to the border and behind it."""
+    """Rows in the order of time: those before the border, and the others."""
     order = np.argsort(rows["time_ns"], kind="stable")
     cut = int(np.searchsorted(rows["time_ns"][order], border)) if border < _LATEST else len(order)
     return (
@@ -109,17 +109,17 @@ def _split(rows: Columns, border: int) -> tuple[Columns, Columns]:
 
 
 def job_keys(rows: Columns) -> NDArray[np.int64]:
-    """The job of each action."""
+    """The key of each action's job."""
     return rows["owner"].astype(np.int64) << _MODE_BITS | rows["modes"]
 
 
 def make_plan(trace: Trace, by: str, progress: Callable[[float], None]) -> Plan:
-    """Look at all there is once.
+    """Read all tables once and make the plan.
 
     Args:
         trace: A trace, or a selection of one.
         by: ``process``, ``thread`` or ``device``.
-        progress: Told how far it is.
+        progress: Called with the finished share.
 
     Raises:
         TraceError: A table cannot be read.
@@ -177,27 +177,28 @@ def _suffix(modes: int) -> str:
 
 
 class Extents:
-    """How far files are used, and which parts must exist before. Takes the actions in their order.
+    """The used part of each file, and the part that must exist before the replay. Takes actions in their order.
 
-    Jobs run side by side, and none waits for another: what a job reads must be there unless it has written it itself.
+    Jobs run side by side, and no job waits for another. So the bytes that a job reads must exist before the replay,
+    unless the job itself wrote them earlier.
 
     Args:
-        nr_files: How many there are.
-        in_turn: A job's actions come one after the other; else what it reads must be there in any case.
+        nr_files: The number of files.
+        in_turn: A job's actions run one after the other. Else all bytes that a job reads must exist before.
     """
 
     def __init__(self, nr_files: int, *, in_turn: bool = True) -> None:
         self.needed: NDArray[Any] = np.zeros(nr_files, np.int64)
-        """The end of what must be there …"""
+        """For each file, the end of the part that must exist."""
         self.blocks: defaultdict[int, set[int]] = defaultdict(set)
-        """… and by file, which blocks of ``BLOCK_BYTES`` of it are read, by number."""
+        """File → numbers of its blocks of ``BLOCK_BYTES`` that must exist."""
         self.ends: NDArray[Any] = np.zeros(nr_files, np.int64)
-        """The greatest end of any action."""
+        """For each file, the greatest end of any action."""
         self._in_turn = in_turn
         self._written: defaultdict[tuple[int, int], Pages] = defaultdict(Pages)
 
     def add(self, rows: Columns) -> None:
-        """Look at the next actions."""
+        """Take the next actions."""
         np.maximum.at(self.ends, rows["file"], rows["offset"] + rows["length"])
         order = np.lexsort((np.arange(len(rows["file"])), rows["file"], rows["job"]))
         changes = (np.diff(rows["file"][order]) != 0) | (np.diff(rows["job"][order]) != 0)
@@ -206,7 +207,7 @@ class Extents:
                 self._add({name: rows[name][mine] for name in ("job", "file", "action", "offset", "length")})
 
     def _add(self, rows: Columns) -> None:
-        """Actions of one job on one file."""
+        """Take actions of one job on one file."""
         job, file, begins = int(rows["job"][0]), int(rows["file"][0]), rows["offset"]
         ends = begins + rows["length"]
         reads = rows["action"] == READ
@@ -223,7 +224,7 @@ class Extents:
 
     @staticmethod
     def _own(written: Pages, actions: NDArray[Any], begins: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which reads find only pages that the job wrote before; notes the pages that it writes."""
+        """True for each read of pages that the job itself wrote before. Notes the pages that the job writes."""
         own = np.zeros(len(actions), np.bool_)
         reads, writes = actions == READ, actions == WRITE
         if not writes.any():
@@ -246,7 +247,7 @@ class Extents:
 
 
 class Pages:
-    """Pages of a file with a written byte, as bits by block. By then they lie on the disk."""
+    """The pages of a file in which a byte was written, as bits by block. A written page exists as a whole."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, int] = {}
@@ -255,12 +256,12 @@ class Pages:
         return bool(self._blocks)
 
     def add(self, begin: int, end: int) -> None:
-        """Bytes from ``begin`` to before ``end`` were written."""
+        """Note that bytes from ``begin`` to before ``end`` were written."""
         for block, bits in _bits(begin, end):
             self._blocks[block] = self._blocks.get(block, 0) | bits
 
     def hold(self, begin: int, end: int) -> bool:
-        """Whether every page of these bytes is one of them."""
+        """True if every page of these bytes was written."""
         return all(self._blocks.get(block, 0) & bits == bits for block, bits in _bits(begin, end))
 
 
@@ -272,7 +273,7 @@ def _bits(begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _joined(begins: NDArray[Any], ends: NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """The same bytes in as few spans as can be."""
+    """The same bytes in as few spans as possible."""
     order = np.argsort(begins, kind="stable")
     begins, ends = begins[order], np.maximum.accumulate(ends[order])
     first = np.append(True, begins[1:] > ends[:-1])

@@ -1,10 +1,11 @@
-"""A recorded workload done again by fio, on files or a disk of its own.
+"""Repeats a recorded workload with fio, on new files or on a scratch disk.
 
-In: a trace, and a folder or disk. Out: the same operations, offsets and bytes, at the times they had; the data is
-random. The originals are touched with ``in_place`` alone.
+In: a trace, and a folder or disk. Out: the same operations, offsets and sizes, at the recorded times. The data is
+random. Only with ``in_place`` does the replay touch the original files.
 
-Of a file is made what is read before it is written, and it is not in the page cache when the replay begins. All
-happens in a folder made for it, where fio finds the logs, and files or links under short names: so any name will do.
+New files hold the bytes that are read before they are written; these bytes are not in the page cache when the replay
+begins. The replay has a folder of its own, where fio finds the logs, and files or links under short names. So the
+original names may be of any form.
 """
 
 from __future__ import annotations
@@ -34,44 +35,44 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "lo2io-replay-"
 _DELETED: Final = b" (deleted)"
-"""What the kernel puts behind the name of a file that has none any more (``d_path``, fs/d_path.c)."""
+"""The kernel's suffix to the name of a deleted file (``d_path``, fs/d_path.c)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """How to replay."""
+    """The options of a replay."""
 
     on: Path | None = None
-    """A folder, for files of the replay's own, or a disk, whose contents are lost."""
+    """A folder for new files, or a disk. All data on the disk is lost."""
     in_place: bool = False
-    """Use the original files or disks, whose contents are lost where the trace writes."""
+    """Use the original files or disks. The replay overwrites them as the trace does."""
     copy: bool = False
-    """Begin with copies of the original files, as they are now."""
+    """Begin with copies of the original files in their present state."""
     by: str = "thread"
-    """What acts at once: ``process``, ``thread``, or ``device``, where block requests are replayed."""
+    """The owner of a job: ``process`` or ``thread``; or ``device``, to replay block requests."""
     waits: bool = True
-    """Wait as the original did; else one action right after the other."""
+    """Keep the pauses of the original. Else each action follows the previous one at once."""
     engine: str | None = None
     depth: int | None = None
-    """fio's ``ioengine`` and ``iodepth``, instead of those that fit."""
+    """fio's ``ioengine`` and ``iodepth``; None: the defaults for the kind of job."""
     keep: bool = False
-    """Leave logs and files."""
+    """Keep logs and files."""
 
 
 def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, as_json: bool = False) -> Path | None:
-    """Have fio do what the trace's programs did; its report goes to stdout.
+    """Repeat a trace's operations with fio. fio's report goes to stdout.
 
     Args:
-        trace: What to do again.
-        options: On what, and how.
+        trace: The trace to repeat.
+        options: The place and the manner of the replay.
         say: Takes messages for the user.
         as_json: Let fio report in JSON.
 
     Returns:
-        Where logs and files were left; None: nowhere.
+        The folder of logs and files that were kept; None: nothing was kept.
 
     Raises:
-        UsageError: Neither a place nor ``in_place`` is given, or the place will not do.
+        UsageError: Neither a place nor ``in_place`` is given, or the place cannot be used.
         CommandError: fio is not installed.
         Lo2ioError: A file cannot be made, or fio failed.
         TraceError: A table cannot be read.
@@ -81,7 +82,9 @@ def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, 
     for note in plan.notes():
         say(note)
     if not plan.jobs:
-        raise UsageError(f"replay {trace.path}", "it holds nothing that fio can do", "record reads, writes or syncs")
+        raise UsageError(
+            f"replay {trace.path}", "the trace has no operations that fio can repeat", "record reads, writes or syncs"
+        )
     place = options.on if options.on is not None and options.on.is_dir() else None
     held = _make_folder(place)
     folder = held.place
@@ -112,7 +115,7 @@ def _check(trace: Trace, options: ReplayOptions) -> None:
     tried = f"replay {trace.path}"
     if options.on is None and not options.in_place:
         remedy = "name a folder or a scratch disk with --on, or overwrite the originals with --in-place"
-        raise UsageError(tried, "it is not said on what", remedy)
+        raise UsageError(tried, "no place for the replay is given", remedy)
     if options.on is not None and options.in_place:
         raise UsageError(tried, "--on and --in-place exclude each other", "give one of them")
     if options.copy and (options.in_place or options.by == "device" or not (options.on or Path()).is_dir()):
@@ -135,7 +138,7 @@ def _settings(options: ReplayOptions) -> Mapping[str, str | int]:
 
 
 def _make_folder(place: Path | None) -> Folder:
-    """A folder of its own, which fio gets by descriptor: whoever owns the place cannot exchange it for another."""
+    """Make a folder. fio gets it by descriptor, so the owner of the place cannot put another folder in its stead."""
     beside = place or Path(tempfile.gettempdir())
     try:
         return Folder.open(beside).make(f"{_PREFIX}{os.urandom(4).hex()}")
@@ -146,23 +149,23 @@ def _make_folder(place: Path | None) -> Folder:
 
 
 def _names(plan: Plan, options: ReplayOptions, say: Callable[[str], None]) -> dict[int, bytes]:
-    """The short name of each used file; in place, only of files that can be found again."""
+    """The short name of each used file. With ``in_place``, only files that can be found again have one."""
     used = sorted({file for job in plan.jobs.values() for file in job.uses})
     if options.in_place:
         found = [n for n in used if plan.paths[n].startswith(b"/") and not plan.paths[n].endswith(_DELETED)]
         if len(found) < len(used):
-            say(f"left out: {len(used) - len(found):,} files that were deleted, or are relative to a folder not known")
+            say(f"left out: {len(used) - len(found):,} files that were deleted, or whose folder is not known")
         used = found
     return {number: b"f%06d" % number for number in used}
 
 
 def _make_files(plan: Plan, folder: Path, names: Mapping[int, bytes], extents: Extents, options: ReplayOptions) -> None:
-    """What fio is to find under the names: files, or links to the originals or the disk."""
+    """Make the files that fio opens, or links to the original files or to the disk."""
     needed = {number: int(extents.needed[number]) for number in names}
     if options.on is not None and not options.on.is_dir():
         size, end = disk_size(options.on), max((int(extents.ends[number]) for number in names), default=0)
         if end > size:
-            answer = f"it has {format_bytes(size)}, and the trace goes up to {format_bytes(end)}"
+            answer = f"the disk has {format_bytes(size)}, but the trace uses {format_bytes(end)}"
             disks = [os.fsdecode(plan.paths[number]).removeprefix("/dev/") for number in names]
             several = options.by == "device" and len(disks) > 1
             choice = f", or choose one of the trace's disks: --filter 'device == {disks[0]}'" if several else ""
@@ -187,7 +190,10 @@ def _written(plan: Plan) -> set[int]:
 
 
 def _check_originals(trace: Trace, plan: Plan, numbers: set[int]) -> None:
-    """Check that each written file is the recorded one: another may have its name by now, or outside of a container."""
+    """Check that each file to be written is the recorded one.
+
+    Another file may have the name by now, or the name may be from within a container.
+    """
     inodes: dict[bytes, set[int]] = {}
     for batch in trace.text_batches("files", ["path", "path_bytes", "inode"]):
         for path, exact, inode in zip(*batch, strict=True):
@@ -198,12 +204,12 @@ def _check_originals(trace: Trace, plan: Plan, numbers: set[int]) -> None:
         try:
             inode = path.stat().st_ino
         except OSError:
-            continue  # what is not there is made, and for the rest there is an error of its own
+            continue  # a missing file is made; other errors are reported later
         if known and inode not in known:
-            answer = (
-                f"it is another file than the one recorded: inode {inode}, and not {', '.join(map(str, sorted(known)))}"
+            answer = f"this is not the recorded file: inode {inode} instead of {', '.join(map(str, sorted(known)))}"
+            raise UsageError(
+                f"replay on {path}", answer, "use --on FOLDER; with --copy the replay begins with a copy of this file"
             )
-            raise UsageError(f"replay on {path}", answer, "use --on FOLDER; with --copy it begins as that file")
 
 
 def _link_originals(
@@ -219,15 +225,15 @@ def _link_originals(
         except OSError as error:
             raise UsageError(f"replay on {path}", error.strerror or str(error), "use --on FOLDER") from error
         if needed[number] > size:
-            answer = f"the trace reads {needed[number]:,} bytes of it, and it has {size:,}"
-            raise UsageError(f"replay on {path}", answer, "use --on FOLDER, where what is missing is made")
+            answer = f"the trace reads {needed[number]:,} bytes of the file, but the file has {size:,}"
+            raise UsageError(f"replay on {path}", answer, "use --on FOLDER: the replay then makes the missing bytes")
         if is_disk and number in trace_writes:
             check_disk(None, path)
         (folder / os.fsdecode(name)).symlink_to(path)
 
 
 def _original_size(path: bytes) -> int:
-    """Bytes of a regular file that is there and can be copied; else 0."""
+    """The size of a regular file that exists and can be copied; else 0."""
     original = Path(os.fsdecode(path))
     return original.stat().st_size if original.is_file() and os.access(original, os.R_OK) else 0
 
@@ -236,17 +242,20 @@ def _check_space(folder: Path, place: Path | None, size: int) -> None:
     found = os.statvfs(folder)
     free = found.f_bavail * found.f_frsize
     if size > free:
-        answer = f"the files need {format_bytes(size)}, and {format_bytes(free)} are free"
+        answer = f"the files need {format_bytes(size)}, but only {format_bytes(free)} are free"
         raise UsageError(f"replay on {place or tempfile.gettempdir()}", answer, "name another place with --on")
 
 
 def _made_bytes(blocks: Collection[int], size: int, there: int) -> int:
-    """What is made of a file of that size in these blocks, beside what is there."""
+    """The bytes to make for these blocks of a file of ``size`` bytes, of which the first ``there`` exist."""
     return sum(max(0, min((block + 1) * BLOCK_BYTES, size) - max(block * BLOCK_BYTES, there)) for block in blocks)
 
 
 def _make_file(path: Path, size: int, blocks: Sequence[int], source: bytes | None) -> None:
-    """A file on the disk and not in the page cache: a copy, if there is one, then random bytes wherever it is read."""
+    """Make a file that is on the disk and not in the page cache.
+
+    The file begins with a copy of ``source``, if there is one. The rest of the given blocks gets random bytes.
+    """
     noise = os.urandom(BLOCK_BYTES)
     try:
         path.touch()
@@ -274,9 +283,9 @@ def _run(folder: Path, *, as_json: bool) -> None:
         try:
             code = fio.wait()
         except BaseException:
-            fio.terminate()  # and it its jobs, which are processes, too: killed, it would leave them at work
+            fio.terminate()  # fio then ends its jobs; after a kill, these processes would go on
             fio.wait()
             raise
     if code:
-        answer = f"it ended with code {code}" if code > 0 else f"signal {-code} ended it"
-        raise Lo2ioError("replay with fio", answer, "what it wrote above says why; --keep leaves its job file and logs")
+        answer = f"fio ended with code {code}" if code > 0 else f"signal {-code} ended fio"
+        raise Lo2ioError("replay with fio", answer, "fio's messages above say why; --keep keeps its job file and logs")

@@ -18,33 +18,37 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 ROUND_RECORDS: Final = 10_000
-"""A round has at least so many records. perf sorts what came since the last round but one, so it holds two of them."""
+"""The least number of records of a round. perf sorts records within two rounds, so it holds two rounds in memory."""
 
 
 def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
     """Write all samples of the spool beside the trace.
 
     Args:
-        trace: Of a recording with --keep-spool.
+        trace: A trace that was recorded with --keep-spool.
         target: The file to make.
-        progress: Told how far it is.
+        progress: Called with the finished share.
 
     Returns:
-        ``rows``: samples.
+        ``rows``: the number of samples.
 
     Raises:
-        UsageError: There is no spool; or a part of the trace is asked for, which samples have no way to be.
-        SpoolError: It cannot be read.
+        UsageError: There is no spool; or ``trace`` is a part of a trace: the samples cannot be chosen alike.
+        SpoolError: The spool cannot be read.
         OSError: The file cannot be written.
     """
     place = trace.path / SPOOL
     if not place.is_dir():
         raise UsageError(
-            f"export {trace.path} to perf-data", f"there is no {place}", "record with --keep-spool: samples are there"
+            f"export {trace.path} to perf-data",
+            f"there is no {place}",
+            "record with --keep-spool: the spool has the samples",
         )
     if "selection" in trace.metadata:
-        remedy = "leave --filter, --from and --until away; `perf script --time` chooses among samples"
-        raise UsageError(f"export a part of {trace.path} to perf-data", "samples are no rows of the tables", remedy)
+        remedy = "leave --filter, --from and --until away; `perf script --time` chooses samples by time"
+        raise UsageError(
+            f"export a part of {trace.path} to perf-data", "samples cannot be chosen by a filter or a span", remedy
+        )
     spool = SpoolReader(place)
     with target.open("wb") as file:
         out = PerfDataFile(file, spool.meta)
@@ -57,5 +61,5 @@ def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
                 file.write(FINISHED_ROUND)
                 in_round = 0
         out.close(records.first_ns, records.last_ns)
-    notes = [f"left out: {records.nr_unknown:,} samples of no known event"] if records.nr_unknown else []
+    notes = [f"left out: {records.nr_unknown:,} samples of unknown events"] if records.nr_unknown else []
     return ExportSummary(records.nr_samples, notes=tuple(notes))

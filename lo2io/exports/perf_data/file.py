@@ -1,7 +1,7 @@
 """The file ``perf.data``: header, events, and the sections of its *features*.
 
-In: a spool's description and records as ``records.py`` makes them. Out: one file that ``perf`` reads. Layout:
-tools/perf/Documentation/perf.data-file-format.txt; of the tracing data, tools/perf/util/trace-event-info.c (both Linux
+In: a spool's metadata, and records from ``records.py``. Out: one file that ``perf`` reads. The layout is that of
+tools/perf/Documentation/perf.data-file-format.txt; for tracing data, of tools/perf/util/trace-event-info.c (both Linux
 6.18).
 """
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 MAGIC: Final = b"PERFILE2"
 SAMPLE_TID, SAMPLE_CPU, SAMPLE_IDENTIFIER = 1 << 1, 1 << 7, 1 << 16
-"""Bits of ``sample_type`` that spools have not, in include/uapi/linux/perf_event.h."""
+"""Bits of ``sample_type`` that samples of a spool do not have (include/uapi/linux/perf_event.h)."""
 SAMPLE_TYPE: Final = abi.SAMPLE_TYPE | SAMPLE_TID | SAMPLE_CPU | SAMPLE_IDENTIFIER
 _CLOCKS: Final = {"monotonic": 1, "monotonic_raw": 4}
-"""By the name in a spool: clockid_t (include/uapi/linux/time.h). Without one: the kernel's local clock."""
+"""Clock's name in a spool → clockid_t (include/uapi/linux/time.h). Other clocks are perf's own."""
 _HEADER: Final = struct.Struct("<8sQQQQQQQQ32s")
 _SECTION: Final = struct.Struct("<QQ")
 _ATTR_BYTES: Final = 112
@@ -37,16 +37,17 @@ _PAGE_BYTES: Final = 4096
 
 
 class PerfDataFile:
-    """Writes one file: events first, then records as they come, at the end what describes them.
+    """Writes one file: first the events, then records as they come, at the end the header and the features.
 
     Args:
-        file: Open for writing, empty.
-        meta: What was recorded.
+        file: An empty file, open for writing.
+        meta: The recording's metadata.
     """
 
     def __init__(self, file: BinaryIO, meta: SpoolMeta) -> None:
         self.formats = tuple(parse_format(text) for text in meta.formats)
-        """Of each event; its id in the file is its place, counted from 1. The last id is that of a dummy."""
+        """The format of each event. An event's id in the file is its place, counted from 1. The last id is a
+        dummy's."""
         self._file = file
         self._meta = meta
         self._attrs = [_attr(meta, event.id) for event in self.formats] + [_attr(meta, None)]
@@ -59,7 +60,7 @@ class PerfDataFile:
 
     @property
     def dummy_id(self) -> int:
-        """Of the event that bears what is about tasks."""
+        """The id of the dummy event, which records about tasks belong to."""
         return len(self._attrs)
 
     def close(self, first_ns: int, last_ns: int) -> None:
@@ -67,7 +68,7 @@ class PerfDataFile:
 
         Args:
             first_ns: Time of the first sample.
-            last_ns: Time of the last.
+            last_ns: Time of the last sample.
         """
         data_size = self._file.tell() - self._data_at
         features = dict(sorted(self._features(first_ns, last_ns).items()))
@@ -99,7 +100,7 @@ class PerfDataFile:
             VERSION: _string(f"lo2io {__version__}"),
             ARCH: _string(meta.machine),
             NRCPUS: struct.pack("<II", nr_cpus, len(meta.cpus)),
-            CPUDESC: _string("unknown"),  # `perf data convert --to-json` (6.1) crashes without them
+            CPUDESC: _string("unknown"),  # `perf data convert --to-json` (6.1) crashes without this feature
             CPUID: _string("unknown"),
             CMDLINE: struct.pack("<I", len(command)) + b"".join(map(_string, command)),
             EVENT_DESC: struct.pack("<II", len(names), _ATTR_BYTES) + described,
@@ -115,7 +116,7 @@ class PerfDataFile:
 
 
 def _attr(meta: SpoolMeta, tracepoint: int | None) -> bytes:
-    """``struct perf_event_attr`` of a tracepoint by its number; None: of the dummy, which bears names and births."""
+    """``struct perf_event_attr`` of the tracepoint with this number; None: of the dummy, for names and births."""
     attr = abi.EventAttr(size=_ATTR_BYTES, sample_period=1, sample_type=SAMPLE_TYPE, read_format=abi.FORMAT_ID)
     attr.type, attr.config = (abi.TYPE_TRACEPOINT, tracepoint) if tracepoint is not None else (abi.TYPE_SOFTWARE, 9)
     attr.flags = abi.SAMPLE_ID_ALL | (abi.COMM | abi.TASK | abi.COMM_EXEC if tracepoint is None else 0)
@@ -133,7 +134,7 @@ def _string(text: str) -> bytes:
 
 
 def _tracing_data(meta: SpoolMeta) -> bytes:
-    """The formats, as ``trace.dat`` begins: with them perf shows every field."""
+    """The formats, in the form of ``trace.dat``. With them perf shows every field."""
     systems: dict[str, list[bytes]] = {}
     for name, text in zip(meta.events, meta.formats, strict=True):
         systems.setdefault(name.partition(":")[0], []).append(text.encode())

@@ -1,7 +1,7 @@
-"""A spool's records as perf's own, of all CPUs in the order of time.
+"""A spool's records as perf's own records, of all CPUs in the order of time.
 
-In: rows of each CPU, as ``streams.py`` has them. Out: records for ``perf.data``, bytes and all. What the
-spool's samples lack there is added: which event they are of, process, thread and CPU.
+In: rows of each CPU, from ``streams.py``. Out: the bytes of records for ``perf.data``. This module adds the fields that
+the spool's samples lack: event, process, thread and CPU.
 """
 
 from __future__ import annotations
@@ -44,15 +44,18 @@ if TYPE_CHECKING:
     from lo2io.spool.reader import SpoolReader
 
 FINISHED_ROUND: Final = struct.pack("<IHH", 68, 0, 8)
-"""Says that all before the last such record can be shown (PERF_RECORD_FINISHED_ROUND, tools/perf)."""
+"""A record that ends a round: perf may show all records before the previous such record.
+
+PERF_RECORD_FINISHED_ROUND, tools/perf.
+"""
 UNKNOWN: Final = 0xFFFFFFFF
-"""A pid or tid that nobody knows: perf's -1."""
+"""An unknown pid or tid: perf's -1."""
 BLOCK_BYTES, _SMALL_BLOCK_BYTES, _MANY_FILES = 1 << 20, 1 << 18, 64
-"""Bytes read at a time, and that from so many files on, as converting does."""
+"""Bytes read at a time; the small number with ``_MANY_FILES`` or more files, as when converting."""
 WINDOW_ROWS: Final = 1 << 17
-"""About so many rows are put in order at a time, however many CPUs there are."""
+"""About this many rows are sorted at a time, for any number of CPUs."""
 _MOST_WORDS: Final = 0xFFFF // 8
-"""Of a record: its size is a u16."""
+"""The most words of a record, whose size is a u16."""
 _NR_TIDS: Final = 1 << 22
 """PID_MAX_LIMIT (include/linux/threads.h)."""
 _U32, _U16 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
@@ -63,27 +66,27 @@ _HEAD: Final = np.dtype(
         "formats": ["u4", "u2", "u2", "u8", "u4", "u4", "u8", "u4", "u4"],
     }
 )
-"""Before a sample's raw data; all other records have as many bytes of their own about their content."""
+"""The fields before a sample's raw data. Other records have as many bytes around their content."""
 _HEAD_WORDS: Final = _HEAD.itemsize // 8
 _TRAILER: Final = struct.Struct("<IIqIIQ")
 """pid, tid, time, CPU, identifier: ``sample_id_all``."""
 
 
 class Records:
-    """All records of a spool; iterate once.
+    """All records of a spool. They can be iterated once.
 
     Args:
-        spool: What to read.
+        spool: The spool to read.
         out: The file, for the ids of events.
-        progress: Told how far it is, 0 to 1.
+        progress: Called with the finished share, 0 to 1.
     """
 
     def __init__(self, spool: SpoolReader, out: PerfDataFile, progress: Callable[[float], None]) -> None:
         self.nr_samples = 0
         self.nr_unknown = 0
-        """Samples of no known event, left out."""
+        """Number of samples of unknown events, which are left out."""
         self.first_ns = self.last_ns = 0
-        """Of samples."""
+        """Times of the first and the last sample."""
         self._spool = spool
         self._progress = progress
         self._dummy = out.dummy_id
@@ -100,13 +103,13 @@ class Records:
             else:
                 self._calls.strings[event.id] = next((f.offset for f in event.fields if f.is_data_loc), 0)
         self._pids: NDArray[Any] = np.full(_NR_TIDS + 1, UNKNOWN, np.uint32)
-        """Of each thread its process; the last is nobody's."""
+        """Thread → process. The last entry is for an unknown thread."""
         self._pids[0] = 0
         self._total = max(1, sum(path.stat().st_size for path in self._files()))
         self._done = 0
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Some records at a time, and how many; names of threads that were there before first.
+        """Yield the number and the bytes of some records at a time. Names of threads from /proc come first.
 
         Raises:
             SpoolError: A record is damaged.
@@ -127,7 +130,7 @@ class Records:
             yield from files
 
     def _known_threads(self) -> Iterator[bytes]:
-        """Names and processes of threads that ``/proc`` showed, at time 0: births in the trace come later."""
+        """Records of the threads in ``/proc``, with name and process, at time 0. Births in the trace come later."""
         seen: set[int] = set()
         for words, places in (found for path in self._spool.facts for found in fact_blocks(path, BLOCK_BYTES)):
             for place in places[words[places] & _U32 == FACT_TASK].tolist():
@@ -144,7 +147,7 @@ class Records:
 
     def _records(self, rows: Rows, cpu: NDArray[np.int64]) -> bytes:
         """The records of rows of all CPUs."""
-        # Raw data begin with common_type, and common_pid, behind their size.
+        # Raw data begin with their size, common_type and common_pid.
         types, tids = rows.words[rows.begin] >> 32 & _U16, rows.words[rows.begin + 1] & _U32
         samples = rows.kind == RECORD_SAMPLE
         ids = np.where(samples, self._ids[types], 0)
@@ -152,7 +155,7 @@ class Records:
         self._count(rows.time_ns[known], int(samples.sum()))
         sizes = np.where(known | ~samples, _HEAD_WORDS + rows.size, 0)
         if sizes.max(initial=0) > _MOST_WORDS:
-            answer = "one is longer than any of perf's"
+            answer = "a record is longer than perf allows"
             raise SpoolError(f"read the records of {self._spool.path}", answer, "the spool is damaged: record again")
         begins = np.cumsum(sizes) - sizes
         out = np.empty(int(sizes.sum()), np.uint64)
@@ -169,7 +172,7 @@ class Records:
     def _tell_of_tasks(
         self, rows: Rows, cpu: NDArray[np.int64], out: NDArray[np.uint64], begins: NDArray[np.int64]
     ) -> NDArray[np.uint32]:
-        """Write all records but samples, and find the process of each row's thread: such records tell it."""
+        """Write all records except samples. These records tell processes: return the process of each row's thread."""
         tids = np.minimum(rows.words[rows.begin + 1] & _U32, _NR_TIDS)
         pids = np.empty(len(tids), np.uint32)
         done = 0
@@ -183,7 +186,7 @@ class Records:
         return pids
 
     def _count(self, times: NDArray[np.int64], nr_samples: int) -> None:
-        """Times of samples of known events, and how many samples there were."""
+        """Count samples. ``times`` are those of known events; ``nr_samples`` counts all."""
         self.nr_samples += len(times)
         self.nr_unknown += nr_samples - len(times)
         if len(times):
@@ -191,7 +194,7 @@ class Records:
             self.last_ns = int(times[-1])
 
     def _other(self, time_ns: int, cpu: int, kind: int, misc: int, body: bytes) -> bytes:
-        """A record that is no sample, as long as its body and ``_HEAD_WORDS``."""
+        """A record that is no sample. Its length is that of its body plus ``_HEAD_WORDS``."""
         who = (UNKNOWN, UNKNOWN)
         if kind in {RECORD_FORK, RECORD_EXIT}:
             pid, ppid, tid, ptid = struct.unpack_from("<IIII", body)
@@ -217,7 +220,7 @@ class Records:
 
 
 def _windows(streams: list[tuple[Iterator[Rows], int]]) -> Iterator[list[tuple[Rows, int]]]:
-    """What comes next of each stream, and its CPU: rows no later than any that was not read, or has to wait."""
+    """Yield the next rows of each stream, with their CPU. No row left for later is earlier than a yielded row."""
     chunks = [(stream, rows, cpu) for stream, cpu in streams for rows in _next(stream)]
     while chunks:
         most = max(1, WINDOW_ROWS // len(chunks))
@@ -232,7 +235,7 @@ def _windows(streams: list[tuple[Iterator[Rows], int]]) -> Iterator[list[tuple[R
 
 
 def _next(stream: Iterator[Rows]) -> Iterator[Rows]:
-    """The next chunk with rows, if there is one."""
+    """The stream's next chunk that has rows, if there is one."""
     return itertools.islice((rows for rows in stream if len(rows.time_ns)), 1)
 
 

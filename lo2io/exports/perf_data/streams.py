@@ -1,8 +1,8 @@
-"""A spool's files as rows, in the order of time: what perf delivered, or would have delivered, of one CPU.
+"""The records of one CPU as rows in the order of time.
 
-In: files of perf records, or of what lo2io's programs in the kernel recorded. Out: chunks of rows with their content as
-64-bit words. A call that programs recorded becomes the two samples that it stands for: raw data as
-``perf_syscall_enter`` and ``perf_syscall_exit`` have them (kernel/trace/trace_syscalls.c).
+In: files of perf records, or of records by lo2io's programs in the kernel. Out: chunks of rows, with their content as
+64-bit words. A call recorded by programs becomes the two samples that perf would have delivered; their raw data are
+those of ``perf_syscall_enter`` and ``perf_syscall_exit`` (kernel/trace/trace_syscalls.c).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _LEAST_WORDS: Final = {
     **dict.fromkeys((RECORD_LOST, RECORD_COMM, RECORD_SAMPLE), 4),
     **dict.fromkeys((RECORD_EXIT, RECORD_THROTTLE, RECORD_UNTHROTTLE, RECORD_FORK), 5),
 }
-"""Kinds of records that are taken, and how many words such a one has at least; others are passed over."""
+"""Kind of record → least number of words. Records of other kinds are skipped."""
 _LEAST_KERNEL_BYTES: Final = {
     record_type(kind): record_bytes(kind) for kind in ("call", "enter", "exit", "lost", "sample")
 }
 TASK_WORDS: Final = 1 + ffi.sizeof("lo2_fact_task") // 8
-"""Of a fact of a thread, its frame included; its cgroup may follow."""
+"""Words of a fact about a thread, with its frame. The thread's cgroup may follow."""
 _NR_IDS: Final = 1 << 16
-"""Of tracepoints: ``common_type`` is a u16."""
+"""Number of ids that a tracepoint can have: ``common_type`` is a u16."""
 _U32, _U16 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
 
 
@@ -53,10 +53,10 @@ class Rows:
     """``PERF_RECORD_*``."""
     misc: Numbers
     begin: Numbers
-    """Where in ``words`` their content begins: of a sample the size of its raw data, and these; of others all but the
-    last time."""
+    """Places in ``words`` where contents begin. A sample's content is the size of its raw data, and the raw data. The
+    content of another record is all but its last time."""
     size: Numbers
-    """Of the content, in words; at least 2."""
+    """Sizes of contents in words; at least 2."""
     words: Numbers
     """uint64, any shape (m,)."""
 
@@ -65,7 +65,7 @@ class Rows:
         return self._taken(slice(at)), self._taken(slice(at, None))
 
     def in_order(self, places: Numbers) -> Rows:
-        """In the order of time, then of ``places``: within a file inversions are rare."""
+        """The rows in the order of time, then of ``places``. Within a file they are nearly in order already."""
         if np.all(self.time_ns[1:] >= self.time_ns[:-1]):
             return self
         return self._taken(np.lexsort((places, self.time_ns)))
@@ -76,19 +76,20 @@ class Rows:
 
 
 class CallEvents:
-    """What the samples of tracepoints are like that programs recorded, by the tracepoint's id."""
+    """The form of samples that stand for programs' records, by the tracepoint's id."""
 
     def __init__(self) -> None:
         self.numbers: Numbers = np.full(_NR_IDS, -1, np.int32)
-        """Of the system call; -1: not known."""
+        """Number of the system call; -1: not known."""
         self.sizes: Numbers = np.zeros(_NR_IDS, np.int64)
         """Bytes of the raw data, strings left out."""
         self.strings: Numbers = np.zeros(_NR_IDS, np.int64)
-        """Of other events: where the place of a string stands, which programs leave out; 0: there is none."""
+        """For other events, the offset of the field that says where a string lies; programs leave strings out. 0:
+        none."""
 
 
 def spread(begins: Numbers, counts: Numbers) -> Numbers:
-    """Of each ``begin`` as many numbers as ``count`` says: ``begin``, ``begin + 1``, …; shape (sum of counts,)."""
+    """For each ``begin`` the ``count`` numbers ``begin``, ``begin + 1``, …; shape (sum of counts,)."""
     ends = np.cumsum(counts)
     return np.repeat(begins - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
 
@@ -97,9 +98,9 @@ def perf_rows(files: tuple[Path, ...], block: int, advance: Callable[[int], None
     """The rows of ring files.
 
     Args:
-        files: Of one CPU, in their order.
-        block: How many bytes are read at a time.
-        advance: Told how many were.
+        files: The files of one CPU, in their order.
+        block: Number of bytes read at a time.
+        advance: Called with the number of bytes read.
 
     Raises:
         SpoolError: A record is too short for its kind.
@@ -114,14 +115,14 @@ def perf_rows(files: tuple[Path, ...], block: int, advance: Callable[[int], None
             sample = kinds == RECORD_SAMPLE
             times = words[at + np.where(sample, 1, sizes - 1)].astype(np.int64)
             misc = (heads[taken] >> 32 & _U16).astype(np.int64)
-            # The content is all but the header and one time, which a sample has in front, others at the end.
+            # The content is all but the header and one time. The time is first in a sample, last in other records.
             yield Rows(times, kinds, misc, at + 1 + sample, sizes - 2, words).in_order(at)
 
 
 def call_rows(
     files: tuple[Path, ...], block: int, advance: Callable[[int], None], events: CallEvents
 ) -> Iterator[Rows]:
-    """The rows of files of calls; arguments and errors as of :func:`perf_rows`."""
+    """The rows of files of calls. Arguments and errors are those of :func:`perf_rows`."""
     for path in files:
         for words, places in _blocks(path, block, advance, KERNEL):
             bodies, lengths = places + FRAME_BYTES // 8, (words[places] & _U32).astype(np.int64)
@@ -133,7 +134,7 @@ def call_rows(
 def event_rows(
     files: tuple[Path, ...], block: int, advance: Callable[[int], None], events: CallEvents
 ) -> Iterator[Rows]:
-    """The rows of files of events of tracepoints; arguments and errors as of :func:`perf_rows`."""
+    """The rows of files of events of tracepoints. Arguments and errors are those of :func:`perf_rows`."""
     for path in files:
         for words, places in _blocks(path, block, advance, EVENTS):
             bodies, lengths = places + FRAME_BYTES // 8, (words[places] & _U32).astype(np.int64)
@@ -143,7 +144,7 @@ def event_rows(
 
 
 def _events_and_losses(words: Numbers, bodies: Numbers, kinds: Numbers, lengths: Numbers, events: CallEvents) -> Rows:
-    """Events as the samples that they stand for: fields that no program writes are 0."""
+    """Events as samples. Fields that programs do not write are 0."""
     taken = kinds == record_type("sample")
     at, losses = bodies[taken], bodies[kinds == record_type("lost")]
     event, tids = (gather(words, at, "head", name).astype(np.int64) for name in ("event", "tid"))
@@ -164,7 +165,7 @@ def _events_and_losses(words: Numbers, bodies: Numbers, kinds: Numbers, lengths:
 
 
 def _samples_and_losses(words: Numbers, bodies: Numbers, kinds: Numbers, lengths: Numbers, events: CallEvents) -> Rows:
-    """The samples that records of lo2io's programs stand for."""
+    """Calls and losses recorded by lo2io's programs, as samples and ``LOST`` records."""
     take = partial(gather, words)
     found = {kind: bodies[kinds == record_type(kind)] for kind in ("call", "enter", "exit", "lost")}
     calls, enters, exits, losses = found.values()
@@ -192,7 +193,10 @@ def _samples_and_losses(words: Numbers, bodies: Numbers, kinds: Numbers, lengths
 def _with_losses(
     words: Numbers, samples: tuple[Numbers, Numbers, Numbers, Numbers], losses: Numbers, at: Numbers
 ) -> Rows:
-    """Samples (times; begins and sizes of their content; this) and ``LOST``, in order; ``at``: the samples' places."""
+    """Samples and ``LOST`` records in order of time.
+
+    ``samples`` are times, begins and sizes of contents, and the contents. ``at`` are the samples' places in the file.
+    """
     times, begins, sizes, built = samples
     of_loss = np.full(len(losses), 2)
     rows = Rows(
@@ -209,9 +213,9 @@ def _with_losses(
 def _raw_data(
     words: Numbers, event: Numbers, tids: Numbers, arguments: tuple[Numbers, Numbers], events: CallEvents
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Where the content of each sample begins, its size, and the words: u32 size of the raw data, then these.
+    """Begin and size of each sample's content, and the words of all contents: u32 size of the raw data, raw data.
 
-    Of the arguments is given where they begin, and how many there are.
+    ``arguments`` are the begins of each sample's arguments, and their numbers.
     """
     places, nr_args = arguments
     nr_bytes = np.maximum(16 + 8 * nr_args, events.sizes[event])
@@ -225,7 +229,7 @@ def _raw_data(
 
 
 def fact_blocks(path: Path, block: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """Some facts at a time: words, and where in them each fact begins."""
+    """Yield some facts at a time: words, and the place in them where each fact begins."""
     for words, places in _blocks(path, block, lambda _: None, FACTS):
         heads = words[places]
         _check(path, (heads & _U32).astype(np.int64), (heads >> 51).astype(np.int64), {FACT_TASK: TASK_WORDS})
@@ -240,7 +244,10 @@ def _check(path: Path, kinds: Numbers, sizes: Numbers, least: dict[int, int]) ->
 
 
 def _blocks(path: Path, size: int, advance: Callable[[int], None], kind: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """Whole records of a file of this kind of stream: its words, and where in them each begins."""
+    """Yield whole records of a file: words, and the place in them where each record begins.
+
+    ``kind`` is the stream's.
+    """
     held = b""
     with path.open("rb") as file:
         while block := file.read(size):

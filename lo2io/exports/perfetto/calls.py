@@ -1,4 +1,4 @@
-"""System calls and the times off the CPU amid them, as slices of their threads."""
+"""System calls, and the stretches without a CPU amid them, as slices of their threads."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _COLUMNS: Final = (*_NOTES, "begin_time_ns", "end_time_ns", "task", "call", "sta
 _OFF_COLUMNS: Final = ("task", "begin_time_ns", "end_time_ns", "state")
 _IN_FLIGHT: Final = 1
 _NON_BLOCKING: Final = ", non-blocking"
-"""In the names of calls of other tools' traces whose thread makes others meanwhile (``otf2/foreign/tables.py``)."""
+"""A part of the names of non-blocking calls in other tools' traces (``otf2/foreign/tables.py``)."""
 
 
 def draw_calls(scene: Scene) -> None:
     """Write both tables.
 
-    A slice ends what began last in its track. So what lies within others comes first: where both end at one time, it
-    has to end before them.
+    In a track, an end closes the slice that began last. So inner slices are written first: if inner and outer slice end
+    at the same time, the inner one must end first.
 
     Raises:
         TraceError: A table cannot be read.
@@ -56,7 +56,7 @@ def _draw_off_cpu(scene: Scene, last_call: NDArray[np.int64]) -> None:
     names = scene.writer.names(OFF_STATE)
     for batch in scene.batches("off_cpu", _OFF_COLUMNS):
         tasks, begin, end = (batch[name] for name in ("task", "begin_time_ns", "end_time_ns"))
-        # Without an end: the thread's last call goes on; else it came back unseen.
+        # Without an end, the thread's last call goes on. In an earlier call, the thread came back unseen.
         goes_on = begin >= at_threads(tasks, last_call)
         end = np.where(end != UNKNOWN_I64, end, np.where(goes_on, _thread_end(scene, tasks, begin), INSTANT))
         scene.writer.slices(Slices("off CPU", names[batch["state"]], scene.tracks.threads(tasks), begin, end))
@@ -66,7 +66,7 @@ def _draw_off_cpu(scene: Scene, last_call: NDArray[np.int64]) -> None:
 def _places(
     scene: Scene, batch: Columns, last: NDArray[np.int64], apart: NDArray[np.bool_]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The track and the end of each call: that of its thread, but what does not nest in it has lanes of its own."""
+    """The track and the end of each call. The track is the thread's; calls that do not nest there get lanes."""
     tasks, begin, end = (batch[name] for name in ("task", "begin_time_ns", "end_time_ns"))
     is_last = begin == at_threads(tasks, last)
     unseen = np.where(apart, OPEN, np.where(is_last, _thread_end(scene, tasks, begin), INSTANT))
@@ -74,7 +74,7 @@ def _places(
     track = scene.tracks.threads(tasks)
     unknown = tasks == UNKNOWN_U32
     if unknown.any():
-        parent = scene.tracks.top("threads nobody knows")
+        parent = scene.tracks.top("unknown threads")
         track[unknown] = scene.tracks.lanes(parent, begin[unknown], end[unknown], "calls")
     for task in np.unique(tasks[apart & ~unknown]).tolist():
         mine = apart & (tasks == task)
@@ -88,20 +88,20 @@ def _status(scene: Scene, batch: Columns) -> Note:
 
 
 def _thread_end(scene: Scene, tasks: NDArray[np.uint32], begin: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What is in flight goes on until its thread ends, if that was seen."""
+    """The end of a call in flight: the end of its thread, if that was seen."""
     exits = at_threads(tasks, scene.exits)
     return np.where(exits >= begin, exits, OPEN)
 
 
 class _Paths:
-    """The paths that calls were given, beside the batches of calls: both tables are in one order."""
+    """The paths given to calls, read along with the batches of calls. Both tables have the same order."""
 
     def __init__(self, scene: Scene) -> None:
         self._batches = self._read(scene)
         self._waiting: list[tuple[int, int, str]] = []
 
     def next(self, ids: NDArray[np.uint64]) -> list[Note]:
-        """Notes of the first and second path of these calls; none where none has any."""
+        """Notes of the first and second paths of these calls. A note without any path is left out."""
         rows = {int(operation): row for row, operation in enumerate(ids.tolist())} if self._fill() else {}
         found: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
         while self._fill() and (row := rows.get(self._waiting[-1][0])) is not None:
@@ -128,7 +128,7 @@ class _Paths:
 
 
 def _whole(path: str | None, directory: str | None) -> str:
-    """The path from the root, where that is known; empty: the path is not."""
+    """The absolute path if the directory is known, else the path as given; empty: the path is not known."""
     if path is None or path.startswith("/") or directory is None:
         return path or ""
     return f"{directory.rstrip('/')}/{path}" if path else directory

@@ -1,4 +1,4 @@
-"""Block requests as slices of their disks, and what disks' counters would have shown."""
+"""Block requests as slices of their disks, and counters of each disk: depth of queues, bandwidth."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _COLUMNS: Final = (*_NOTES, "device", "task", "operation", "insert_time_ns", "is
 _IN_FLIGHT, _MERGED, _END_UNKNOWN = 1, 2, 4
 _READ, _WRITE = 0, 1
 _AT_A_TIME: Final = 1 << 21
-"""Rows whose times are sorted at a time."""
+"""The number of rows that are sorted at a time."""
 _INTERVALS: Final = 2000
-"""At most so many parts of the trace have a bandwidth of their own."""
+"""The most intervals for which a bandwidth is drawn."""
 _SHORTEST_NS: Final = 100_000
 
 
@@ -59,7 +59,7 @@ def draw_disks(scene: Scene) -> None:
 
 
 def _times(batch: Columns) -> tuple[Times, Times, Times]:
-    """When it was queued, was issued and ended; ``OPEN``: not, or not known. Merged ones are in no queue."""
+    """The times at which requests were queued, were issued and ended. ``OPEN``: it did not happen, or is not known."""
     queued, issued, end = batch["insert_time_ns"], batch["issue_time_ns"], latest_end(batch)
     end = np.where(end == UNKNOWN_I64, OPEN, np.maximum(end, np.maximum(queued, issued)))
     return queued, issued, end
@@ -68,7 +68,7 @@ def _times(batch: Columns) -> tuple[Times, Times, Times]:
 def _draw_requests(scene: Scene, batch: Columns, names: NDArray[np.uint32], phases: NDArray[np.uint32]) -> None:
     queued, issued, end = _times(batch)
     begin = earliest(queued, issued, end)
-    # When it was merged no row says: a moment. What is neither complete nor under way had an end nobody saw.
+    # A merged request is a moment: its end is not known. So is a request that ended unseen.
     end = np.where(end == OPEN, np.where(batch["status"] == _IN_FLIGHT, OPEN, INSTANT), end)
     drawn = begin != OPEN
     scene.rows += int(drawn.sum())
@@ -91,7 +91,7 @@ def _draw_requests(scene: Scene, batch: Columns, names: NDArray[np.uint32], phas
 
 
 def _draw_submissions(scene: Scene, batch: Columns, label: NDArray[np.uint32], begin: Times) -> None:
-    """Moments in the tracks of the threads that submitted them."""
+    """Draw submissions as moments in the tracks of the submitting threads."""
     tasks = batch["task"]
     there = (tasks != UNKNOWN_U32) & (begin != OPEN)
     if not there.any():
@@ -104,9 +104,10 @@ def _draw_submissions(scene: Scene, batch: Columns, label: NDArray[np.uint32], b
 
 
 def _draw_depths(scene: Scene, marks: list[int]) -> None:
-    """How many requests were queued, and how many with the disk, at each change.
+    """Draw the number of queued requests and the number at the disk, at each change.
 
-    The changes are sorted, a part of the trace at a time: from one mark to the next about as many rows as fit.
+    The changes are sorted for one part of the trace at a time. Between two marks lie about as many rows as memory
+    allows.
     """
     depths: dict[tuple[int, str], int] = {}
     borders = [OPEN, *sorted(set(marks)), np.iinfo(np.int64).max]
@@ -124,7 +125,7 @@ def _draw_depths(scene: Scene, marks: list[int]) -> None:
 
 
 def _changes(batch: Columns) -> Iterator[tuple[int, str, Times, int]]:
-    """Device, counter, the times at which it changed, and by how much."""
+    """Device, counter, times of the counter's changes, and the change."""
     queued, issued, end = _times(batch)
     counts = ~np.isin(batch["status"], (_MERGED, _END_UNKNOWN))
     for device in np.unique(batch["device"]).tolist():
@@ -142,7 +143,7 @@ def _changes(batch: Columns) -> Iterator[tuple[int, str, Times, int]]:
 
 
 def _write_depth(scene: Scene, key: tuple[int, str], parts: list[tuple[Times, Times]], depth: int) -> int:
-    """One value at each time of change; returns the last one."""
+    """Write the depth at each time of change; return the last depth."""
     times, changes = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(times, kind="stable")
     times, depths = times[order], depth + np.cumsum(changes[order])
@@ -176,7 +177,7 @@ class _Bandwidth:
                     into[place] = into.get(place, 0) + size
 
     def write(self) -> None:
-        """A value where an interval begins that has bytes, and 0 behind the last in a row."""
+        """Write a value at the begin of each interval with bytes, and 0 after the last of adjacent intervals."""
         for (device, operation), sizes in self._bytes.items():
             if not sizes:
                 continue
@@ -189,7 +190,10 @@ class _Bandwidth:
 
 
 def interval_ns(span_ns: int) -> int:
-    """1, 2 or 5 times a power of 10, so that a trace has at most ``_INTERVALS`` and a rate of B/s is a whole number."""
+    """Length of an interval: 1, 2 or 5 times a power of 10, so that rates in B/s are whole numbers.
+
+    The trace has at most ``_INTERVALS`` intervals.
+    """
     power, steps = _SHORTEST_NS, (1, 2, 5)
     while True:
         for step in steps:

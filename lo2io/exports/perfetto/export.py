@@ -1,7 +1,7 @@
 """A trace for Perfetto's page (ui.perfetto.dev) and its trace processor: track events, in protobuf.
 
-Times are the trace's own numbers, on a clock that Perfetto knows; what clocks showed beside them stands at the
-beginning. ``docs/how-to/perfetto.md`` says what is drawn where.
+Times are those of the trace, on a clock that Perfetto knows. Snapshots of several clocks stand at the beginning.
+``docs/how-to/perfetto.md`` says what is drawn where.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ _READ: Final = ("off_cpu", "requests", "ring_requests", "ring_states")
 
 
 def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
-    """Write a trace of Perfetto's.
+    """Write a trace for Perfetto.
 
-    Memory grows with threads and handles, disks' time in intervals, and 2²¹ block requests at a time.
+    Memory grows with the numbers of threads, handles and disks' intervals. Up to 2²¹ block requests are sorted at a
+    time.
 
     Args:
-        trace: What to write.
-        target: A file to be made.
-        progress: Told how far it is.
+        trace: The trace to write.
+        target: The file to make.
+        progress: Called with the finished share.
 
     Raises:
         TraceError: A table cannot be read.
@@ -65,7 +66,7 @@ def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
 
 
 def _snapshots(metadata: Mapping[str, Any], clock: int) -> list[dict[int, int]]:
-    """What the clocks showed together; a moment at which one of them had been set back is left out."""
+    """Snapshots of the clocks. A snapshot is left out if a clock was set back since the previous one."""
     found: list[dict[int, int]] = []
     for sync in metadata.get("syncs", ()):
         now = {CLOCKS["monotonic"]: sync["monotonic_ns"], CLOCKS["realtime"]: sync["realtime_ns"]}
@@ -76,7 +77,7 @@ def _snapshots(metadata: Mapping[str, Any], clock: int) -> list[dict[int, int]]:
 
 
 def _paths_of_handles(trace: Trace, writer: PacketWriter) -> NDArray[np.int64]:
-    """Write the files' paths; of each handle the number of its file's, 0: it has none."""
+    """Write the files' paths. Return for each handle the number of its file's path; 0: none."""
     named = np.zeros(1, np.bool_)
     for numbers, paths in trace.text_batches("files", ("file", "path")):
         rows: list[tuple[int, str]] = [
@@ -107,7 +108,7 @@ def _exits(trace: Trace) -> NDArray[np.int64]:
 
 
 def _draw_recording(scene: Scene) -> None:
-    """One slice over all: what was recorded, and how complete it is."""
+    """Draw a slice over the whole trace, with notes about the recording and its completeness."""
     meta = scene.trace.metadata
     facts = {
         "command": " ".join(meta.get("command", ())),
@@ -131,7 +132,7 @@ def _text_note(name: str, value: str) -> Note:
 
 
 def _draw_losses(scene: Scene) -> None:
-    """The gaps of each CPU: what is not known of their ends is the recording's."""
+    """Draw the gaps of each CPU. An unknown begin or end of a gap is the recording's."""
     meta = scene.trace.metadata
     for batch in scene.trace.batches("losses", ("cpu", "begin_time_ns", "end_time_ns", "lost")):
         begin, end = batch["begin_time_ns"], batch["end_time_ns"]

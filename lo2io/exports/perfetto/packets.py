@@ -1,12 +1,12 @@
-"""Perfetto's trace format: packets, and the names they refer to by number.
+"""Perfetto's trace format: packets, and interned names with numbers.
 
-In: descriptions of tracks, and slices and counters as columns. Out: bytes of a trace, in a file. It does not know what
-tracks and slices are about. The rows' packets are written by ``native/perfetto/packets.c``.
+In: descriptions of tracks, and slices and counters as columns. Out: a file. This module does not know what tracks and
+slices mean. ``native/perfetto/packets.c`` writes the packets of rows.
 
-A trace is one protobuf message after another. Fields: ``protos/perfetto/trace/{trace_packet,clock_snapshot}.proto``,
+A trace is a sequence of protobuf messages. Fields: ``protos/perfetto/trace/{trace_packet,clock_snapshot}.proto``,
 ``track_event/{track_descriptor,process_descriptor,thread_descriptor,counter_descriptor}.proto`` and
-``interned_data/interned_data.proto`` of Perfetto. The processor sorts packets by their times, those of one time in the
-order of the file, so columns can be written one after the other.
+``interned_data/interned_data.proto`` of Perfetto. The trace processor sorts packets by time, and packets of one time by
+their order in the file. So columns can be written one after the other.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OPEN: Final = -(2**63)
-"""As the end of a slice: it has none."""
+"""In place of a slice's end: the slice has no end."""
 INSTANT: Final = 2**63 - 1
-"""As the end of a slice: it is a moment."""
+"""In place of a slice's end: the row is an instant."""
 NUMBER, UNSIGNED, ADDRESS, NAMED, TEXT = range(5)
 """Kinds of notes, as in ``perfetto.h``."""
 ROWS_AT_A_TIME: Final = 16384
@@ -36,12 +36,12 @@ _STATE_CLEARED, _NEEDS_STATE = 1, 2
 _CATEGORIES, _EVENT_NAMES, _NOTE_NAMES, _TEXTS = 1, 2, 3, 29
 """Fields of InternedData."""
 _LABELS_FROM: Final = 1 << 32
-"""Numbers of interned texts that stand for no file; those below are the caller's."""
+"""The first number of interned texts of this module. Lower numbers are the caller's, for files."""
 _TEXTS_A_PACKET: Final = 1000
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf writes it; negative ones as 64 bits."""
+    """A number in protobuf's form. Negative numbers have 64 bits."""
     value &= 2**64 - 1
     out = bytearray()
     while value >= 0x80:  # noqa: PLR2004 - seven bits a byte
@@ -52,59 +52,59 @@ def varint(value: int) -> bytes:
 
 
 def number(key: int, value: int | None) -> bytes:
-    """A field that is a number; None: left out."""
+    """A field with a number; None: no field."""
     return b"" if value is None else varint(key << 3) + varint(value)
 
 
 def message(key: int, *parts: bytes) -> bytes:
-    """A field that consists of others."""
+    """A field with a message made of other fields."""
     content = b"".join(parts)
     return varint(key << 3 | 2) + varint(len(content)) + content
 
 
 def text(key: int, value: str | None) -> bytes:
-    """A field that is text; None: left out."""
+    """A field with a text; None: no field."""
     return b"" if value is None else message(key, value.encode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A debug annotation of each row: a column of numbers, or texts.
+    """A debug annotation for each row: a column of numbers or texts.
 
-    ``values`` of texts are the offsets of n + 1 bounds into ``text``, of named ones the numbers of interned texts.
+    For texts, ``values`` are n + 1 offsets into ``text``. For named values, they are numbers of interned texts.
     """
 
     name: str
     values: NDArray[Any]
     kind: int = NUMBER
     unknown: int | None = OPEN
-    """Where a row has this value it has no note; None: each has one."""
+    """A row with this value has no note; None: each row has a note."""
     text: bytes = b""
 
     def rows(self, chosen: NDArray[np.bool_]) -> Note:
-        """The same of some rows; not for texts."""
+        """The note for some of the rows. Notes with texts do not support this."""
         return Note(self.name, self.values[chosen], self.kind, self.unknown)
 
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Slices and instants, a row each. All columns have the same length."""
+    """Slices and instants, one for each row. All columns have the same length."""
 
     category: str
     names: NDArray[np.uint32]
-    """As :meth:`PacketWriter.names` gives them."""
+    """Numbers from :meth:`PacketWriter.names`."""
     track: NDArray[np.uint64]
     begin_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
-    """``OPEN``: none, ``INSTANT``: it is none."""
+    """Ends of slices. ``OPEN``: the slice has no end. ``INSTANT``: the row is an instant."""
     notes: Sequence[Note] = ()
     flows: Sequence[NDArray[np.uint64]] = ()
-    """At most four; 0: none."""
+    """Ids of flows, at most four columns; 0: none."""
     last_flow: NDArray[np.uint64] | None = None
-    """Flows that end here; 0: none."""
+    """Ids of flows that end here; 0: none."""
 
     def rows(self, chosen: NDArray[np.bool_]) -> Slices:
-        """Some of them; without notes that are texts."""
+        """Some of the rows, without notes with texts."""
         return Slices(
             self.category,
             self.names[chosen],
@@ -128,10 +128,10 @@ class PacketWriter:
     _buffer: Any = None
 
     def begin(self, snapshots: Iterable[dict[int, int]]) -> None:
-        """What comes first: the state that all packets need, and what the clocks showed at some moments.
+        """Write the first packets: the state that all packets need, and snapshots of the clocks.
 
         Args:
-            snapshots: Of each moment, clock → time.
+            snapshots: For each moment, clock → time.
         """
         self.file.write(MAGIC)
         self._packet(number(13, _NEEDS_STATE), message(59, number(58, self.clock)))
@@ -148,7 +148,7 @@ class PacketWriter:
         more: bytes = b"",
         time_ns: int | None = None,
     ) -> None:
-        """A track, from a time on; ``more`` are further fields of its TrackDescriptor."""
+        """Describe a track, valid from ``time_ns`` on. ``more`` are further fields of its TrackDescriptor."""
         self._packet(number(8, time_ns), message(60, number(1, uuid), number(5, parent), text(2, name), more))
 
     def name(self, label: str) -> int:
@@ -164,14 +164,14 @@ class PacketWriter:
         return np.array([self._intern(_TEXTS, label) for label in labels], np.int64)
 
     def intern_texts(self, first: int, texts: Sequence[tuple[int, str]]) -> None:
-        """Texts of notes with numbers of the caller's: ``first`` + each, below 2³²."""
+        """Write texts of notes under the caller's numbers: ``first`` plus each number, below 2³²."""
         for start in range(0, len(texts), _TEXTS_A_PACKET):
             part = texts[start : start + _TEXTS_A_PACKET]
             entries = [message(_TEXTS, number(1, first + key), text(2, value)) for key, value in part]
             self._packet(number(13, _NEEDS_STATE), message(12, *entries))
 
     def slices(self, slices: Slices) -> None:
-        """Write them all."""
+        """Write all slices."""
         columns = [np.ascontiguousarray(part) for part in (slices.track, slices.begin_ns, slices.end_ns, slices.names)]
         flows = [np.ascontiguousarray(flow, np.uint64) for flow in slices.flows]
         last = None if slices.last_flow is None else np.ascontiguousarray(slices.last_flow, np.uint64)
@@ -202,7 +202,7 @@ class PacketWriter:
             self._flush(lib.lo2_perfetto_slices_write(native, out))
 
     def counters(self, track: NDArray[np.uint64], time_ns: NDArray[np.int64], value: NDArray[np.int64]) -> None:
-        """Write what counters show from a moment on."""
+        """Write values of counters. Each value holds from its time on."""
         numbers = [np.ascontiguousarray(column, np.int64) for column in (time_ns, value)]
         columns = [np.ascontiguousarray(track, np.uint64), *numbers]
         for begin in range(0, len(track), ROWS_AT_A_TIME):
@@ -244,4 +244,4 @@ MAGIC: Final = message(
     number(13, _STATE_CLEARED),
     message(12, message(_CATEGORIES, number(1, 2**31), text(2, "lo2io"))),
 )
-"""The first packet of a trace of lo2io, as which :mod:`lo2io.exports.formats` knows it."""
+"""The first packet of a trace that lo2io wrote. :mod:`lo2io.exports.formats` recognizes such a file by it."""

@@ -1,7 +1,7 @@
-"""io_uring: each request as a slice of its ring, in phases, with its way through threads and workers; rings' counters.
+"""io_uring: each request as a slice of its ring, with phases and its way through threads and workers; rings' counters.
 
-A phase lasts from one thing that is known of a request to the next, and is named after the first of them. Where a
-request was executed once and nothing else is known, when that ended is known, too.
+A phase lasts from one known point of a request to the next, and is named after the first of the two. If a request was
+executed once and has no other points, the end of the execution is known, too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from lo2io.exports.perfetto.scene import (
     latest,
 )
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.native._lib import lib
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +43,7 @@ _POINTS: Final = {
     "work_begin_time_ns": "working",
     "work_end_time_ns": "worked",
 }
-"""What may be known of a request → its phase from then on, in the order of those that came at one time."""
+"""Column of a point in a request's life → phase from this point on. The order holds for points of equal time."""
 _EXECUTING, _WAITING = "executing", "waiting"
 _NOTES: Final = (
     *("id", "user_data", "status", "path", "sqe_flags", "traits", "inferred", "fd", "offset_bytes", "bytes_request"),
@@ -62,11 +63,10 @@ _COUNTERS: Final = {
 _IN_FLIGHT: Final = 1
 _LINK_FLAGS: Final = 1 << 2 | 1 << 3
 """IOSQE_IO_LINK and IOSQE_IO_HARDLINK (include/uapi/linux/io_uring.h)."""
-_SHORT: Final = 128
 
 
 def draw_rings(scene: Scene) -> None:
-    """Write requests of rings, executions by workers, and what rings' counters showed.
+    """Write requests of rings, executions by workers, and rings' counters.
 
     Raises:
         TraceError: A table cannot be read.
@@ -92,7 +92,7 @@ def _draw_requests(scene: Scene, batch: Columns, names: NDArray[np.uint32]) -> N
     points = [batch[name] for name in _POINTS]
     begin = earliest(*points, complete)
     end = np.where(complete != UNKNOWN_I64, complete, latest(*points))
-    # Of what nobody saw the end, its last known point has to do; what was under way at the trace's end has none.
+    # Without a known end, a request ends at its last known point. A request in flight has no end.
     end = np.where((complete == UNKNOWN_I64) & (batch["status"] == _IN_FLIGHT), OPEN, end)
     drawn = begin != OPEN
     scene.rows += int(drawn.sum())
@@ -114,7 +114,7 @@ def _draw_requests(scene: Scene, batch: Columns, names: NDArray[np.uint32]) -> N
 
 
 def _draw_submissions(scene: Scene, batch: Columns, label: NDArray[np.uint32]) -> None:
-    """Where its thread submitted it, and where another woke it: moments in the threads' tracks."""
+    """Draw submissions and wake-ups as moments in the tracks of the threads that did them."""
     notes = scene.notes("ring_requests", batch, ("id",))
     for category, tasks, time, kind in (
         ("submit", batch["task"], batch["submit_time_ns"], 0),
@@ -130,7 +130,7 @@ def _draw_submissions(scene: Scene, batch: Columns, label: NDArray[np.uint32]) -
 
 
 def _draw_phases(scene: Scene, batch: Columns, track: NDArray[np.uint64], end: Times, drawn: Flags) -> None:
-    """Slices within the requests'."""
+    """Draw phases as slices within the requests' slices."""
     phases = (*_POINTS.values(), _EXECUTING, _WAITING)
     names = scene.writer.names(phases)
     once = _executed_once(batch)
@@ -157,7 +157,7 @@ def _draw_phases(scene: Scene, batch: Columns, track: NDArray[np.uint64], end: T
 
 
 def _executed_once(batch: Columns) -> Flags:
-    """It was issued, and that is all there is: so its executing time follows its issue."""
+    """True for requests that have no point but their issue. Their executing time follows the issue."""
     later = ("punt_time_ns", "poll_arm_time_ns", "wake_time_ns", "work_begin_time_ns", "work_end_time_ns")
     alone = np.logical_and.reduce([batch[name] == UNKNOWN_I64 for name in later])
     once: Flags = alone & (batch["issue_time_ns"] != UNKNOWN_I64) & (batch["executing_ns"] != UNKNOWN_I64)
@@ -167,13 +167,13 @@ def _executed_once(batch: Columns) -> Flags:
 def _draw_completions(
     scene: Scene, batch: Columns, label: NDArray[np.uint32], ring: NDArray[np.uint64], linked: Flags
 ) -> None:
-    """Moments in a track of the ring's; failures lead on to what they ended."""
+    """Draw completions as moments in a track of the ring. A failure has flows to the requests that it ended."""
     time, ids = batch["complete_time_ns"], batch["id"]
     there = time != UNKNOWN_I64
     track = np.zeros(len(ids), np.uint64)
     for uuid in np.unique(ring[there]).tolist():
         track[ring == uuid] = scene.tracks.child(uuid, "completions")
-    failed = linked & ((batch["error"] != 0) | ((batch["traits"].astype(np.int64) & _SHORT) != 0))
+    failed = linked & ((batch["error"] != 0) | ((batch["traits"].astype(np.int64) & lib.LO2_TRAIT_SHORT) != 0))
     flows = [flow(ids, ENDED_BY, failed), flow(batch["culprit"], ENDED_BY, batch["culprit"] != 0)]
     notes = scene.notes("ring_requests", batch, ("id", "result", "error"))
     slices = Slices("completion", label, track, time, instants(len(ids)), notes, flows, flow(ids, 0, there))

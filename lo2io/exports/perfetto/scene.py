@@ -1,6 +1,6 @@
-"""What all parts of a Perfetto trace are drawn with: the trace, its tracks, and columns of tables as notes.
+"""Shared by all parts of a Perfetto trace: the trace, its tracks, and columns of tables as notes.
 
-A note has the name of the column it is of, so ``docs/reference/tables.md`` says what it means.
+A note has the name of its column, so ``docs/reference/tables.md`` says what the note means.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Times = NDArray[np.int64]
 
 LINKED, ENDED_BY, WOKEN = (kind << 61 for kind in (1, 2, 3))
-"""Added to a request's id for a flow that is not the request's own way."""
+"""Added to a request's id for flows other than the request's own."""
 _ADDRESSES: Final = frozenset({"user_data"})
 _UNLESS_ZERO: Final = frozenset(
     (
@@ -36,33 +36,33 @@ _UNLESS_ZERO: Final = frozenset(
         *("nr_requeues", "nr_merges", "nr_polls", "nr_punts"),
     )
 )
-"""Columns that are always known, and whose 0 says nothing: no note then."""
+"""Columns that are always known. Their value 0 gets no note."""
 _LATER_THAN_ALL: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
 class Scene:
-    """A trace, and where it is drawn."""
+    """A trace, and the writer and tracks that draw it."""
 
     trace: Trace
     writer: PacketWriter
     tracks: Tracks
     progress: Progress
     all_rows: int
-    """So many rows are read in all."""
+    """Number of rows that are read in all."""
     files: NDArray[np.int64]
-    """Handle → number of the interned path of its file; 0: it has no name."""
+    """Handle → number of its file's interned path; 0: the file has no name."""
     exits: NDArray[np.int64]
-    """Thread → when it ended; ``OPEN``: not known, or not at all."""
+    """Thread → time of its end; ``OPEN``: not known, or still alive."""
     rows: int = 0
-    """So many were drawn."""
+    """Number of rows that were drawn."""
     undrawn: int = 0
-    """Rows without any time."""
+    """Number of rows without any time, which are not drawn."""
     _read: int = 0
     _columns: dict[tuple[str, str], Column] = field(default_factory=dict)
 
     def batches(self, table: str, columns: Sequence[str]) -> Iterator[Columns]:
-        """As :meth:`Trace.batches`, and progress is told."""
+        """As :meth:`Trace.batches`, and report the progress."""
         for batch in self.trace.batches(table, columns):
             yield batch
             self._read += len(batch[columns[0]])
@@ -101,19 +101,19 @@ class Scene:
 
 
 def earliest(*times: Times) -> Times:
-    """Of each row the first time that is known; ``OPEN``: none is."""
+    """The first known time of each row; ``OPEN``: no time is known."""
     known = np.minimum.reduce([np.where(time == UNKNOWN_I64, _LATER_THAN_ALL, time) for time in times])
     return np.where(known == _LATER_THAN_ALL, OPEN, known)
 
 
 def latest(*times: Times) -> Times:
-    """Of each row the last time that is known; ``OPEN``: none is."""
+    """The last known time of each row; ``OPEN``: no time is known."""
     found: Times = np.maximum.reduce(times)
     return found
 
 
 def last_of_threads(tasks: NDArray[np.uint32], times: Times, known: Times) -> Times:
-    """The latest time of each thread, from those that were known and a batch's; grown as need be."""
+    """The latest time of each thread, from the known times and those of a batch. The array grows as needed."""
     named = tasks != UNKNOWN_U32
     chosen, their_times = tasks[named], times[named]
     size = int(chosen.max(initial=0)) + 1
@@ -124,7 +124,7 @@ def last_of_threads(tasks: NDArray[np.uint32], times: Times, known: Times) -> Ti
 
 
 def at_threads(tasks: NDArray[np.uint32], known: Times) -> Times:
-    """What is known of each row's thread; ``OPEN``: nothing."""
+    """The known time of each row's thread; ``OPEN``: not known."""
     there = tasks < len(known)
     found = np.full(len(tasks), OPEN)
     found[there] = known[tasks[there]]
@@ -132,10 +132,10 @@ def at_threads(tasks: NDArray[np.uint32], known: Times) -> Times:
 
 
 def instants(rows: int) -> Times:
-    """Ends that say: a moment."""
+    """Ends of rows that are all instants."""
     return np.full(rows, INSTANT)
 
 
 def flow(ids: Any, kind: int, chosen: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """Flows of those rows that are chosen."""
+    """Ids of flows for the chosen rows; 0 for the others."""
     return np.where(chosen, np.asarray(ids, np.uint64) | np.uint64(kind), np.uint64(0))

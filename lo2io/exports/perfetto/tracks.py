@@ -1,6 +1,6 @@
-"""Where slices lie in a Perfetto trace: processes and their threads, rings, disks, and lanes for what overlaps.
+"""The tracks of a Perfetto trace: of processes and their threads, rings, disks, and lanes for rows that overlap.
 
-In: numbers of the tables' rows. Out: numbers of tracks, each described in the trace when it is first asked for. So a
+In: numbers of the tables' rows. Out: numbers of tracks. A track is described in the trace when it is first used, so a
 thread that did nothing has no track.
 """
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     Uuids = NDArray[np.uint64]
 
 _FIRST: Final = 2
-"""Threads' numbers are odd, all others' even: small ones take less room."""
+"""The first number of other tracks. Threads' tracks have odd numbers, all others even ones: small numbers take less
+room."""
 _COUNT: Final = 2
 """``UNIT_COUNT`` of CounterDescriptor."""
 _PROCESS, _THREAD, _COUNTER = 3, 4, 8
@@ -35,7 +36,7 @@ _PROCESS, _THREAD, _COUNTER = 3, 4, 8
 
 
 class Tracks:
-    """The tracks of a trace, as they come to be needed."""
+    """The tracks of a trace. Each is described when it is first used."""
 
     def __init__(self, trace: Trace, writer: PacketWriter) -> None:
         self._writer = writer
@@ -50,7 +51,7 @@ class Tracks:
         self._lanes: dict[int, tuple[Any, Uuids]] = {}
 
     def threads(self, tasks: NDArray[np.uint32]) -> Uuids:
-        """Of each row's thread; where that is unknown, a track that nobody describes."""
+        """The track of each row's thread. Unknown threads share a track without a description."""
         for task in np.unique(tasks).tolist():
             uuid = task << 1 | 1
             if ("thread", task) not in self._known and task != UNKNOWN_U32:
@@ -59,36 +60,36 @@ class Tracks:
         return tasks.astype(np.uint64) << np.uint64(1) | np.uint64(1)
 
     def ring(self, ring: int) -> int:
-        """Of a ring, beneath its process."""
+        """The track of a ring, beneath its process."""
         return self._once(("ring", ring), lambda uuid: self._describe_ring(uuid, ring))
 
     def disk(self, device: int) -> int:
-        """Of a disk, beneath the track of all."""
+        """The track of a disk, beneath the track of all disks."""
         major, minor = split_kernel_dev(device)
         return self.child(self.top("Disks"), f"{self._disks.get(device) or 'disk'} ({major}:{minor})")
 
     def top(self, name: str) -> int:
-        """Of that name, beneath none."""
+        """The track of this name at the top."""
         return self._once(("top", name), lambda uuid: self._writer.describe(uuid, name=name))
 
     def child(self, parent: int, name: str) -> int:
-        """Of that name, beneath another."""
+        """The track of this name beneath another track."""
         return self._once((parent, name), lambda uuid: self._writer.describe(uuid, parent=parent, name=name))
 
     def counter(self, parent: int, name: str, unit: str = "") -> int:
-        """A counter beneath another track; without a unit, of things."""
+        """The track of a counter beneath another track. Without a unit, the counter counts things."""
         kind = message(_COUNTER, text(6, unit) if unit else number(3, _COUNT))
         return self._once((parent, name), lambda uuid: self._writer.describe(uuid, parent=parent, name=name, more=kind))
 
     def lanes(
         self, parent: int, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64], name: str = "requests"
     ) -> Uuids:
-        """Tracks beneath another, so that no two rows of one touch; Perfetto shows them as one.
+        """Tracks beneath another track, such that rows of one track do not touch. Perfetto shows the tracks as one.
 
-        Rows come in the order of their ends, or nearly: else there are more lanes than need be.
+        Rows should come about in the order of their ends. Else more lanes are made than needed.
 
         Raises:
-            MemoryError: There is none.
+            MemoryError: There is not enough memory.
         """
         if parent not in self._lanes:
             native = ffi.gc(lib.lo2_perfetto_lanes_new(), lib.lo2_perfetto_lanes_free)
@@ -122,11 +123,11 @@ class Tracks:
     def _describe_thread(self, uuid: int, task: int) -> None:
         thread = self._threads.find(task)
         if thread is None:
-            self._writer.describe(uuid, name="threads nobody knows")
+            self._writer.describe(uuid, name="unknown threads")
             return
         name, pid, tid = thread["comm"], thread["pid"], thread["tid"]
         parent = self._process(thread["process"])
-        if not pid or not tid:  # the idle threads, one a CPU, are all 0
+        if not pid or not tid:  # each CPU has an idle thread, and all of them have the tid 0
             self._writer.describe(uuid, parent=parent, name=name or f"thread {tid}")
             return
         more = message(_THREAD, number(1, pid), number(2, tid), text(5, name))
@@ -148,14 +149,17 @@ class Tracks:
         self._writer.describe(uuid, more=more, time_ns=self._since(leader))
 
     def _since(self, thread: dict[str, Any]) -> int:
-        """From when on its number is its own: numbers are used again, and Perfetto names who bears them at the time."""
+        """The time from which on the thread has its tid.
+
+        Tids are used again; Perfetto shows the bearer at each time.
+        """
         begin = thread["start_time_ns"]
         return self._start if begin is None else int(begin)
 
     def _describe_ring(self, uuid: int, ring: int) -> None:
         row = self._rings.get(ring)
         if row is None:
-            self._writer.describe(uuid, name="rings nobody knows")
+            self._writer.describe(uuid, name="unknown rings")
             return
         name = f"{row['kind']} {ring}" if row["fd"] is None else f"{row['kind']} {ring} (fd {row['fd']})"
         parent = None if row["process"] is None else self._process(row["process"])
@@ -163,7 +167,7 @@ class Tracks:
 
 
 class _Threads:
-    """The table of threads; its rows become Python objects one by one."""
+    """The table of threads. Rows become Python objects only when they are needed."""
 
     def __init__(self, trace: Trace) -> None:
         columns = ["task", "process", "pid", "tid", "comm", "cmdline", "start_time_ns"]
@@ -179,15 +183,15 @@ class _Threads:
                 self._leader[process] = row
 
     def find(self, task: int) -> dict[str, Any] | None:
-        """The thread of that number."""
+        """The thread of this number."""
         return self._at(self._row.get(task))
 
     def leader(self, process: int) -> dict[str, Any] | None:
-        """The thread that the process is named after: that of its pid, else any."""
+        """The thread that names the process: the one whose tid is the pid, else any."""
         return self._at(self._leader.get(process))
 
     def first_of(self, pids: Sequence[int]) -> int | None:
-        """The first process that bore any of these numbers."""
+        """The process of the first of these pids that occurs in the trace."""
         return next((self._pids[pid] for pid in pids if pid in self._pids), None)
 
     def _at(self, row: int | None) -> dict[str, Any] | None:

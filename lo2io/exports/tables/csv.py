@@ -1,6 +1,7 @@
-"""Tables as CSV (RFC 4180): one file each with a line of names, and ``columns.csv``, which says what they mean.
+"""Tables as CSV (RFC 4180): one file for each table, with a line of names. ``columns.csv`` says what columns mean.
 
-Unknown is an empty field without quotes; text stands in quotes, so that an empty one differs. Bytes are hexadecimal.
+An unknown value is an empty field without quotes. Texts stand in quotes, so an empty text differs. Bytes are
+hexadecimal.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ def export(trace: Trace, target: Path, progress: Progress, *, tables: str = "") 
     """Write ``TABLE.csv`` for each table, ``columns.csv`` and ``metadata.json``.
 
     Args:
-        trace: What to write.
+        trace: The trace to write.
         target: An empty folder.
-        progress: Told how far it is.
+        progress: Called with the finished share.
         tables: Names separated by colons; empty: all.
 
     Raises:
@@ -52,7 +53,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _as_plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """What CSV has no way to say as text: names of codes, bytes as hexadecimal numbers."""
+    """The column in a form that CSV can hold: names in place of codes, hexadecimal numbers in place of bytes."""
     if pa.types.is_dictionary(column.type):
         return column.cast(pa.utf8())
     if pa.types.is_binary(column.type):

@@ -1,7 +1,7 @@
-"""Tables as Parquet: one file each, with the units and meanings of the columns in it.
+"""Tables as Parquet: one file for each table, with units and descriptions of its columns.
 
-Names, types and nulls are those of the tables beside the trace. Arrow's readers give each field's metadata back
-(``unit``, ``description``); for the others the file's key ``lo2io.columns`` has the same as JSON.
+Names, types and nulls are those of the tables beside the trace. Arrow's readers return each field's metadata (``unit``,
+``description``). For other readers, the file's key ``lo2io.columns`` has the same as JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COLUMNS_KEY: Final = "lo2io.columns"
 _FACTS: Final = ("hostname", "kernel", "command", "mode", "start_ns", "stop_ns", "syncs", "filter", "selection")
-"""Of the trace's metadata, in each file's: a file alone still says what it is of."""
+"""Keys of the trace's metadata that each file holds, so that a file by itself tells its origin."""
 
 
 def export(
@@ -32,9 +32,9 @@ def export(
     """Write ``TABLE.parquet`` for each table, and ``metadata.json``.
 
     Args:
-        trace: What to write.
+        trace: The trace to write.
         target: An empty folder.
-        progress: Told how far it is.
+        progress: Called with the finished share.
         tables: Names separated by colons; empty: all.
         compression: ``zstd``, ``snappy`` or ``none``.
 

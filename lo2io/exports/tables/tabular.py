@@ -1,4 +1,4 @@
-"""What Parquet and CSV share: which tables go where, how many rows at a time, and what is said beside them."""
+"""Shared by Parquet and CSV: the choice of tables, the rows written at a time, and the metadata beside the tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     WriteTable = Callable[[Trace, str, Iterator[pa.Table]], None]
 
 PIECE_ROWS: Final = 4 * 65536
-"""Rows that are written at a time: a row group of Parquet. Four batches as ``trace/writer.py`` makes them."""
+"""Rows written at a time: a row group of Parquet, made of four batches of ``trace/writer.py``."""
 
 
 _FROM_METADATA: Final = {
@@ -38,7 +38,7 @@ _FROM_METADATA: Final = {
         ("io_mode", "io_mode", "read, write, flush or none"),
     ),
 }
-"""Lists of the metadata that queries join: key there, column, what it means."""
+"""Lists of the metadata that become tables, so that queries can join them: key, column, description."""
 NAMES: Final = (*TABLES, *_FROM_METADATA)
 
 
@@ -51,7 +51,7 @@ def choose_tables(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(text.split(":"))) if text else NAMES
     for name in names:
         if name not in NAMES:
-            raise UsageError(f"export the table {name!r}", "there is none", f"tables are {', '.join(NAMES)}")
+            raise UsageError(f"export the table {name!r}", "there is no such table", f"tables are {', '.join(NAMES)}")
     return names
 
 
@@ -81,9 +81,9 @@ def export_tables(
 
 
 def export_schema(trace: Trace, name: str) -> pa.Schema:
-    """The columns of an export: all that this lo2io knows, in its order, and then others that the trace has.
+    """The columns of an export: first all that this version knows, in its order, then others that the trace has.
 
-    Columns that an earlier lo2io's trace lacks are there and unknown.
+    Columns that an earlier version's trace lacks are included; all their values are unknown.
     """
     if name in _FROM_METADATA:
         return pa.schema(
@@ -131,7 +131,7 @@ def _gathered(trace: Trace, name: str) -> Iterator[pa.Table]:
 
 
 def describe(schema: pa.Schema) -> list[dict[str, Any]]:
-    """Each column's name, type, unit, whether it may be null, and what it means."""
+    """Each column's name, type, unit and description, and whether it may be null."""
     return [
         {
             "column": field.name,

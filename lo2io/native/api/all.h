@@ -1,4 +1,4 @@
-/* What every native file includes first. */
+/* All native files include this first. */
 #ifndef LO2IO_ALL_H
 #define LO2IO_ALL_H
 #include <stddef.h>
@@ -15,4 +15,5 @@
 #include "api/otf2_events.h"
 #include "api/otf2_reader.h"
 #include "api/perfetto.h"
+#include "api/sums.h"
 #endif

@@ -1,26 +1,26 @@
 /*
- * Facts: what /proc said, as records in the framing of perf (u32 type, u16 misc, u16 size),
- * so that they merge into the stream of samples by time. Written by lo2io/spool/facts.py.
- * Little-endian, 8-byte aligned, strings padded with zero bytes. Times are CLOCK_MONOTONIC.
+ * Facts from /proc, as records in the framing of perf (u32 type, u16 misc, u16 size), so that they merge into the
+ * stream of samples by time. lo2io/spool/facts.py writes them. Little-endian, 8-byte aligned, strings padded with zero
+ * bytes. Times are CLOCK_MONOTONIC.
  */
 enum { LO2_FACT_TASK = 0x4c01, LO2_FACT_FD = 0x4c02, LO2_FACT_RING = 0x4c03,
        LO2_FACT_COMMAND = 0x4c04 };
 enum { LO2_FACT_TASK_SELECT = 1,      /* record this task and its descendants */
-       LO2_FACT_TASK_FROM_EXEC = 2 }; /* ... from its first exec on */
+       LO2_FACT_TASK_FROM_EXEC = 2 }; /* ... from the first exec of each on */
 
-typedef struct {            /* a thread as it was somewhen in [begin_time_ns, time_ns] */
-    uint64_t time_ns;       /* when the look was over: the record's place in the order */
+typedef struct {            /* a thread at some moment in [begin_time_ns, time_ns] */
+    uint64_t time_ns;       /* end of the look: the record's place in the order */
     uint64_t begin_time_ns;
     uint32_t pid, tid, ppid, flags;
     char comm[16];
-} lo2_fact_task;            /* may be followed by a lo2_fact_cgroup */
+} lo2_fact_task;            /* a lo2_fact_cgroup may follow */
 
-typedef struct {            /* of the thread's process */
+typedef struct {            /* the cgroup of the thread's process */
     uint32_t hierarchy;     /* as in /proc/PID/cgroup: 0 is cgroup v2 */
-    uint32_t path_length;   /* bytes that follow; then zero bytes to a multiple of 8 */
+    uint32_t path_length;   /* bytes that follow, before zero bytes up to a multiple of 8 */
 } lo2_fact_cgroup;
 
-typedef struct {            /* a file descriptor as it was somewhen in [begin_time_ns, time_ns] */
+typedef struct {            /* a file descriptor at some moment in [begin_time_ns, time_ns] */
     uint64_t time_ns;
     uint64_t begin_time_ns;
     uint64_t device, inode; /* st_dev, st_ino */
@@ -30,10 +30,10 @@ typedef struct {            /* a file descriptor as it was somewhen in [begin_ti
     uint32_t open_flags;    /* O_*, with O_CLOEXEC; UINT32_MAX unknown */
     uint32_t mode;          /* st_mode */
     uint32_t mount;         /* mount id; UINT32_MAX unknown */
-    uint32_t path_length;   /* bytes that follow; then zero bytes to a multiple of 8 */
+    uint32_t path_length;   /* bytes that follow, before zero bytes up to a multiple of 8 */
 } lo2_fact_fd;
 
-typedef struct {            /* what fdinfo said of an io_uring's descriptor somewhen in [begin_time_ns, time_ns] */
+typedef struct {            /* fdinfo of an io_uring's descriptor at some moment in [begin_time_ns, time_ns] */
     uint64_t time_ns;
     uint64_t begin_time_ns;
     uint32_t pid;
@@ -42,13 +42,13 @@ typedef struct {            /* what fdinfo said of an io_uring's descriptor some
     int32_t poller;         /* tid of the SQ thread; -1: none, or not known */
     uint32_t nr_files, nr_buffers; /* registered; UINT32_MAX: not known */
     uint32_t reserved;
-} lo2_fact_ring;            /* comes behind the lo2_fact_fd of the same descriptor */
+} lo2_fact_ring;            /* follows the lo2_fact_fd of the same descriptor */
 
-typedef struct {            /* a process' /proc/PID/cmdline as it was somewhen in [begin_time_ns, time_ns] */
+typedef struct {            /* a process' /proc/PID/cmdline at some moment in [begin_time_ns, time_ns] */
     uint64_t time_ns;
     uint64_t begin_time_ns;
     uint32_t pid;
-    uint32_t cut;           /* 1: there is more of it than follows */
-    uint32_t length;        /* bytes that follow; then zero bytes to a multiple of 8 */
+    uint32_t cut;           /* 1: the kernel has more bytes than follow */
+    uint32_t length;        /* bytes that follow, before zero bytes up to a multiple of 8 */
     uint32_t reserved;
 } lo2_fact_command;

@@ -1,30 +1,37 @@
 /*
- * The contract between Python and the engine, which decodes, merges and pairs; its tables are those of api/columns.h and
- * api/ring_columns.h, and api/tracepoints.h says what it is told of samples.
+ * The contract between Python and the engine, which decodes, merges and pairs. api/columns.h and api/ring_columns.h have
+ * the engine's tables, api/tracepoints.h describes samples to it.
  *
- * cffi reads these files (see build.py), so they hold plain declarations only.
+ * cffi reads these files (build.py), so they hold plain declarations only.
  */
 
 enum lo2_stream_kind {
-    LO2_STREAM_SAMPLES = 0,   /* a CPU's perf ring */
-    LO2_STREAM_FACTS = 1,     /* what /proc said: api/facts.h */
-    LO2_STREAM_KERNEL = 2,    /* what the kernel's own programs wrote on a CPU of calls: bpf/programs/records.h */
-    LO2_STREAM_EVENTS = 3     /* likewise of the events of tracepoints */
+    LO2_STREAM_SAMPLES = 0,   /* a CPU's perf buffer */
+    LO2_STREAM_FACTS = 1,     /* facts from /proc: api/facts.h */
+    LO2_STREAM_KERNEL = 2,    /* records of calls that BPF programs wrote on a CPU: bpf/programs/records.h */
+    LO2_STREAM_EVENTS = 3     /* events of tracepoints that BPF programs wrote on a CPU */
 };
 
 typedef struct {
-    const char *const *paths; /* files of records, in time order but for rare inversions; each goes on where the one before ends */
+    const char *const *paths; /* files of records, in time order but for rare inversions; each continues the one before */
     uint32_t nr_paths;
-    uint32_t cpu;             /* UINT32_MAX: of none */
+    uint32_t cpu;             /* UINT32_MAX: of no CPU */
     uint8_t kind;             /* enum lo2_stream_kind */
 } lo2_stream;
 
+/* Whether the streams have every completion of a block request. */
+enum lo2_completions {
+    LO2_COMPLETIONS_THERE = 0,
+    LO2_COMPLETIONS_MISSING = 1,
+    LO2_COMPLETIONS_COUNTED = 2 /* the kernel counted them: comparing tells, where it makes a difference */
+};
+
 typedef struct {
-    uint32_t partition, disk; /* kernel dev_t: bios name partitions, requests name disks */
+    uint32_t partition, disk; /* kernel dev_t: a bio names a partition, a request names its disk */
 } lo2_partition;
 
 typedef struct {
-    int64_t time_ns, monotonic_ns, error_ns; /* the spool's clock and that of facts at the same moment, so far apart at most */
+    int64_t time_ns, monotonic_ns, error_ns; /* spool's clock and facts' clock at one moment, at most error_ns apart */
 } lo2_sync;
 
 typedef struct {
@@ -37,26 +44,29 @@ typedef struct {
     uint32_t nr_calls;
     const lo2_opcode *opcodes;
     uint32_t nr_opcodes;
-    uint32_t sample_rate;   /* of so many requests of rings one is written; 1: all */
+    uint32_t sample_rate;   /* one of so many requests of rings is written; 1: all */
     const lo2_partition *partitions;
     uint32_t nr_partitions;
     uint32_t type_offset, pid_offset; /* of common_type (u16) and common_pid (s32) in the raw data */
-    uint8_t ends_unseen;    /* not every call that ends a descriptor was recorded: facts prove nothing of one */
-    const char *cgroup;     /* calls were recorded of this cgroup and those below it alone; read while the engine lives */
-    uint32_t cgroup_length; /* 0: of all */
-    uint8_t records_lost;   /* some records are lacking: a fact tells nothing of what was done before its own call */
-    uint8_t moves_unseen;   /* not every call that moves a position was recorded: none is followed */
-    uint8_t all_tasks;      /* system mode: every task counts; else roots and their descendants */
+    uint8_t ends_unseen;    /* some calls that end descriptors were not recorded: facts prove nothing about descriptors */
+    const char *cgroup;     /* only calls of this cgroup, and of those below it, were recorded; read while the engine lives */
+    uint32_t cgroup_length; /* 0: calls of all cgroups were */
+    uint8_t records_lost;   /* some records are lacking: a fact proves nothing about the time before its own call */
+    uint8_t moves_unseen;   /* some calls that move positions were not recorded: no position is followed */
+    uint8_t all_tasks;      /* system mode: all tasks are recorded; else roots and their descendants */
     const lo2_sync *syncs;  /* monotonic_ns rises strictly */
     uint32_t nr_syncs;
-    int64_t clock_error_ns; /* margin by which a fact must lie inside a handle's life */
-    int64_t start_ns;       /* tracepoints were enabled from here on */
-    const uint32_t *own_pids; /* further ones of lo2io's own */
+    int64_t clock_error_ns; /* a fact must lie inside a handle's life by this margin */
+    int64_t start_ns;       /* the tracepoints were enabled from then on */
+    const uint32_t *own_pids; /* further processes of lo2io itself */
     uint32_t nr_own_pids;
-    uint32_t recorder_pid;  /* never recorded in all_tasks mode unless 0 */
-    uint32_t sched_waiting; /* bits of prev_state with which a thread waits: of one that was preempted none is set */
-    uint32_t sched_blocked; /* of them, that of an uninterruptible wait */
+    uint32_t recorder_pid;  /* not recorded in all_tasks mode, unless 0 */
+    uint32_t sched_waiting; /* bits of prev_state of a waiting thread; a preempted one has none of them */
+    uint32_t sched_blocked; /* of these, the bits of an uninterruptible wait */
     uint32_t buffer_bytes;  /* read buffer of one stream */
+    uint8_t completions;    /* enum lo2_completions: those of block requests */
+    const uint64_t *nr_completions; /* COUNTED: by CPU, the kernel's counts; streams of one kind come in the order of CPUs */
+    uint32_t nr_cpus;
 } lo2_config;
 
 typedef struct {
@@ -90,50 +100,46 @@ typedef struct {
     uint64_t first_operation;   /* ordinal of row 0 over the whole run */
 } lo2_batch;
 
-/* Totals, valid at any time; final when lo2_engine_run returned 0. */
+/* Totals: valid at any time, final when lo2_engine_run has returned 0. */
 typedef struct {
-    uint64_t nr_samples;        /* events, told by samples or by the kernel's own programs: recorded or not */
-    uint64_t nr_selected;       /* of them, entries and exits of calls of recorded tasks */
-    uint64_t nr_late;           /* out of order beyond repair: moved to the time of their predecessor */
-    uint64_t nr_reordered;      /* out of order in their ring, put right */
+    uint64_t nr_samples;        /* events, from samples or from BPF programs: recorded or not */
+    uint64_t nr_selected;       /* of these, entries and exits of calls of recorded tasks */
+    uint64_t nr_late;           /* out of order beyond repair: moved to the time of the record before */
+    uint64_t nr_reordered;      /* out of order in their buffer: put in order */
     uint64_t nr_orphan_exits, nr_orphan_completions;
     uint64_t nr_in_flight_calls, nr_in_flight_requests;
-    uint64_t nr_inferred_ends, nr_unknown_ends; /* of block requests, where completions are missing */
-    uint64_t nr_lost_records, nr_lost;   /* PERF_RECORD_LOST: how many, and their sum */
+    uint64_t nr_inferred_ends, nr_unknown_ends; /* of block requests, if completions are missing */
+    uint64_t nr_lost_records, nr_lost;   /* PERF_RECORD_LOST: number of records, and their sum */
     uint64_t nr_throttled;
-    uint64_t nr_undecoded;      /* samples of a type no event of the spool has, and records of the kernel's own programs likewise */
-    uint64_t truncated_bytes;   /* tails of streams that hold no whole record */
-    uint64_t nr_names_verified, nr_names_refused; /* sightings of an fd that did / did not prove a name */
-    uint64_t nr_files_told, nr_files_refused; /* sightings by the kernel's own programs that did / did not prove what a descriptor stands for */
-    uint64_t nr_own_calls, nr_own_requests; /* lo2io's own, left out of every table (all_tasks mode) */
+    uint64_t nr_undecoded;      /* events of a type that the spool does not know, and records of BPF programs that cannot be read */
+    uint64_t truncated_bytes;   /* ends of streams that hold no whole record */
+    uint64_t nr_names_verified, nr_names_refused; /* looks at an fd that proved a name, and that did not */
+    uint64_t nr_files_told, nr_files_refused; /* facts of BPF programs that proved which file a descriptor is, and that did not */
+    uint64_t nr_own_calls, nr_own_requests; /* lo2io's own, left out of all tables (all_tasks mode) */
     uint64_t nr_ring_requests;  /* of recorded threads, sampled or not */
     uint64_t nr_orphan_cqes;    /* of requests that began before the trace, or whose begin was lost */
     uint64_t nr_in_flight_ring_requests;
-    uint64_t nr_ring_unclear;   /* events about a request or ring that nobody knows: no story could take them */
-    uint64_t nr_gone_in_exec;   /* recorded threads whose last sign was an EXIT amid their exec */
-    uint64_t nr_compat_programs; /* execs of recorded 32 bit programs, where mappings were recorded */
+    uint64_t nr_ring_unclear;   /* events about an unknown request or ring, which belong to no row */
+    uint64_t nr_gone_in_exec;   /* recorded threads whose last record was an EXIT in the middle of an exec */
+    uint64_t nr_compat_programs; /* execs of recorded 32 bit programs, if mappings were recorded */
     int64_t first_time_ns, last_time_ns;
 } lo2_totals;
 
 typedef struct lo2_engine lo2_engine;
 
-/* NULL and a text in error (of error_size bytes) when a stream cannot be read or memory is short. */
+/* NULL if a stream cannot be read or memory is short; `error` then has a text. */
 lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_size);
-/* The kernel counted more completions of block requests than there are. To be said before the first run. */
-void lo2_engine_set_completions_missing(lo2_engine *engine);
 /* Fills the batch. 1: call again; 0: this was the last; -1: see lo2_engine_error. */
 int lo2_engine_run(lo2_engine *engine, lo2_batch *batch);
 const char *lo2_engine_error(const lo2_engine *engine);
 const lo2_totals *lo2_engine_totals(const lo2_engine *engine);
 /*
- * Where the whole records in a piece of a file begin, in words of 8 bytes; how many there are. Kernel records that were
- * discarded are left out. kind: enum lo2_stream_kind. places: room for one in 8 bytes. end: the byte behind the last one;
- * UINT64_MAX: what follows cannot be framed.
+ * Lists the begins of the whole records in a piece of a file, in words of 8 bytes. Returns their number. Leaves out
+ * records that a BPF program discarded. kind: enum lo2_stream_kind. places: room for one per 8 bytes. end: the byte
+ * behind the last record; UINT64_MAX: no record can be framed behind it.
  */
 uint64_t lo2_list_records(uint8_t kind, const uint8_t *bytes, uint64_t size, int64_t *places, uint64_t *end);
-/* Adds to counts[common_type] for each event of a tracepoint in one stream's file; counts has nr_types places. -1: errno says why. */
-int lo2_count_samples(const lo2_stream *stream, uint32_t type_offset, uint64_t *counts, uint32_t nr_types);
-/* nr_events counters of samples seen on one CPU stream (index into config.streams). */
+/* For each of nr_events, the samples seen on one stream (index into config.streams). */
 const uint64_t *lo2_engine_seen(const lo2_engine *engine, uint32_t stream);
 uint64_t lo2_engine_bytes_read(const lo2_engine *engine);
 void lo2_engine_free(lo2_engine *engine);

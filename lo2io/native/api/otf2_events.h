@@ -1,12 +1,11 @@
 /*
- * The native OTF2 event loop: batches in, OTF2_EvtWriter_* calls out. Plain declarations, read by cffi.
+ * The native OTF2 event loop: takes batches, and calls OTF2_EvtWriter_*. Plain declarations, which cffi reads.
  *
- * Nothing of libotf2 is linked: the functions' addresses and the values of OTF2's enumerations come from the
- * otf2 Python package at run time (lo2io/otf2/library.py). What an operation becomes stands at the head of
- * otf2/writer.c.
+ * Nothing of libotf2 is linked: the functions' addresses and the values of OTF2's enumerations come from the otf2
+ * Python package at run time (lo2io/otf2/library.py). The head of otf2/writer.c says which events an operation becomes.
  */
 
-/* Addresses in libotf2; the C prototypes they are called with stand in otf2/otf2_writer.h. */
+/* Addresses in libotf2. otf2/otf2_writer.h has their prototypes. */
 typedef struct {
     void *get_evt_writer, *set_location_id, *close_evt_writer, *get_number_of_events;
     void *enter, *leave;
@@ -20,24 +19,24 @@ typedef struct {
     uint8_t mode_read, mode_write, mode_flush;
     uint8_t access_read_only, access_write_only, access_read_write;
     uint8_t whence[5];            /* by SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA, SEEK_HOLE */
-    uint8_t flush;                /* OTF2_FLUSH, what the pre-flush callback answers */
+    uint8_t flush;                /* OTF2_FLUSH, the answer of the pre-flush callback */
     uint8_t type_uint64, type_double;
     uint32_t blocking, non_blocking; /* operation flags */
     uint32_t close_on_exec;       /* status flag */
 } lo2_otf2_values;
 
-/* One open(2) flag: set when (flags & mask) == value. */
+/* An open(2) flag: set if (flags & mask) == value. */
 typedef struct { uint32_t mask, value, creation, status; } lo2_otf2_flag;
 
 typedef struct {
     uint8_t kind;                 /* enum lo2_call_kind */
     uint8_t has_flags;            /* kind OPEN: the row's flags are open(2) flags; else fixed_flags are */
     int32_t fixed_flags;          /* -1: not known (openat2) */
-    uint8_t nr_paths;             /* among its arguments; their rows may follow in the next batch */
+    uint8_t nr_paths;             /* how many of its arguments are paths; their rows may follow in the next batch */
 } lo2_otf2_call;
 
 typedef struct {
-    uint8_t mode;                 /* of the operation that a request with this opcode is */
+    uint8_t mode;                 /* of the operation that its requests become */
     uint8_t copies;               /* it reads and writes */
     uint8_t does_nothing;         /* NOP: its requests are no operations */
 } lo2_otf2_opcode;
@@ -69,18 +68,19 @@ typedef struct {
     uint32_t nr_calls;
     const lo2_otf2_opcode *opcodes; /* by number; read while the writer lives */
     uint32_t nr_opcodes;
-    uint32_t first_string;        /* from here on: devices, operations of block requests, lo2_otf2_texts, given paths */
-    uint32_t event_strings;       /* the first of four: insert, issue, complete, merge */
+    /* the first reference for names of devices, operations of block requests, lo2_otf2_texts and given paths */
+    uint32_t first_string;
+    uint32_t event_strings;       /* the first of four strings: insert, issue, complete, merge */
     uint32_t close_on_exec;       /* O_CLOEXEC of the recorded machine */
     uint8_t begin_end;            /* block requests as operations on the locations of their devices */
     uint8_t samples;              /* block events as samples on the locations of their CPUs */
-    uint8_t contexts;             /* regions are entered and left by calling context; switches and off_cpu are written */
+    uint8_t contexts;             /* calling contexts enter and leave regions; switches and off_cpu are written */
     uint8_t metrics;
-    uint8_t sampled;              /* not every request of rings is written: their bytes are in no rate */
-    int64_t start_ns;             /* intervals of metrics are counted from here */
+    uint8_t sampled;              /* not every ring's request is written: no rate counts their bytes */
+    int64_t start_ns;             /* intervals of metrics begin here */
     int64_t stop_ns;              /* no thread ends later; INT64_MAX: not known yet */
-    uint64_t most_own;            /* so many locations are given to one thread or ring each, and so many groups to one
-                                     process each; all further ones are shared */
+    uint64_t most_own;            /* so many locations belong to one thread or ring each, and so many groups to one process
+                                     each; all further ones are shared */
 } lo2_otf2_config;
 
 enum lo2_otf2_location_kind {
@@ -89,17 +89,17 @@ enum lo2_otf2_location_kind {
     LO2_OTF2_CPU = 2,
     LO2_OTF2_DEVICE_METRICS = 3,
     LO2_OTF2_PROCESS_METRICS = 4,
-    LO2_OTF2_RING_STATES = 5,     /* key: the ring; metrics at the turning points of its life ... */
-    LO2_OTF2_RING_BATCHES = 6     /* ... and at the ends of calls, which come in another order */
+    LO2_OTF2_RING_STATES = 5,     /* key: the ring; metrics at turning points of its state ... */
+    LO2_OTF2_RING_BATCHES = 6     /* ... and at the ends of calls, whose order is another */
 };
 enum lo2_otf2_region_kind {
     LO2_OTF2_CALL = 0,            /* key: the call */
     LO2_OTF2_OFF_CPU = 1,         /* key: enum lo2_off_state */
     LO2_OTF2_REQUEST = 2,         /* key: the device, operation: enum lo2_rq_op */
-    LO2_OTF2_RUNNING = 3,         /* key: the task that has the CPU */
-    LO2_OTF2_STRANGER = 4,        /* key: tid of a thread on a CPU that is no recorded task */
+    LO2_OTF2_RUNNING = 3,         /* key: the task on the CPU */
+    LO2_OTF2_STRANGER = 4,        /* key: tid of a thread on a CPU that is not a recorded task */
     LO2_OTF2_RING_WORK = 5,       /* key: the opcode */
-    LO2_OTF2_LIFE = 6             /* key: the task that has a shared location */
+    LO2_OTF2_LIFE = 6             /* key: the task to which a shared location belongs */
 };
 enum lo2_otf2_metric_class { LO2_OTF2_QUEUE_DEPTH = 0, LO2_OTF2_DEVICE_RATES = 1, LO2_OTF2_PROCESS_RATES = 2,
                              LO2_OTF2_RING_LOAD = 3, LO2_OTF2_RING_CQ = 4, LO2_OTF2_BATCH_SIZE = 5,
@@ -122,32 +122,32 @@ enum lo2_otf2_handle_state {
 typedef struct {                  /* its index is the OTF2 location id */
     void *writer;                 /* OTF2_EvtWriter */
     uint8_t kind;                 /* enum lo2_otf2_location_kind */
-    uint8_t shared;               /* several threads or rings have it in turn */
-    uint8_t worker;               /* TASK: it is for workers of rings */
-    uint8_t idle, queued;         /* shared: nobody has it; it stands in the list of those that may be free */
-    uint32_t key;                 /* row of the tasks table (a process': its first thread's), ring, kernel dev_t, or the CPU:
-                                     of the first that had it */
-    uint32_t user;                /* the task or ring that has it now; UINT32_MAX none */
+    uint8_t shared;               /* several threads or rings have it, one after another */
+    uint8_t worker;               /* TASK: for workers of rings */
+    uint8_t idle, queued;         /* shared: it belongs to no one; it is in the list of those that may be free */
+    uint32_t key;                 /* of its first user: row of the tasks table (of a process: its first thread's), ring,
+                                     kernel dev_t, or CPU */
+    uint32_t user;                /* the task or ring to which it belongs now; UINT32_MAX none */
     uint32_t nr_users;
-    uint32_t next_free;           /* of those that may be free; UINT32_MAX none */
-    uint32_t process, group;      /* TASK: of the view's processes, its user's, and the one whose group it lies in */
+    uint32_t next_free;           /* next one that may be free; UINT32_MAX none */
+    uint32_t process, group;      /* TASK: index of its user's process, and of the process whose group has the location */
     uint32_t nr_open;             /* TASK: requests of rings that its user began and that have not ended */
     uint32_t life;                /* shared TASK: region or context of its user's life; UINT32_MAX none */
     uint32_t curves[2];           /* RING_*: metric instances, by metric class; UINT32_MAX none yet */
-    uint32_t pid, tid;            /* of the user; CPU: of the thread it runs; UINT32_MAX none */
-    uint32_t open_region;         /* region or context of the call not left yet, or the CPU's thread; UINT32_MAX none */
-    uint32_t off_cpu;             /* region or context entered inside of that; UINT32_MAX none */
+    uint32_t pid, tid;            /* of the user; CPU: of the thread on it; UINT32_MAX none */
+    uint32_t open_region;         /* region or context of the call under way, or the CPU's thread; UINT32_MAX none */
+    uint32_t off_cpu;             /* region or context of a stretch inside of open_region; UINT32_MAX none */
     uint32_t metrics;             /* *_METRICS: the meter that writes here; UINT32_MAX none */
     uint32_t handle;              /* DEVICE: its handle; UINT32_MAX none */
-    uint32_t waiting, waiting_last; /* events that wait for their time */
-    uint32_t waiting_place;       /* of them, the last that came behind a later one; UINT32_MAX none, likewise above */
-    uint32_t held;                /* TASK: the call that is left once its paths are known; UINT32_MAX none */
+    uint32_t waiting, waiting_last; /* first and last of the events that wait for their time */
+    uint32_t waiting_place;       /* of these, the last that was put before a later one; UINT32_MAX none, as in the line above */
+    uint32_t held;                /* TASK: the call that is left as soon as its paths are known; UINT32_MAX none */
     uint64_t last_time;
     uint64_t nr_events;           /* valid after lo2_otf2_finish */
 } lo2_otf2_location;
 
-typedef struct {                  /* of one engine handle */
-    uint32_t ref;                 /* OTF2's, in the order of first use; UINT32_MAX: no event names it */
+typedef struct {                  /* a handle of the engine */
+    uint32_t ref;                 /* OTF2's number, in the order of first use; UINT32_MAX: no event names the handle */
     uint32_t status;              /* OTF2 status flags, if STATUS_KNOWN */
     uint8_t state;                /* enum lo2_otf2_handle_state bits */
 } lo2_otf2_handle;
@@ -157,28 +157,28 @@ typedef struct { uint8_t kind; uint8_t operation; uint32_t key; } lo2_otf2_regio
 typedef struct { uint32_t region, parent; } lo2_otf2_context;
 /* Its index is the OTF2 metric: a class (location UINT64_MAX), or an instance of the class with that reference. */
 typedef struct { uint8_t metric_class; uint32_t class_ref; uint64_t location; } lo2_otf2_metric;
-/* A text that events name, by the reference of its string. */
+/* A text that events name, with the reference of its string. */
 typedef struct { uint8_t kind; uint32_t key, ref; } lo2_otf2_text;
-/* A path that calls were given: bytes of the view's given_text, by the reference of its string. */
+/* A path that calls were given: bytes of the view's given_text, with the reference of its string. */
 typedef struct { uint64_t offset; uint32_t length, ref; } lo2_otf2_given;
-/* A handle of the paradigm io_uring: the ring's view of one of the engine's handles, or (UINT32_MAX) the ring itself. */
+/* A handle of the paradigm io_uring: what the ring makes of an engine's handle, or (UINT32_MAX) the ring itself. */
 typedef struct { uint32_t ref, ring, handle; } lo2_otf2_ring_handle;
 
 typedef struct {
     uint32_t number;              /* kernel dev_t */
-    uint32_t string;              /* that names it; UINT32_MAX unused */
+    uint32_t string;              /* its name; UINT32_MAX unused */
     uint32_t meter;               /* UINT32_MAX none */
     uint64_t location;            /* of its requests; UINT64_MAX none */
     uint64_t metrics_location;    /* UINT64_MAX none */
 } lo2_otf2_device;
 
-/* Shared locations that may be free: the first to become so is the first to be taken. UINT32_MAX none. */
+/* Shared locations that may be free. The first that became free is taken first. UINT32_MAX none. */
 typedef struct { uint32_t first, last; } lo2_otf2_pool;
 
-/* The first stands for all processes that have no location group of their own. */
+/* A process. The first one stands for all that have no location group of their own. */
 typedef struct {
     uint8_t own;                  /* it has a location group */
-    uint32_t handle;              /* for sync(2); UINT32_MAX none, likewise: */
+    uint32_t handle;              /* for sync(2); UINT32_MAX none, as in the next two lines */
     uint32_t meter;
     uint32_t batches;             /* the location that the batches of further rings share */
     lo2_otf2_pool threads, workers, rings;
@@ -189,7 +189,7 @@ typedef struct {
     uint64_t nr_locations;
     const lo2_otf2_handle *handles; /* by the engine's number */
     uint32_t nr_handles;
-    uint32_t nr_handle_refs;      /* given out, those of devices and sync(2) included */
+    uint32_t nr_handle_refs;      /* numbers given out, also to devices and sync(2) */
     const lo2_otf2_region *regions;
     const lo2_otf2_context *contexts;
     const lo2_otf2_metric *metrics;
@@ -197,55 +197,55 @@ typedef struct {
     const lo2_otf2_process *processes;
     uint32_t nr_regions, nr_contexts, nr_metrics, nr_devices, nr_processes;
     const uint32_t *strings;      /* 256: by operation << 5 | flags; UINT32_MAX unused */
-    uint32_t nr_strings;          /* given out from first_string on, all kinds */
+    uint32_t nr_strings;          /* numbers given out from first_string on, for all kinds */
     const lo2_otf2_text *texts;
     const lo2_otf2_ring_handle *ring_handles;
     uint32_t nr_texts, nr_ring_handles;
     const lo2_otf2_given *given;
     const char *given_text;
     uint32_t nr_given;
-    uint8_t uses_rings;           /* some event has an attribute of rings */
-    uint8_t shares_threads;       /* some event has an attribute of threads that share locations */
-    uint8_t has_unseen_ends;      /* some event has an attribute of ends that nobody saw */
+    uint8_t uses_rings;           /* some event has an attribute about rings */
+    uint8_t shares_threads;       /* some event has an attribute about threads that share locations */
+    uint8_t has_unseen_ends;      /* some event has an attribute about ends that were not seen */
     int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
     uint64_t nr_clamped;          /* events moved to their predecessor's time on a location */
     int32_t error_code;           /* OTF2_ErrorCode of the call that failed; 0: out of memory */
-    const char *failed;           /* that call's name */
+    const char *failed;           /* the name of that call */
 } lo2_otf2_view;
 
 typedef struct lo2_otf2_writer lo2_otf2_writer;
 
 /* NULL: out of memory. */
 lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config);
-/* 0, or -1: see the view's error_code and failed; the writer can then only be freed. */
+/* 0, or -1: see the view's error_code and failed. The writer can then only be freed. */
 int lo2_otf2_write(lo2_otf2_writer *writer, const lo2_batch *batch);
-/* A location for a thread that made no call, and for a CPU where nothing happened. */
+/* Makes a location for a thread without calls, or for a CPU without events. */
 int lo2_otf2_add_task(lo2_otf2_writer *writer, uint32_t task);
 int lo2_otf2_add_cpu(lo2_otf2_writer *writer, uint32_t cpu);
-/* Locations for threads of which only events are known that wait for a call. */
+/* Makes locations for threads that have only events which wait for a call. */
 int lo2_otf2_add_waiting(lo2_otf2_writer *writer);
 /*
- * Closes what is open on a location: at end_ns, or later if its last event is. ended: its thread ended there, and not
- * just the trace. Metrics write their last interval.
+ * Closes what is open on a location: at end_ns, or later if its last event is. ended: its thread ended then, not only
+ * the trace. Metrics write their last interval.
  */
 int lo2_otf2_end_location(lo2_otf2_writer *writer, uint64_t location, int64_t end_ns, uint8_t ended);
-/* Counts the events and closes the event writers, last one first. */
+/* Counts the events and closes the event writers, from the last to the first. */
 int lo2_otf2_finish(lo2_otf2_writer *writer);
 const lo2_otf2_view *lo2_otf2_state(lo2_otf2_writer *writer);
-/* The handle reference of one more handle that no engine handle stands for. */
+/* A new handle reference that stands for no engine handle. */
 uint32_t lo2_otf2_new_handle(lo2_otf2_writer *writer);
-/* What open(2) flags mean in OTF2. */
+/* open(2) flags as OTF2 has them. */
 void lo2_otf2_open_flags(const lo2_otf2_writer *writer, uint32_t flags, uint8_t *access, uint32_t *creation, uint32_t *status);
 void lo2_otf2_free(lo2_otf2_writer *writer);
 
-/* Handle definitions, a row a reference, in the order of the references. */
+/* Definitions of handles, one row each, in the order of the references. */
 typedef struct {
     void *writer;                 /* OTF2_GlobalDefWriter */
     void *write_io_handle, *write_pre_created_state;
     uint32_t count;
     uint32_t pre_created;         /* the handle flag */
     uint32_t *name, *file, *flags, *parent, *status;
-    uint8_t *paradigm, *access;   /* access and status: of pre-created ones */
+    uint8_t *paradigm, *access;   /* access and status: of pre-created handles */
 } lo2_otf2_handle_columns;
 
 /* 0, or the OTF2_ErrorCode of the definition that failed. */

@@ -1,10 +1,10 @@
 /*
- * Events of an OTF2 archive as columns, merged by time. Plain declarations, read by cffi.
+ * Events of an OTF2 archive as columns, merged by time. Plain declarations, which cffi reads.
  *
  * Nothing of libotf2 is linked: the functions' addresses come from Python (lo2io/otf2/read/events.py).
  */
 
-/* What the members hold depends on the event: see the callbacks in otf2/reader.c. */
+/* The meaning of the members depends on the event: see the callbacks in otf2/reader.c. */
 typedef struct {
     uint64_t time;
     uint64_t ordinal;       /* within the location, from 0 */
@@ -40,27 +40,27 @@ typedef struct {
     void *get_evt_reader, *close_evt_reader, *register_evt_callbacks, *read_local_events, *seek;
     void *count_attributes, *get_attribute;
     const uint64_t *locations; /* read while the reader lives */
-    const uint64_t *most_events; /* of each location: so many fit into its file; read while the reader lives */
+    const uint64_t *most_events; /* of each location: how many events fit into its file at most; read while the reader lives */
     uint32_t nr_locations;
-    uint32_t most_open;     /* event files that are open at once, at most */
-    uint32_t block_events;  /* then a block ends with its tick, or when it has four times as many */
+    uint32_t most_open;     /* how many event files are open at once at most */
+    uint32_t block_events;  /* a block ends with the tick in which it reaches this, or at four times as many */
 } lo2_reader_config;
 
 typedef struct lo2_event_reader lo2_event_reader;
 
-/* The callbacks for all events that have members of their own; the last has an empty name and takes any other event. */
+/* The callbacks of all events that have members of their own. The last has an empty name, and takes all other events. */
 const lo2_event_callback *lo2_event_callbacks(void);
 /* NULL: memory is short. */
 lo2_event_reader *lo2_event_reader_new(const lo2_reader_config *config);
 /* Reads the first events of each location. 0, or -1: see lo2_event_reader_failed. */
 int lo2_event_reader_open(lo2_event_reader *reader);
 /*
- * The next block, empty at the end. Blocks end where the time changes, unless one tick has very many events.
- * 0, or -1 likewise.
+ * The next block, empty at the end. A block ends where the time changes, unless one tick has very many events. 0, or -1:
+ * see lo2_event_reader_failed.
  */
 int lo2_event_reader_next(lo2_event_reader *reader, lo2_event_block *block);
-/* OTF2_ErrorCode of what failed, or 0; *location: the place of the location. */
+/* The OTF2_ErrorCode of the failure, or 0; *location: the place of the location. */
 int lo2_event_reader_failed(const lo2_event_reader *reader, uint32_t *location);
-/* Whether what failed is that there were more events than fit into the location's file. */
+/* True if the reader failed because a location has more events than fit into its file. */
 int lo2_event_reader_overran(const lo2_event_reader *reader);
 void lo2_event_reader_free(lo2_event_reader *reader);

@@ -1,12 +1,12 @@
 /*
- * Who asked for a flush. A bio that wants the disk's cache emptied names the thread; the flush itself is issued later, by
- * a kernel thread, and serves all bios that have asked since the last one. A thread may have ended by then, and its tid
- * be another's: so what it was is kept with the bio.
+ * Who asked for a flush. A bio that wants the disk's cache emptied names its thread. A kernel thread issues the flush
+ * later, for all bios that have asked since the last one. By then the thread may have ended, and its tid may be
+ * another's. So the bio keeps what the thread was.
  */
 #include "block/flushes.h"
 #include "tables/tasks.h"
 
-enum { MOST_FLUSH_BIOS = 4096 }; /* devices that never issue a flush (device mapper) must not fill the memory */
+enum { MOST_FLUSH_BIOS = 4096 }; /* bounds the memory, for some devices never issue a flush (device mapper) */
 
 uint32_t disk_of(const engine *e, uint32_t device)
 {
@@ -42,7 +42,7 @@ void flush_wanted(engine *e, const block_sample *s, uint32_t tid)
     request_set *set = &e->requests;
     if (!(s->flags & LO2_RQ_PREFLUSH))
         return;
-    if (set->flush_bios.count == MOST_FLUSH_BIOS) { /* the older half is forgotten */
+    if (set->flush_bios.count == MOST_FLUSH_BIOS) { /* forgets the older half */
         set->flush_bios.count /= 2;
         memcpy(set->flush_bios.at, set->flush_bios.at + set->flush_bios.count,
                set->flush_bios.count * sizeof *set->flush_bios.at);
@@ -54,7 +54,7 @@ void flush_wanted(engine *e, const block_sample *s, uint32_t tid)
     set->flush_bios.at[set->flush_bios.count++] = (flush_bio){disk_of(e, s->device), submitter_of(e, tid)};
 }
 
-/* Of those who have asked the first that is recorded, else the first, owns the flush; else its issuer does. */
+/* A flush belongs to the first recorded thread that asked for it, else the first, else its issuer. */
 submitter flush_owner(engine *e, uint32_t device, submitter issuer)
 {
     request_set *set = &e->requests;

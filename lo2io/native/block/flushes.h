@@ -5,7 +5,7 @@
 #include "input/block_sample.h"
 #include "tables/state.h"
 
-uint32_t disk_of(const engine *e, uint32_t device); /* bios name partitions */
+uint32_t disk_of(const engine *e, uint32_t device); /* a bio names the partition */
 submitter submitter_of(engine *e, uint32_t tid);
 task *submitter_alive(engine *e, const submitter *who);
 bool submitter_is_recorded(engine *e, const submitter *who);

@@ -1,4 +1,5 @@
 /* Block requests: insert, issue, complete, and what happens to them in between. */
+#include "block/completions.h"
 #include "block/flushes.h"
 #include "block/requests.h"
 #include "input/block_sample.h"
@@ -44,12 +45,12 @@ static bool make_room(request_set *set)
     return true;
 }
 
-/* It is alive no more; its place still holds it. */
+/* Takes a request out of the living. Its memory stays. */
 static void request_leave(engine *e, request *r)
 {
     request_set *set = &e->requests;
     task *t = r->task == NONE ? NULL : &e->tasks.at[r->task_index];
-    if (t && t->number == r->task) /* else it has ended, and another is in its place */
+    if (t && t->number == r->task) /* else the thread has ended, and another is in its place */
         t->nr_requests--;
     unlink_key(set, r);
     *(r->older ? &r->older->newer : &set->oldest) = r->newer;
@@ -89,10 +90,15 @@ void requests_free(request_set *set)
 }
 
 /*
- * The request a sample speaks of. Twins (same device, sector, operation, in flight at once) cannot be told apart;
- * one of the same size goes first, then the oldest; or the newest, if the counts say that completions were lost:
- * the older twin is then most likely one whose completion was.
+ * The request of a sample. Twins (same device, sector, operation, both in flight) look alike. One of the sample's size
+ * goes first, then the oldest. But if counts show that completions are missing, the newest: the older twin's completion
+ * is most likely a missing one.
  */
+static bool goes_before(engine *e, const request *r, const request *other)
+{
+    return completions_missing(e) ? r->id > other->id : r->id < other->id;
+}
+
 static request *find(engine *e, const block_sample *s, bool requeued)
 {
     if (!e->requests.nr_buckets)
@@ -104,8 +110,7 @@ static request *find(engine *e, const block_sample *s, bool requeued)
             r->issued != s->started || (requeued && !r->was_requeued))
             continue;
         bool fits = r->rest == s->nr_sectors;
-        bool earlier = best && (e->completions_missing ? r->id > best->id : r->id < best->id);
-        if (!best || (fits && !best_fits) || (fits == best_fits && earlier)) {
+        if (!best || (fits && !best_fits) || (fits == best_fits && goes_before(e, r, best))) {
             best = r;
             best_fits = fits;
         }
@@ -169,22 +174,22 @@ static void write_row(engine *e, const request *r, uint8_t status, int64_t compl
     c->ring_request[row] = r->ring_request;
 }
 
-/* What never completes (its completion was lost) must not fill the memory: no machine has so many in flight. */
+/* Bounds the memory, for a request whose completion was lost stays alive. No machine has so many in flight. */
 enum { MOST_LIVE = 1 << 17 };
 
-/* Without a completion it may be under way. If completions are missing, its own may be among them. */
+/* A request without a completion is in flight. But if completions are missing, its own may be one of them. */
 static void give_up_oldest(engine *e)
 {
     request *r = e->requests.oldest;
-    bool unknown = e->completions_missing;
+    bool unknown = completions_missing(e);
     *(unknown ? &e->totals.nr_unknown_ends : &e->totals.nr_in_flight_requests) += r->written;
     write_row(e, r, unknown ? LO2_RQ_END_UNKNOWN : LO2_RQ_IN_FLIGHT, UNKNOWN);
     request_drop(e, r);
 }
 
-/* ---- ends that nobody saw: docs/explanation/rules/block.md has the rules ---- */
+/* ---- ends that were not seen: docs/explanation/rules/block.md has the rules ---- */
 
-/* So many may end at once that their rows wait for room. */
+/* Queues the request: so many may end at once that their rows must wait for room. */
 static void ended_unseen(engine *e, request *r, int64_t latest, uint8_t proof)
 {
     request_set *set = &e->requests;
@@ -212,7 +217,10 @@ bool requests_flush(engine *e)
     return true;
 }
 
-/* Whoever asks for it waits until it has ended: the kernel marks reads that nobody waits for, and writes that somebody does. */
+/*
+ * True if its thread waits until it has ended. The kernel marks reads for which no thread waits, and writes for which
+ * one does.
+ */
 static bool is_waited_for(const request *r)
 {
     if (!r->issued || (r->flags & LO2_RQ_READAHEAD))
@@ -222,36 +230,43 @@ static bool is_waited_for(const request *r)
 
 void requests_end_with_call(engine *e, const task *t, int64_t time)
 {
-    if (!e->completions_missing || e->calls[t->pending.call].kind >= LO2_CALL_RING_SETUP)
+    if (e->calls[t->pending.call].kind >= LO2_CALL_RING_SETUP)
         return;
     for (request *r = e->requests.newest, *older; r && r->begin >= t->pending.begin; r = older) {
         older = r->older;
         if (r->task != t->number || r->ring_request || !is_waited_for(r))
             continue;
+        if (!completions_missing(e))
+            return;
         ended_unseen(e, r, time, LO2_RQ_BY_CALL);
     }
 }
 
 void requests_end_with_ring_request(engine *e, uint64_t id, int64_t submit, int64_t time)
 {
-    if (!e->completions_missing || !e->requests.nr_of_rings)
+    if (!e->requests.nr_of_rings)
         return;
     for (request *r = e->requests.newest, *older; r && r->begin >= submit; r = older) {
         older = r->older;
         if (r->ring_request != id || !is_waited_for(r))
             continue;
+        if (!completions_missing(e))
+            return;
         ended_unseen(e, r, time, LO2_RQ_BY_RING_REQUEST);
     }
 }
 
-/* It is about its sectors alone: flushes have none, others may share one (zone appends name the begin of their zone). */
+/*
+ * True if the operation has its sectors to itself. A flush has none, and others may share one: zone appends name the
+ * begin of their zone.
+ */
 static bool has_place(uint8_t operation)
 {
     return operation == LO2_RQ_READ || operation == LO2_RQ_WRITE || operation == LO2_RQ_DISCARD ||
            operation == LO2_RQ_SECURE_ERASE || operation == LO2_RQ_WRITE_ZEROES;
 }
 
-/* The newest that must have ended when another request for its place begins. */
+/* The newest request that must have ended when another one begins at its sector. */
 static request *in_the_way(engine *e, const block_sample *s)
 {
     request *newest = NULL;
@@ -265,14 +280,14 @@ static request *in_the_way(engine *e, const block_sample *s)
 }
 
 /*
- * A request begins. The kernel does not write what is being read or written, nor does a program that wants to know the
- * result; but two may read it at once.
+ * A request begins, so older ones at its sector have ended. The kernel does not write sectors while they are read or
+ * written, nor does a program to which the result matters. But two reads may overlap.
  */
 static void make_way(engine *e, const block_sample *s, int64_t time)
 {
-    if (!e->completions_missing || !e->requests.nr_buckets || !has_place(s->operation))
+    if (!e->requests.nr_buckets || !has_place(s->operation))
         return;
-    for (request *r; (r = in_the_way(e, s));)
+    for (request *r; (r = in_the_way(e, s)) && completions_missing(e);)
         ended_unseen(e, r, time, LO2_RQ_BY_LATER_REQUEST);
 }
 
@@ -358,7 +373,7 @@ static void issued(engine *e, block_sample *s, uint32_t tid, int64_t time)
     r->rest = s->nr_sectors;
     r->bytes_issued = s->bytes;
     r->flags = s->flags;
-    if (!r->nr_requeues) /* OTF2 knows one issue per operation: the first; the table has the last */
+    if (!r->nr_requeues) /* OTF2 knows one issue per operation, here the first; the table has the last */
         write_event(e, r, LO2_RQ_ISSUED, time, s->cpu, s->bytes);
 }
 
@@ -375,7 +390,7 @@ static void requeued(engine *e, block_sample *s)
 
 static void front_merged(engine *e, const block_sample *s)
 {
-    block_sample behind = *s; /* the bio still names its partition, but its sector is the disk's already */
+    block_sample behind = *s; /* the bio still names its partition, but its sector counts from the disk's begin already */
     behind.device = disk_of(e, s->device);
     behind.sector += s->nr_sectors;
     request *r = find(e, &behind, false);
@@ -400,14 +415,14 @@ static void merged(engine *e, const block_sample *s, int64_t time)
             break;
         }
     }
-    if (!r->nr_requeues) /* what is cancelled must have been issued (OTF2) */
+    if (!r->nr_requeues) /* OTF2: only an issued operation can be cancelled */
         write_event(e, r, LO2_RQ_ISSUED, time, s->cpu, r->bytes_request);
     write_event(e, r, LO2_RQ_CANCELLED, time, s->cpu, UNKNOWN);
     write_row(e, r, LO2_RQ_MERGED, UNKNOWN);
     request_drop(e, r);
 }
 
-/* Returns whether the request ends with it; one that is not known is taken to be whole. */
+/* True if the completion ends the request. An unknown request counts as ended. */
 static bool completed(engine *e, block_sample *s, int64_t time)
 {
     s->started = true;
@@ -420,7 +435,7 @@ static bool completed(engine *e, block_sample *s, int64_t time)
     r->error = s->error;
     if (s->bytes != UNKNOWN && !s->error)
         r->bytes_result = (r->bytes_result == UNKNOWN ? 0 : r->bytes_result) + s->bytes;
-    if (!s->error && s->nr_sectors < r->rest) { /* in part: the rest follows, keyed by where it starts */
+    if (!s->error && s->nr_sectors < r->rest) { /* a part: the rest goes on, with its own first sector as key */
         unlink_key(&e->requests, r);
         r->sector += s->nr_sectors;
         r->rest -= s->nr_sectors;

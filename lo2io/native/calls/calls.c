@@ -28,18 +28,18 @@ static uint32_t resolve(engine *e, task *t, int32_t fd)
     return index;
 }
 
-/* The kernel's copy of a path: a dynamic string, cut off at the end of what there was room for. */
+/* Keeps the path that the event holds: a dynamic string, which the kernel cuts where its room ends. */
 static void keep_path(task *t, const lo2_field *field, const uint8_t *raw, uint32_t raw_size)
 {
     t->path_length = 0;
-    if (field->size != 4 || field->offset + 4u > raw_size) /* the kernel's own programs hand on no strings here */
+    if (field->size != 4 || field->offset + 4u > raw_size) /* entries that BPF programs wrote have no string here */
         return;
     uint32_t where = (uint32_t)load_unsigned(raw, *field), offset = where & 0xffff, size = where >> 16;
     if (offset + size > raw_size || size == 0)
         return;
     uint32_t length = (uint32_t)strnlen((const char *)raw + offset, size);
-    bool cut = length > 3 && !memcmp(raw + offset + length - 3, "...", 3); /* how the kernel marks what it cut off */
-    if (!cut && length < sizeof t->path - 1) { /* no name is better than half of one */
+    bool cut = length > 3 && !memcmp(raw + offset + length - 3, "...", 3); /* the kernel marks a cut string so */
+    if (!cut && length < sizeof t->path - 1) { /* no name is better than half a name */
         memcpy(t->path, raw + offset, length);
         t->path_length = length;
     }
@@ -53,12 +53,12 @@ static void read_arguments(pending_call *p, const lo2_call *call, const lo2_even
     if (f[LO2_FIELD_OFFSET].size) {
         p->offset = (int64_t)load_unsigned(raw, f[LO2_FIELD_OFFSET]);
         bool data = call->kind == LO2_CALL_READ || call->kind == LO2_CALL_WRITE;
-        p->positioned = !(data && call->has_flags && p->offset == -1); /* preadv2, pwritev2: at the position */
+        p->positioned = !(data && call->has_flags && p->offset == -1); /* -1 in preadv2, pwritev2: at the position */
     }
     p->counts_bytes = f[LO2_FIELD_COUNT].size && !call->vectored && call->kind != LO2_CALL_FCNTL;
     bool by_index = (call->kind == LO2_CALL_RING_ENTER && (p->flags & ENTER_REGISTERED_RING)) ||
                     (call->kind == LO2_CALL_RING_REGISTER && (p->flags & USE_REGISTERED_RING));
-    bool unseen = by_index || (call->fd_unless & p->flags); /* of a ring that its thread has registered; of no file */
+    bool unseen = by_index || (call->fd_unless & p->flags); /* a ring that its thread has registered, or no file at all */
     p->has_fd = f[LO2_FIELD_FD].size != 0 && !unseen;
     if (p->has_fd)
         p->fd = (int32_t)load_unsigned(raw, f[LO2_FIELD_FD]);
@@ -89,7 +89,8 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
     pending_call *p = &t->pending;
     if (p->active)
         call_abandon(e, t, UNKNOWN); /* its exit was lost */
-    memcpy(p, &FRESH, sizeof FRESH); /* an assignment would clear it by `rep stos`, which takes longer than the rest of an entry */
+    /* memcpy, for an assignment compiles to `rep stos`, which takes longer than the rest of an entry */
+    memcpy(p, &FRESH, sizeof FRESH);
     p->call = event->call;
     p->cpu = cpu;
     p->begin = time;
@@ -107,11 +108,11 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
     if (call->kind == LO2_CALL_COPY)
         p->handle2 = resolve(e, t, p->fd2);
     position_entered(e, t);
-    if (call->kind == LO2_CALL_CLOSE && p->handle != NONE) { /* the kernel frees the slot before anything else */
+    if (call->kind == LO2_CALL_CLOSE && p->handle != NONE) { /* the kernel frees the slot first */
         slot *s = slot_at(e, t->table, p->fd, false);
         p->flags = s->cloexec;
         slot_set(s, time, NONE, false);
-        /* the slot's reference stays with the handle until the exit ends it */
+        /* The slot's reference now keeps the handle alive until the exit ends it. */
     }
     if (may_end_others(call))
         ends_begin(e, t);
@@ -147,10 +148,10 @@ static void fill_row(engine *e, const task *t, uint32_t row)
     o->result[row] = UNKNOWN;
     o->error[row] = 0;
     if (call->kind == LO2_CALL_COPY)
-        e->next_id++; /* the written half's */
+        e->next_id++; /* the id of the copy's written half */
 }
 
-/* The first row of a recorded thread that names a handle. */
+/* Marks the handle as used if this row is the first of a recorded thread that names it. */
 static void claim(engine *e, task *t, uint32_t index, uint8_t bit)
 {
     handle *h = &e->handles.at[index];
@@ -158,13 +159,13 @@ static void claim(engine *e, task *t, uint32_t index, uint8_t bit)
         return;
     h->used = 1;
     t->pending.claimed |= bit;
-    if (h->origin >= ORIGIN_INHERITED) /* nobody saw it opened */
+    if (h->origin >= ORIGIN_INHERITED) /* its opening was not seen */
         t->pending.first_use |= bit;
 }
 
 /*
- * Whether the kernel met at any time since the entry what the slot held then. Of a close, which empties the slot itself,
- * whether nobody else was about to end it.
+ * True if the slot held the same from the call's entry on, so that the kernel met that, whenever it looked. A close
+ * empties the slot itself: true if no other thread was about to end it.
  */
 static bool is_certain(engine *e, const task *t, const slot *s, uint32_t held, int32_t fd)
 {
@@ -176,7 +177,7 @@ static bool is_certain(engine *e, const task *t, const slot *s, uint32_t held, i
     return s->handle == held && s->since <= p->begin && slot_is_steady(e, t, s, fd, p->begin);
 }
 
-/* Certain, as nearly every call is: nobody has touched the slot. Only to be fast. */
+/* A fast path for nearly all calls: true only if is_certain() is, because nobody touched the slot. */
 static inline bool is_at_peace(const engine *e, const task *t, const slot *s, uint32_t held)
 {
     const fd_table *f = &e->tables.at[t->table];
@@ -186,8 +187,8 @@ static inline bool is_at_peace(const engine *e, const task *t, const slot *s, ui
 }
 
 /*
- * Nobody would have seen it exchanged, something is known of it that may be another's, and nothing confirms it: that is
- * told of the call itself, of a close before it.
+ * True if another thread could have replaced this descriptor unseen, its recorded name may belong to the old file, and
+ * no BPF fact of this call confirms it. For close(), the fact comes before the call.
  */
 static bool is_believed(const engine *e, const task *t, uint32_t held, uint8_t bit, bool met)
 {
@@ -198,7 +199,7 @@ static bool is_believed(const engine *e, const task *t, uint32_t held, uint8_t b
     return closes ? !met || !has_no_rivals(e, t) : !(t->pending.confirmed & bit);
 }
 
-/* The call is about what its slot held at its entry, or nobody knows about what. */
+/* Lets the call keep its handle if it met what its slot held at the entry; else takes the handle away. */
 static void confirm(engine *e, task *t, uint32_t *held, int32_t fd, uint8_t bit, bool met, int64_t time)
 {
     pending_call *p = &t->pending;
@@ -212,7 +213,7 @@ static void confirm(engine *e, task *t, uint32_t *held, int32_t fd, uint8_t bit,
     }
     bool certain = !missed && is_certain(e, t, s, index, fd), believed = is_believed(e, t, index, bit, met);
     if (certain && !believed) {
-        if (met || e->calls[p->call].kind != LO2_CALL_CLOSE) /* else there was nothing to be closed */
+        if (met || e->calls[p->call].kind != LO2_CALL_CLOSE) /* a failed close closed nothing */
             claim(e, t, index, bit);
         return;
     }
@@ -221,7 +222,7 @@ static void confirm(engine *e, task *t, uint32_t *held, int32_t fd, uint8_t bit,
     if (e->calls[p->call].kind == LO2_CALL_CLOSE)
         handle_end(e, index, p->flags, UNKNOWN);
     else if (certain)
-        slot_clear(e, s, UNKNOWN, s->since); /* from now on it holds something that nothing is known of */
+        slot_clear(e, s, UNKNOWN, s->since); /* the slot now holds an unknown file */
     else if (missed && s && s->handle == index && tells_by_ebadf(e, t, index))
         slot_clear(e, s, UNKNOWN, time);
     handle_release(e, index);
@@ -254,7 +255,7 @@ static void let_go(engine *e, task *t)
     p->active = false;
 }
 
-/* The exit never came: the call is in flight, what it did to the position is unknown. */
+/* The exit never came: the call is in flight, and its effect on the position is unknown. */
 void call_abandon(engine *e, task *t, int64_t end_time)
 {
     pending_call *p = &t->pending;
@@ -277,7 +278,7 @@ void call_abandon(engine *e, task *t, int64_t end_time)
         handle_end(e, p->handle, p->flags, end_time);
     if (p->ends && !e->finishing)
         perhaps_replaced(e, t);
-    if (p->ends) /* those in flight at the end may go on */
+    if (p->ends) /* a call in flight at the end of the trace may go on */
         ends_over(e, t, e->finishing ? INT64_MAX : e->totals.last_time_ns);
     let_go(e, t);
     t->left = (left_call){p->begin, e->totals.last_time_ns, 0, p->call, false, row == NONE ? 0 : e->batch->operations.id[row]};
@@ -285,13 +286,17 @@ void call_abandon(engine *e, task *t, int64_t end_time)
         kernel_facts_due(e, t);
 }
 
-/* A fact has filled the slot since the entry, with what has been there since before it. */
+/* Since the entry, a fact has filled the slot with a file that was there before the entry. */
 static bool found_meanwhile(const slot *s, const pending_call *p)
 {
     return s && s->handle != NONE && (s->since == UNKNOWN || s->since <= p->begin);
 }
 
-/* On an fd nobody saw opened. `proven`: the call has met something there, so the slot holds something after all. */
+/*
+ * Makes a handle for an fd whose opening was not seen. `proven`: the call met a file there, so the slot is not empty.
+ * If a fact of the time before the entry has filled the slot meanwhile, and no end was under way, the call has that
+ * handle. If the slot was not constant, the handle lives for this call only.
+ */
 static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, bool proven, int64_t time, uint8_t bit)
 {
     slot *s = slot_at(e, t->table, fd, true);
@@ -300,32 +305,33 @@ static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, bool prov
         uint32_t index = resolve(e, t, fd);
         if (index != NONE)
             claim(e, t, index, bit);
-        if (closing && index != NONE) /* its reference stays with the handle until the close ends it */
+        if (closing && index != NONE) /* the slot's reference keeps the handle alive until the close ends it */
             slot_set(s, time, NONE, false);
         return index;
     }
     if (!proven)
         return NONE;
     if (found && closing)
-        slot_clear(e, s, UNKNOWN, time); /* by this call or by another */
+        slot_clear(e, s, UNKNOWN, time); /* this call has ended the slot's file, or another one has */
     uint32_t d = s ? description_new(e) : NONE;
     uint32_t index = d == NONE ? NONE : handle_new(e, t, fd, d, ORIGIN_UNSEEN);
     if (index == NONE)
         return NONE;
-    e->handles.at[index].refs++; /* the pending call's */
+    e->handles.at[index].refs++; /* the pending call's reference */
     claim(e, t, index, bit);
     if (closing)
         return index;
     if (s->handle == NONE && steady && s->since <= t->pending.begin)
         slot_set(s, s->since, index, false);
-    else /* another thread may have opened the number meanwhile: it lives for this call */
+    else /* another thread may have opened the number meanwhile: the handle lives for this call alone */
         handle_end(e, index, false, UNKNOWN);
     return index;
 }
 
 /*
- * Only success proves that a descriptor was looked up: many calls look at their other arguments first. Not that of a copy
- * of nothing (splice and tee return at once), and a close has found its own whatever else went wrong.
+ * Only success proves that the kernel looked the descriptor up, for many calls check other arguments first. Success of
+ * a copy of no bytes proves nothing (splice and tee return at once). A close has looked its descriptor up, whatever
+ * error it returns.
  */
 static void discover_all(engine *e, task *t, const lo2_call *call, int64_t result, int64_t time)
 {
@@ -333,10 +339,10 @@ static void discover_all(engine *e, task *t, const lo2_call *call, int64_t resul
     bool closes = call->kind == LO2_CALL_CLOSE, proven = closes || (result >= 0 && (call->kind != LO2_CALL_COPY || p->count));
     if (p->has_fd && p->fd >= 0 && p->handle == NONE && !(p->doubtful & 1)) {
         p->handle = discover(e, t, p->fd, closes, proven, time, 1);
-        position_doubtful(e, t, NONE, 1, time); /* of what is found there, or has come into the slot meanwhile */
+        position_doubtful(e, t, NONE, 1, time); /* the handle found there, and any that came into the slot meanwhile */
     }
     if (call->kind == LO2_CALL_COPY && p->fd2 >= 0 && p->handle2 == NONE && !(p->doubtful & 2)) {
-        bool same = p->fd2 == p->fd; /* by the time of the exit there may be another handle in the slot */
+        bool same = p->fd2 == p->fd; /* compared by fd, for the slot may hold another handle at the exit */
         p->handle2 = same ? p->handle : discover(e, t, p->fd2, false, proven, time, 2);
         if (same && p->handle != NONE)
             e->handles.at[p->handle].refs++;
@@ -344,7 +350,7 @@ static void discover_all(engine *e, task *t, const lo2_call *call, int64_t resul
     }
 }
 
-/* What the call's arguments point to, as the kernel's own programs have read it. */
+/* Uses what BPF programs read behind the call's pointers. */
 static void use_value(engine *e, pending_call *p, const lo2_call *call, uint32_t row)
 {
     lo2_operation_columns *o = &e->batch->operations;
@@ -362,7 +368,7 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     const lo2_call *call = &e->calls[event->call];
     int64_t result = (int64_t)load_unsigned(raw, event->fields[LO2_FIELD_RET]);
     if (!p->active && call->kind == LO2_CALL_CLONE && result == 0)
-        return; /* a child leaves the call its parent entered */
+        return; /* a clone's child leaves the call that its parent entered */
     if (!p->active || p->call != event->call) {
         e->totals.nr_orphan_exits += is_recorded(e, t);
         call_abandon(e, t, UNKNOWN);
@@ -377,10 +383,10 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     if (result != -EBADF && names_handle(call))
         discover_all(e, t, call, result, time);
     if (p->off_begin != UNKNOWN)
-        off_cpu_end(e, t, time); /* where it came back was lost */
+        off_cpu_end(e, t, time); /* the switch back was lost */
     if (t->iocbs && call->kind == LO2_CALL_AIO_SUBMIT)
         iocbs_submitted(e, t, result);
-    /* A task not recorded yet fills the place that the next row will take. */
+    /* The row of a task that is not recorded yet is filled all the same: the next row overwrites it. */
     uint32_t row = e->batch->nr_operations;
     if (is_recorded(e, t))
         emit_operation(e);

@@ -5,7 +5,7 @@
 #include "rings/rings.h"
 #include "tables/tasks.h"
 
-/* The thread that a call's entry or exit is of; NULL: it is not followed. */
+/* The thread of a call's entry or exit; NULL if it is not followed. */
 static inline task *caller_of(engine *e, uint32_t tid, bool enters, int64_t time)
 {
     task *t = task_for_sample(e, tid);

@@ -1,4 +1,4 @@
-/* What successful calls do to the fd table. The rules stand in docs/explanation/rules/calls.md. */
+/* What successful calls do to the table of descriptors. docs/explanation/rules/calls.md has the rules. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -17,14 +17,14 @@ enum {
     PATH_ONLY = 010000000        /* O_PATH, which <fcntl.h> keeps for _GNU_SOURCE */
 };
 
-/* What O_PATH leaves to do: the descriptor alone matters (check_fcntl_cmd, fs/fcntl.c). */
+/* O_PATH allows these calls, which use the descriptor alone (check_fcntl_cmd, fs/fcntl.c). */
 static bool takes_paths(const pending_call *p, uint8_t kind)
 {
     return kind == LO2_CALL_DUP || kind == LO2_CALL_DUP_TO ||
            (kind == LO2_CALL_FCNTL && (p->flags <= F_GETFL || p->flags == DUPFD_CLOEXEC));
 }
 
-/* EBADF says that nothing is there, or that what is there is not open for this. */
+/* True if the file is not open for this call: then EBADF does not mean that the slot is empty. */
 bool is_open_otherwise(engine *e, const task *t, uint32_t handle_index, uint8_t bit)
 {
     uint8_t kind = e->calls[t->pending.call].kind;
@@ -32,11 +32,14 @@ bool is_open_otherwise(engine *e, const task *t, uint32_t handle_index, uint8_t 
     bool reads = kind == LO2_CALL_READ || (kind == LO2_CALL_COPY && bit == 1);
     bool writes = kind == LO2_CALL_WRITE || (kind == LO2_CALL_COPY && bit == 2);
     bool path_only = (flags & PATH_ONLY) && !takes_paths(&t->pending, kind);
-    bool neither = mode == O_ACCMODE; /* for ioctl alone */
+    bool neither = mode == O_ACCMODE; /* open for ioctl alone */
     return flags != NONE && (path_only || (reads && (mode == O_WRONLY || neither)) || (writes && (mode == O_RDONLY || neither)));
 }
 
-/* Of a call that it is open for: nothing but its descriptor makes that fail so, not what a message holds, nor that it wants a pipe. */
+/*
+ * True if EBADF of this call proves an empty slot, given that the file is open for the call. Calls that may fail so for
+ * another reason (a message's content, a file that is no pipe) prove nothing.
+ */
 bool tells_by_ebadf(engine *e, const task *t, uint32_t handle_index)
 {
     const pending_call *p = &t->pending;
@@ -61,7 +64,7 @@ static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t
         e->descriptions.at[d].position = e->descriptions.at[d].foreign ? UNKNOWN : 0;
         e->descriptions.at[d].append = (flags & O_APPEND) ? APPENDS : APPENDS_NOT;
     }
-    if (e->lost_until <= t->pending.begin) /* else its entry may be another call's than its exit */
+    if (e->lost_until <= t->pending.begin) /* else entry and exit may be of two calls */
         name_from_call(e, &e->descriptions.at[d], t->path, t->path_length);
     t->path_length = 0;
     e->batch->operations.handle[row] = h->number;
@@ -74,7 +77,7 @@ static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t
 static void duplicated(engine *e, task *t, int32_t fd, bool cloexec, int64_t time, uint32_t row)
 {
     uint32_t source = t->pending.handle;
-    if (source == NONE) { /* of what, nobody knows */
+    if (source == NONE) { /* the source is unknown */
         slot *s = slot_at(e, t->table, fd, true);
         if (s)
             slot_clear(e, s, UNKNOWN, time);
@@ -119,14 +122,14 @@ static void closed_range(engine *e, task *t, int64_t time)
     }
 }
 
-/* The slot a call named, if the handle it named is still there. */
+/* The slot that a call named, if the call's handle is still there. */
 static slot *own_slot(engine *e, const task *t)
 {
     slot *s = slot_at(e, t->table, t->pending.fd, false);
     return s && s->handle != NONE && s->handle == t->pending.handle ? s : NULL;
 }
 
-/* Whose bit was changed nobody knows: so nobody knows what will outlive an exec. */
+/* The call changed close-on-exec of an unknown handle: nobody knows whether the slot's file will outlive an exec. */
 static void cloexec_doubtful(engine *e, task *t, int64_t time)
 {
     slot *s = t->pending.doubtful ? slot_at(e, t->table, t->pending.fd, false) : NULL;
@@ -159,11 +162,12 @@ static void controlled(engine *e, task *t, int64_t result, int64_t time, uint32_
 }
 
 /*
- * Another thread's dup2 has put a file there meanwhile, and this close may have ended that one:
+ * During this close, another thread's dup2 has put a file into the slot. The close may have ended that file:
  *
- *   close(0)  |-------------------------|
- *   dup2(2, 0)      |-----------|
- *                      ended the file of before     or here that of dup2
+ *   close(0)     |-------------------------|
+ *   dup2(2, 0)         |-----------|
+ *                   ^                  ^
+ *         freed the older file,    or that of dup2
  */
 static void closed_amid_dup2(engine *e, const task *t, int64_t time)
 {

@@ -1,7 +1,4 @@
-/*
- * Facts that the kernel's own programs have told, on their way to those who know them. What is told inside of a call
- * waits here for its end.
- */
+/* Distributes facts that BPF programs told. A fact told during a call waits here for the call's exit. */
 #include "calls/kernel_facts.h"
 #include "calls/kernel_files.h"
 #include "calls/kernel_paths.h"
@@ -11,7 +8,7 @@
 #include "tables/sharing.h"
 #include "tables/tasks.h"
 
-/* What a record must have at least; 0: no such fact. */
+/* The least size of the record; 0 if it is no fact. */
 static uint32_t bytes_of_fact(const uint8_t *record, uint32_t length, uint16_t type)
 {
     uint16_t names = 0, path = 0;
@@ -101,7 +98,7 @@ static void hand_on_held(engine *e, task *t, bool all)
     t->held_last = kept;
 }
 
-/* Whose table it is comes first, whichever fact tells so. */
+/* First settles to which table the thread belongs, by all facts held, then hands on those that precede the row. */
 void kernel_arguments_due(engine *e, task *t)
 {
     for (uint32_t held = t->held; held; held = e->held_facts.at[held - 1].next) {
@@ -125,7 +122,10 @@ void kernel_facts_free(engine *e)
     free(e->free_held_facts.at);
 }
 
-/* Of the call that the thread is in, or of a path is about to enter; what is told of requests, and of descriptors before a call, is not. */
+/*
+ * True if the fact belongs to the call that the thread is in; or, of a path, to the call that it enters next. Facts
+ * about requests and about a close's descriptor do not wait.
+ */
 static bool waits(const task *t, const uint8_t *record, const lo2_kernel_head *head)
 {
     if (head->type == LO2_KERNEL_PATH)

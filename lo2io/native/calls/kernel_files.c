@@ -1,7 +1,7 @@
 /*
- * Which open file a descriptor stands for, as the kernel's own programs have seen it. A fact tells of the moment at which
- * a call's exit was about to be: whether the call itself has met the same file is concluded here. The rules, and what
- * others who share the table may do meanwhile, stand in docs/explanation/rules/names.md.
+ * Which open file a descriptor stands for, as BPF programs saw it. A fact states what the descriptor was shortly before
+ * the call's exit. This file concludes whether the call itself met the same file. docs/explanation/rules/names.md has
+ * the rules, and what other threads of the table may do meanwhile.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,20 +19,23 @@ static const uint32_t MQUEUE = 0x19800202; /* ipc/mqueue.c */
 typedef struct {
     lo2_kernel_file of;
     const char *names;
-    int64_t time, begin;          /* of the call that it is about; of no call that is known: both are `time` */
-    bool matched;                 /* that call is known: what the thread is leaving, or has left last */
-    bool result;                  /* it is what the call returned */
+    int64_t time, begin;          /* of the fact's call; both are `time` if no call is known */
+    bool matched;                 /* the fact's call is known: the thread is leaving it, or left it last */
+    bool result;                  /* the fact is about what the call returned */
 } sight;
 
-/* ---- may it have been exchanged while the call was under way? ---- */
+/* ---- could the descriptor have been exchanged during the call? ---- */
 
-/* What is in the slot was there when the call looked it up. Where closes are not recorded, nobody is seen to exchange it. */
+/*
+ * True if the slot held its file when the call looked the descriptor up. If closes are not recorded, another thread may
+ * have exchanged the file unseen.
+ */
 static bool is_constant(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
 {
     return s->since <= begin && slot_is_steady(e, t, s, fd, begin) && (!e->config.ends_unseen || has_no_rivals(e, t));
 }
 
-/* What the call's result was put into the slot is there yet. */
+/* True if the slot still holds the call's result. */
 static bool is_result(const engine *e, const task *t, const slot *s, const sight *at)
 {
     const pending_call *p = &t->pending;
@@ -41,13 +44,13 @@ static bool is_result(const engine *e, const task *t, const slot *s, const sight
     if (!at->matched)
         return s->since <= at->time;
     if (e->calls[p->call].kind == LO2_CALL_DUP_TO && !slot_is_steady(e, t, s, at->of.fd, at->begin))
-        return false; /* its number need not have been free: a close may come behind it */
+        return false; /* dup2's target need not have been free: a close may follow dup2 within this call */
     if (t->left.result != at->of.fd || (p->found_since != UNKNOWN && p->found_since > at->begin))
-        return false; /* somebody else was seen to fill the slot inside of the call: who was the last? */
+        return false; /* another thread filled the slot during the call: who came last is unknown */
     return p->made == NONE || s->handle == p->made;
 }
 
-/* Of a dup: the descriptor that it copied is known to have been the one that is in its slot. */
+/* Of a dup: true if the source's slot surely held the copied descriptor. */
 static bool source_is_constant(engine *e, const task *t, int64_t begin)
 {
     const pending_call *p = &t->pending;
@@ -58,14 +61,14 @@ static bool source_is_constant(engine *e, const task *t, int64_t begin)
     return s && is_constant(e, t, s, p->fd, begin);
 }
 
-/* ---- which description it is ---- */
+/* ---- which description is it? ---- */
 
 static bool is_same(const description *d, const lo2_kernel_file *of)
 {
     return d->address == of->file && d->inode == of->inode && d->device == of->device && d->generation == of->generation;
 }
 
-/* A description that was used before without a fact about it may be another one, if records are lacking. */
+/* If records are lacking, a description that was used before, without a fact, may be another one. */
 static bool is_used_before(const engine *e, const description *d, int64_t begin)
 {
     return (e->config.ends_unseen || e->config.records_lost) && d->first_use != UNKNOWN && d->first_use < begin;
@@ -78,7 +81,7 @@ static uint32_t new_handle(engine *e, task *t, const sight *at)
     return d == NONE ? NONE : handle_new(e, t, at->of.fd, d, origin);
 }
 
-/* The duplicate that a call has just been given a row for is one of another description than its source has. */
+/* A duplicate's description turned out to differ from its source's: corrects the row that the call just got. */
 static void mend_row(engine *e, const task *t, uint32_t old, uint32_t index)
 {
     lo2_operation_columns *o = &e->batch->operations;
@@ -95,7 +98,7 @@ static void mend_row(engine *e, const task *t, uint32_t old, uint32_t index)
     e->handles.at[index].used = 1;
 }
 
-/* The slot holds what nobody saw come: what was known to be there has ended at a time nobody knows. */
+/* The slot's file came unseen: gives the slot a new handle. The old handle ended at an unknown time. */
 static bool replace(engine *e, task *t, slot *s, const sight *at)
 {
     uint32_t index = new_handle(e, t, at);
@@ -112,7 +115,7 @@ static bool replace(engine *e, task *t, slot *s, const sight *at)
     return true;
 }
 
-/* The slot's handle after the fact; false: it proves nothing. */
+/* Settles which handle the slot holds after the fact; false if the fact proves nothing. */
 static bool settle(engine *e, task *t, slot *s, const sight *at)
 {
     if (s->handle == NONE)
@@ -122,12 +125,12 @@ static bool settle(engine *e, task *t, slot *s, const sight *at)
         return is_same(d, &at->of) || replace(e, t, s, at);
     if (at->result ? !at->matched || s->handle != t->pending.made : is_used_before(e, d, at->begin))
         return replace(e, t, s, at);
-    if (at->result && is_used_before(e, d, at->begin)) /* a copy of what nobody has told of */
+    if (at->result && is_used_before(e, d, at->begin)) /* a copy of a description without facts */
         return replace(e, t, s, at);
     return !at->result || source_is_constant(e, t, at->begin);
 }
 
-/* ---- what it tells of it ---- */
+/* ---- what the fact adds ---- */
 
 static void learn(engine *e, const task *t, slot *s, const sight *at)
 {
@@ -141,12 +144,12 @@ static void learn(engine *e, const task *t, slot *s, const sight *at)
     description_learns(e, e->handles.at[s->handle].description, &at->of, at->names);
 }
 
-/* A call that is about to get its row is about this handle, whatever was thought to be in the slot at its entry. */
+/* Makes a call that is about to get its row name this handle, whatever its slot seemed to hold at its entry. */
 static void point_to(engine *e, task *t, uint32_t *held, uint8_t bit, uint32_t index)
 {
     pending_call *p = &t->pending;
     if (*held == NONE || *held == index)
-        return; /* a slot that was empty: calls/calls.c finds it there */
+        return; /* the slot was empty: calls/calls.c finds the handle there */
     if (p->moves & bit) {
         description *d = description_of(e, *held);
         if (--d->moving == 0)

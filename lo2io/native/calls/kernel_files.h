@@ -1,4 +1,4 @@
-/* Which open file a descriptor stands for, as the kernel's own programs have seen it. */
+/* Which open file a descriptor stands for, as BPF programs saw it. */
 #ifndef LO2IO_KERNEL_FILES_H
 #define LO2IO_KERNEL_FILES_H
 

@@ -1,4 +1,9 @@
-/* Paths that calls were given, as the kernel's own programs read them. Rows of `paths` follow the row of their call. */
+/*
+ * Paths that calls were given, as BPF programs read them. Rows of `paths` follow the row of their call: the call that
+ * the thread has just left or, if the path was read before the call (execve, chdir, chroot ...), the next one. If
+ * records were lost, a path that was read before must bear the time of the entry. The directory is known if its names
+ * reach the root and did not move. A path that was not read whole is unknown.
+ */
 #include "calls/kernel_paths.h"
 #include "tables/descriptions.h"
 #include "tables/kernel_names.h"
@@ -11,7 +16,7 @@ void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size)
     const char *given = (const char *)record + sizeof path, *names = given + path.path_length;
     int64_t time = (int64_t)path.head.time_ns;
     const left_call *left = &t->left;
-    bool of_entry = time < left->begin && e->config.records_lost; /* perhaps of a call that was lost */
+    bool of_entry = time < left->begin && e->config.records_lost; /* perhaps the call of this path was lost */
     if (!left->operation || of_entry || time > left->end)
         return;
     bool known = kernel_directory_of(e, path.flags, names, path.names_length);

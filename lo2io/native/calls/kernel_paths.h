@@ -1,4 +1,4 @@
-/* Paths that calls were given, as the kernel's own programs read them. */
+/* Paths that calls were given, as BPF programs read them. */
 #ifndef LO2IO_KERNEL_PATHS_H
 #define LO2IO_KERNEL_PATHS_H
 

@@ -1,9 +1,9 @@
-/* Who has a CPU: every switch, and the stretches of a call during which its thread had none. */
+/* Switches: who got which CPU, and the stretches of a call during which its thread had none. */
 #include "calls/off_cpu.h"
 #include "rings/rings.h"
 #include "tables/tasks.h"
 
-/* What the kernel says of a thread that leaves its CPU: of runnable ones nothing, or a bit beyond those for waiting. */
+/* Why a thread left its CPU. For a runnable thread, the kernel gives 0 or a bit that is not one of those for waiting. */
 static uint8_t state_of(const engine *e, const task *t, uint32_t state)
 {
     if (!(state & e->config.sched_waiting))
@@ -52,7 +52,7 @@ void on_switch(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t c
         ring_worker_switched(e, comes, false, time);
     if (leaves && leaves->pending.active) {
         if (leaves->pending.off_begin != UNKNOWN)
-            off_cpu_end(e, leaves, UNKNOWN); /* where it came back was lost */
+            off_cpu_end(e, leaves, UNKNOWN); /* the switch back was lost */
         leaves->pending.off_begin = time;
         leaves->pending.off_state = state;
     }

@@ -1,4 +1,7 @@
-/* What /proc said of descriptors: a look counts only when it proves which handle it saw. What the kernel told itself: calls/kernel_files.c. */
+/*
+ * Facts about descriptors from /proc. A look counts only if it proves which handle it saw. calls/kernel_files.c has the
+ * facts that BPF programs told.
+ */
 #include <fcntl.h>
 
 #include "calls/proc_facts.h"
@@ -11,10 +14,11 @@ void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t be
 {
     task *t = task_for_fact(e, fact->pid);
     if (t && is_own(e, t))
-        return; /* its calls are not followed: nothing would end the handle */
+        return; /* its calls are not followed, so nothing would end the handle */
     bool seen = t && !e->config.ends_unseen && cgroup_is_recorded(e, &e->processes.at[t->process]);
     slot *s = seen ? slot_at(e, t->table, fact->fd, true) : NULL;
-    if (!s || s->since > begin || !slot_is_steady(e, t, s, -1, begin)) { /* it changed, or may have, while /proc was being read */
+    /* the slot changed, or may have changed, while /proc was read */
+    if (!s || s->since > begin || !slot_is_steady(e, t, s, -1, begin)) {
         e->totals.nr_names_refused++;
         return;
     }
@@ -25,7 +29,7 @@ void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t be
         if (index == NONE)
             return;
         slot_set(s, s->since, index, false);
-        e->descriptions.at[d].first_use = UNKNOWN; /* a look is no use of it */
+        e->descriptions.at[d].first_use = UNKNOWN; /* a look is not a use */
     }
     description *d = description_of(e, s->handle);
     if (d->open_flags == NONE && fact->open_flags != NONE)

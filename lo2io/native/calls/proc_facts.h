@@ -1,4 +1,4 @@
-/* What /proc said of descriptors. */
+/* Facts about descriptors from /proc. */
 #ifndef LO2IO_PROC_FACTS_H
 #define LO2IO_PROC_FACTS_H
 

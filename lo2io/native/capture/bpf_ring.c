@@ -1,8 +1,9 @@
 /*
- * Rings that the kernel's own programs write: how far their records are finished.
+ * Finds how far the records in a BPF buffer are finished.
  *
- * A record's header is there, and the producer has gone on, before the record is written: bit 31 of its length says so
- * until it is (kernel/bpf/ringbuf.c, Linux 6.18). What a program gave up again has bit 30, and stays where it is.
+ * The producer writes a record's header and moves its position on before it writes the record. Bit 31 of the length is
+ * set until the record is written (kernel/bpf/ringbuf.c, Linux 6.18). A record that a program discarded has bit 30, and
+ * keeps its place.
  */
 #include "api/all.h"
 

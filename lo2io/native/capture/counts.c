@@ -1,7 +1,7 @@
 /*
- * The kernel's counts at a place in the ring. Where one part of a recording ends and the next begins, every
- * sample is on one side; the counts must be of the same side, though reading them takes a while. So the ring's
- * head is taken before and after each count: what was written in between tells what the count may miss.
+ * Reads the kernel's counts at a place in a buffer. At a border between two parts of a recording, each sample is on one
+ * side. The counts must be of the same side, though reading them takes time. So the buffer's head is read before and
+ * after each count. The samples between both heads may or may not be in the count.
  */
 #include <errno.h>
 #include <unistd.h>

@@ -1,14 +1,13 @@
 /*
- * Looks, while a recording goes on, for block requests or system calls that took longer than a threshold.
+ * Looks for block requests or system calls that took longer than a threshold, while a recording goes on.
  *
- * The bytes just drained from each ring come in, in pieces of any length. A request is issued on one CPU and completed
- * on another; a thread may enter a call on one CPU and leave it on another. Either ring may be drained first: so begins
- * and ends are gathered, and paired in the order of their times when all rings have been drained. A completion belongs
- * to the latest issue of its device, sector and operation; the exit from a call belongs to the thread's latest entry.
+ * Input are the bytes just drained from each buffer, in pieces of any length. A request is issued on one CPU and
+ * completed on another, and a thread may enter a call on one CPU and leave it on another. Either buffer may be drained
+ * first. So begins and ends are gathered, and paired in the order of their times when all buffers have been drained. A
+ * completion belongs to the latest issue of its device, sector and operation, an exit to the thread's latest entry.
  *
- * The table of what is under way is bounded: the oldest make way. Where a ring lost records, everything under way is
- * forgotten: an end and the next begin may be among what was lost, and the next end would meet the former begin. What
- * is forgotten is counted.
+ * The table of begins is bounded: the oldest make way. If a buffer lost records, all begins are forgotten. For an end and
+ * the next begin may be lost, and the next end would then meet the wrong begin. Forgotten begins are counted.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,24 +19,24 @@
 enum { HEADER_BYTES = 8, SAMPLE_RAW_AT = 20, RECORD_LOST = 2, RECORD_SAMPLE = 9, LOST_TIME_AT = 24,
        MAX_RECORD = 1 << 16, NR_ENTRIES = 1 << 16, NR_BUCKETS = 1 << 17, MAX_GATHERED = 1 << 20, NR_TYPES = 1 << 16 };
 
-typedef enum { BEGINS, ENDS, LOSES } happening; /* in the order in which they are looked at if their times are equal */
+typedef enum { BEGINS, ENDS, LOSES } happening; /* in the order in which they count at equal times */
 
 typedef struct {
-    uint64_t sector;        /* of a call 0, as the operation is */
+    uint64_t sector;        /* a call has 0, as in `operation` */
     int64_t time;
     uint32_t owner;         /* the request's device or the call's thread */
-    uint32_t chain;         /* of a used entry the next one in its bucket, else the next free one: index + 1 */
-    uint32_t older, newer;  /* used entries by age, index + 1 */
+    uint32_t chain;         /* index + 1: the next one in its bucket, or the next free one */
+    uint32_t older, newer;  /* index + 1: neighbours by age */
     uint16_t pair;          /* place in the configuration's pairs of types */
     uint8_t operation;
-    uint8_t what;           /* a happening, of what was gathered; all in the table have begun */
+    uint8_t what;           /* a happening; all entries of the table are begins */
 } entry;
 
-typedef struct { uint8_t *bytes; uint32_t filled; } carried; /* a record of which the rest is still to come */
+typedef struct { uint8_t *bytes; uint32_t filled; } carried; /* a record whose rest has not come yet */
 
 struct lo2_watch {
     lo2_watch_config config;
-    uint16_t *places;       /* by common_type: 2 * pair + 1 of a begin, 2 * pair + 2 of an end, 0: not looked at */
+    uint16_t *places;       /* by common_type: 2 * pair + 1 for a begin, 2 * pair + 2 for an end, 0 if not watched */
     uint32_t *devices;
     bool is_block;
     lo2_event events[2];
@@ -86,7 +85,7 @@ static void forget_oldest(lo2_watch *w)
     w->nr_forgotten++;
 }
 
-/* Takes the place of one that has the same key: that was issued again, or its end was lost. */
+/* Adds a begin. Replaces one with the same key, which was issued again, or whose end was lost. */
 static void put_in(lo2_watch *w, entry begun)
 {
     uint32_t *link = link_to(w, &begun);
@@ -126,14 +125,14 @@ static void gather(lo2_watch *w, entry e)
         w->nr_forgotten++;
 }
 
-/* Whether a block event is one that the trigger asks for; fills in what it is about. */
+/* True if the trigger watches this block event; fills in its key. */
 static bool read_block(const lo2_watch *w, const uint8_t *raw, uint32_t raw_size, entry *e)
 {
     block_sample s;
     if (raw_size < w->min_raw[e->what])
         return false;
     block_sample_read(&w->events[e->what], raw, &s);
-    if (e->what == ENDS && s.wants_flush) /* the end of a bio that only asked for a flush, not of the flush */
+    if (e->what == ENDS && s.wants_flush) /* a bio that only asked for a flush has ended, not the flush */
         return false;
     e->owner = s.device;
     e->sector = s.sector;
@@ -183,10 +182,10 @@ static uint32_t size_of(const uint8_t *record)
 {
     uint16_t size;
     memcpy(&size, record + 6, 2);
-    return size < HEADER_BYTES ? HEADER_BYTES : size; /* no record: go on, for this is no proof but a look */
+    return size < HEADER_BYTES ? HEADER_BYTES : size; /* this is no record; go on all the same, for the trigger proves nothing */
 }
 
-/* Completes the record that a former piece began; returns how many bytes of this piece it took. */
+/* Completes the record that an earlier piece began. Returns how many bytes of this piece it took. */
 static uint64_t finish_carried(lo2_watch *w, carried *c, const uint8_t *bytes, uint64_t length)
 {
     uint64_t used = 0;
@@ -228,7 +227,7 @@ static int by_time(const void *a, const void *b)
     return (int)x->what - (int)y->what;
 }
 
-/* Whether it ends what has begun, slowly. */
+/* True if the end makes a slow pair with its begin. */
 static bool is_hit(lo2_watch *w, const entry *end, lo2_hit *hit)
 {
     uint32_t *link = link_to(w, end);
@@ -245,7 +244,7 @@ uint32_t lo2_watch_hits(lo2_watch *w, lo2_hit *hits, uint32_t room)
 {
     uint32_t count = 0;
     lo2_hit hit;
-    if (w->gathered.count) /* C forbids to sort nothing at all, which has no address */
+    if (w->gathered.count) /* an empty array has no address, and C forbids to sort it */
         qsort(w->gathered.at, w->gathered.count, sizeof *w->gathered.at, by_time);
     for (uint32_t i = 0; i < w->gathered.count; i++) {
         const entry *e = &w->gathered.at[i];

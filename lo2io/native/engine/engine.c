@@ -1,4 +1,4 @@
-/* The engine: merges the streams by time and hands each record to the module that knows it. */
+/* The engine merges the streams by time and hands each record to the module that knows its kind. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -30,17 +30,16 @@ enum { /* include/uapi/linux/perf_event.h */
 
 /* ---- the heap of streams, earliest record first ---- */
 
-static int64_t head_time(const stream *s) { return s->entries[s->next].time; }
+static stream_head head_of(stream *s) { return (stream_head){s->entries[s->next].time, s}; }
 
-static bool before(const stream *a, const stream *b)
+static bool before(stream_head a, stream_head b)
 {
-    int64_t x = head_time(a), y = head_time(b);
-    return x != y ? x < y : a->index < b->index;
+    return a.time < b.time || (a.time == b.time && a.s < b.s); /* streams lie in the order of their indices */
 }
 
 static void sift_down(engine *e, uint32_t at)
 {
-    stream *moving = e->heap[at];
+    stream_head moving = e->heap[at];
     for (;;) {
         uint32_t child = 2 * at + 1;
         if (child >= e->heap_count)
@@ -61,7 +60,7 @@ static int fail(engine *e, const char *what, const char *path)
     return -1;
 }
 
-/* Reads all TASK facts before anything else. */
+/* Reads all TASK facts before the merge begins. */
 static int note_pids(engine *e, const lo2_stream *config)
 {
     lo2_totals totals = {0};
@@ -90,7 +89,7 @@ static int note_pids(engine *e, const lo2_stream *config)
 static int start_streams(engine *e)
 {
     const char *path;
-    if (e->config.records_lost && gaps_find(e, &path)) /* all is read once more: not where nothing was lost */
+    if (e->config.records_lost && gaps_find(e, &path)) /* rereads all files, so only if records were lost */
         return fail(e, "reading", path);
     for (uint32_t i = 0; e->config.all_tasks && i < e->config.nr_streams; i++)
         if (e->streams[i].kind == LO2_STREAM_FACTS && note_pids(e, &e->config.streams[i]))
@@ -100,7 +99,7 @@ static int start_streams(engine *e)
         if (have < 0)
             return fail(e, "reading", stream_path(&e->streams[i]));
         if (have)
-            e->heap[e->heap_count++] = &e->streams[i];
+            e->heap[e->heap_count++] = head_of(&e->streams[i]);
     }
     for (uint32_t i = e->heap_count / 2; i-- > 0;)
         sift_down(e, i);
@@ -110,13 +109,11 @@ static int start_streams(engine *e)
 
 static int advance(engine *e)
 {
-    stream *s = e->heap[0];
-    s->next++;
-    int have = stream_fill(s, &e->clock, &e->totals);
+    stream *s = e->heap[0].s;
+    int have = ++s->next < s->nr_entries ? 1 : stream_fill(s, &e->clock, &e->totals);
     if (have < 0)
         return fail(e, "reading", stream_path(s));
-    if (!have)
-        e->heap[0] = e->heap[--e->heap_count];
+    e->heap[0] = have ? head_of(s) : e->heap[--e->heap_count];
     if (e->heap_count)
         sift_down(e, 0);
     return 0;
@@ -127,7 +124,7 @@ static int advance(engine *e)
 static void on_lost(engine *e, const stream *s, const uint8_t *record, int64_t time)
 {
     uint64_t lost;
-    int64_t before; /* input/stream.c put it in the place of the event's id */
+    int64_t before; /* input/stream.c wrote this time over the event's id */
     memcpy(&before, record + 8, 8);
     memcpy(&lost, record + 16, 8);
     add_loss(e, s, before == UNKNOWN ? e->config.start_ns : before, time, lost);
@@ -137,7 +134,7 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
 {
     const uint8_t *body = record + 8;
     if (type == LO2_FACT_TASK && size >= 8 + sizeof(lo2_fact_task)) {
-        lo2_fact_task fact; /* a copy: nothing says that records lie aligned */
+        lo2_fact_task fact; /* a copy, for records need not be aligned */
         memcpy(&fact, body, sizeof fact);
         int64_t begin = not_before(fact_when(&e->clock, fact.begin_time_ns));
         process *p = on_task_fact(e, &fact, begin);
@@ -172,9 +169,9 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
 }
 
 /*
- * A thread maps memory that can be executed: in an exec that comes behind the COMM, and behind an EXIT amid it. Each exec
- * maps the vDSO (arch/x86/entry/vdso/vma.c): that of a 32 bit program lies below 4 GiB, that of a 64 bit one beside the
- * stack, far above.
+ * A thread maps executable memory. In an exec, the mapping follows the COMM, and also an EXIT in the middle of the
+ * exec. Each exec maps the vDSO (arch/x86/entry/vdso/vma.c): a 32 bit program has the vDSO below 4 GiB, a 64 bit
+ * program beside its stack, far above.
  */
 static void on_mapping(engine *e, const uint8_t *record, uint16_t size)
 {
@@ -237,13 +234,13 @@ static void dispatch(engine *e, stream *s)
     s->last_time = entry->time;
 }
 
-/* Rows that wait; true: nothing waits any more. */
+/* Writes the rows that wait; true if none waits any more. */
 static bool flush(engine *e)
 {
     return tables_flush(e) && (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
 }
 
-/* Everything that is still alive at the end; false when the batch is full. */
+/* Ends everything that is still alive at the end of the spool; false if the batch is full. */
 static bool finish(engine *e)
 {
     if (!requests_finish(e))
@@ -270,7 +267,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
         return -1;
     uint32_t fit = 0;
     while (!e->finishing) {
-        if (e->requests.ended) { /* their rows take the room of others */
+        if (e->requests.ended) { /* rows of ended requests take the room of other rows */
             if (!requests_flush(e))
                 return 1;
             fit = 0;
@@ -282,7 +279,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
             e->finishing = true;
             break;
         }
-        dispatch(e, e->heap[0]);
+        dispatch(e, e->heap[0].s);
         if (e->out_of_memory) {
             snprintf(e->error, sizeof e->error, "out of memory");
             return -1;
@@ -320,7 +317,7 @@ static bool copy_config(engine *e, const lo2_config *config)
         for (int f = 0; f < LO2_NR_FIELDS; f++) {
             const lo2_field *field = &e->events[type].fields[f];
             if (e->events[type].role == LO2_ROLE_ENTER && f == LO2_FIELD_PATH)
-                continue; /* who reads it looks whether it is there: records of the kernel's own programs have none */
+                continue; /* the reader of the path checks the size itself: entries that BPF programs wrote have no path */
             if (field->size && (uint32_t)field->offset + field->size > need)
                 need = (uint32_t)field->offset + field->size;
         }
@@ -339,6 +336,7 @@ lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_s
     }
     e->tell = (listeners){ring_descriptor_ended, ring_description_gone, requests_end_with_ring_request};
     e->next_id = 1;
+    e->completions = config->completions;
     e->totals.first_time_ns = e->totals.last_time_ns = e->lost_until = UNKNOWN;
     e->gap_mark = INT64_MAX;
     e->clock = (facts_clock){config->syncs, config->nr_syncs, config->clock_error_ns};
@@ -353,8 +351,6 @@ lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_s
     }
     return e;
 }
-
-void lo2_engine_set_completions_missing(lo2_engine *e) { e->completions_missing = true; }
 
 const char *lo2_engine_error(const lo2_engine *e) { return e->error; }
 const lo2_totals *lo2_engine_totals(const lo2_engine *e) { return &e->totals; }

@@ -1,8 +1,8 @@
 /*
- * Where records are lacking. What gave a descriptor to another file may be among them, so what the tables say ends with a
- * gap, and no call that touches one has met what they say. Who lost records says so behind the gap: so the gaps are looked
- * for before anything else is read, if the spool's counts say that there are any. The rules stand in
- * docs/explanation/rules/order.md.
+ * Gaps: spans in which a buffer lost records. A lost record may have given a descriptor to another file. So all that
+ * the tables state about descriptors ends with a gap, and a call that overlaps a gap is not known to have met the file
+ * in its slot. The record of a loss stands behind its gap. So if the spool's counts say that records were lost, all
+ * gaps are found before anything else is read. docs/explanation/rules/order.md has the rules.
  */
 #include "engine/gaps.h"
 #include "rings/rings.h"
@@ -34,7 +34,7 @@ static void look_at(engine *e, const stream *s, const struct lo2_entry *entry)
     }
     uint32_t type;
     uint16_t size;
-    int64_t before; /* input/stream.c put it in the place of the event's id; UNKNOWN: nothing comes before it */
+    int64_t before; /* input/stream.c wrote this time over the event's id; UNKNOWN: no record precedes the loss */
     memcpy(&type, record, 4);
     memcpy(&size, record + 6, 2);
     if (type != RECORD_LOST || size < 32)
@@ -49,7 +49,7 @@ static int by_begin(const void *a, const void *b)
     return x->begin == y->begin ? 0 : x->begin < y->begin ? -1 : 1;
 }
 
-/* Those that touch are one. */
+/* Joins gaps that touch. */
 static void unite(engine *e)
 {
     uint32_t count = 0;
@@ -92,7 +92,7 @@ int gaps_find(engine *e, const char **path)
     return 0;
 }
 
-/* Nothing is known any more of what descriptors stand for, nor of what rings have registered. */
+/* Makes unknown which files all descriptors stand for, and what all rings have registered. */
 static void forget(engine *e, int64_t time)
 {
     for (uint32_t i = 0; i < e->tables.count; i++) {
@@ -101,7 +101,7 @@ static void forget(engine *e, int64_t time)
         table_void(e, i, time);
         fd_table *f = &e->tables.at[i];
         while (f->slots.count && !f->slots.at[f->slots.count - 1].ending && !f->slots.at[f->slots.count - 1].movers)
-            f->slots.count--; /* what slots beyond are, the table says */
+            f->slots.count--; /* the table's `since` covers slots beyond the count */
     }
     for (uint32_t i = 0; e->rings && i < e->rings->rings.count; i++)
         registered_end_all(e, i, UNKNOWN);
@@ -111,7 +111,7 @@ void gaps_pass(engine *e, int64_t time)
 {
     while (e->gaps_passed < e->gaps.count) {
         const gap *g = &e->gaps.at[e->gaps_passed];
-        if (time <= g->begin) { /* what lies right before the gap is known */
+        if (time <= g->begin) { /* a record at the gap's begin is still known */
             e->gap_mark = plus(g->begin, 1);
             return;
         }

@@ -1,9 +1,12 @@
 /*
- * What the kernel's own programs wrote: system calls, facts about them, and events of tracepoints (bpf/programs/records.h).
+ * Records that BPF programs wrote: system calls, facts about them, and events of tracepoints (bpf/programs/records.h).
  *
- * A call's record is read where its entry and its exit lie, as if it were a sample: argument i of a sample stands at
- * 16 + 8 * i and the result at 16 (lo2io/catalog/layouts.py has made sure of that), so it takes no more than a pointer so far before
- * where the record has them.
+ * on_enter() and on_exit_call() expect a sample's raw data: argument i at 16 + 8 * i, the result at 16
+ * (lo2io/catalog/layouts.py checks that). A program's record has the same values elsewhere. So the functions get a
+ * pointer that lies as far before the record's arguments, or its result, as the sample's lie behind its begin.
+ *
+ * A record is undecoded if its type is unknown, if it is too short for its type, or if the call's format has another
+ * number of arguments. One that is not finished, or shorter than any record, ends the file (input/stream.c).
  */
 #include "calls/calls.h"
 #include "calls/kernel_facts.h"
@@ -48,7 +51,7 @@ static void entered(engine *e, const stream *s, const uint8_t *record, uint32_t 
         on_enter(e, t, event, record + arguments - ARGUMENTS_AT, raw_size, (uint16_t)s->cpu, time);
 }
 
-/* `result`: where it lies, and behind it position and value. */
+/* `result`: offset of the result in the record; position and value follow the result. */
 static void left(engine *e, const stream *s, const uint8_t *record, uint32_t length, uint16_t type, uint32_t result, int64_t time)
 {
     lo2_kernel_head head;
@@ -86,12 +89,30 @@ static void on_kernel_lost(engine *e, const stream *s, const uint8_t *record, ui
     add_loss(e, s, begin < time ? begin : time, time, lost.lost);
 }
 
-/* Its fields lie behind the head as they lie in raw data behind the common fields. */
+/* What the request asks for, behind the fields of its submission, is handed on as if it stood in a record before. */
+static void submitted(engine *e, const uint8_t *record)
+{
+    lo2_submitted submission;
+    memcpy(&submission, record, sizeof submission);
+    lo2_kernel_sqe sqe = {
+        .head = {.time_ns = submission.head.time_ns, .tid = submission.head.tid, .type = LO2_KERNEL_SQE},
+        .request = submission.fields.req,
+        .ring = submission.fields.ctx,
+        .user_data = submission.fields.user_data,
+        .asked = submission.asked,
+    };
+    on_kernel_fact(e, (const uint8_t *)&sqe, sizeof sqe, &sqe.head);
+}
+
+/* The fields lie behind the head as they lie behind the common fields in raw data. */
 static void on_kernel_sample(engine *e, const stream *s, const uint8_t *record, uint32_t length, int64_t time)
 {
     enum { RAW_AT = sizeof(lo2_kernel_head) - LO2_FIELDS_AT };
     lo2_kernel_head head;
     memcpy(&head, record, sizeof head);
+    if (length >= sizeof(lo2_submitted) && head.event < e->config.nr_types &&
+        e->events[head.event].role == LO2_ROLE_RING_SUBMIT)
+        submitted(e, record);
     on_event(e, s, head.event, head.tid, record + RAW_AT, length - RAW_AT, time);
 }
 

@@ -1,4 +1,4 @@
-/* Records of the kernel's own programs: bpf/programs/records.h. */
+/* Records that BPF programs wrote: bpf/programs/records.h. */
 #ifndef LO2IO_ENGINE_KERNEL_RECORDS_H
 #define LO2IO_ENGINE_KERNEL_RECORDS_H
 

@@ -37,9 +37,10 @@ static void task_ends(engine *e, task *t, int64_t time)
 }
 
 /*
- * An EXIT right behind the COMM of an exec need not be an end. If the program gets other rights than its caller (set-uid,
- * set-gid, file capabilities) or may not be read by it, exec ends the perf events of the task, which writes an EXIT, and
- * the task lives on (begin_new_exec in fs/exec.c, perf_event_exit_task). What comes next tells: task_lives(), or nothing.
+ * Right behind the COMM of an exec, an EXIT need not be the task's end. The program may get other rights than its
+ * caller (set-uid, set-gid, file capabilities), or be unreadable to it. Then exec ends the task's perf events, which
+ * writes an EXIT, and the task lives on (begin_new_exec in fs/exec.c, perf_event_exit_task). The task's next record
+ * proves that it lives (task_lives()). If none comes, the EXIT was the end.
  */
 void on_task_exit(engine *e, int64_t time, uint32_t tid)
 {
@@ -61,7 +62,7 @@ void task_end_unseen(engine *e, task *t)
     task_ends(e, t, t->exec_exit);
 }
 
-/* A tid or pid that comes again ended unseen. */
+/* Ends the task that had this tid: its end was not seen, for the tid is given again. */
 static void forget_old(engine *e, uint32_t tid)
 {
     task *old = task_of(e, tid);
@@ -71,14 +72,14 @@ static void forget_old(engine *e, uint32_t tid)
 
 /* ---- beginnings ---- */
 
-/* A process whose FORK is seen, of a parent thread that is not known. */
+/* Is a new process recorded whose parent thread is not known? */
 static bool born_recorded(engine *e, uint32_t pid, uint32_t ppid)
 {
     uint32_t parent = process_of(e, ppid);
     return is_recorded_by_default(e, pid) && ppid != e->config.recorder_pid && (parent == NONE || e->processes.at[parent].recorded);
 }
 
-/* A child process's table: the parent's itself if it called clone with CLONE_FILES, else a copy. */
+/* The child's table: the parent's own if the parent called clone with CLONE_FILES, else a copy. */
 static uint32_t table_of_child(engine *e, const task *parent, int64_t time)
 {
     if (!parent)
@@ -102,7 +103,7 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
         memcpy(comm, parent->comm, sizeof comm);
     }
     uint32_t process_index = parent ? parent->process : NONE, table;
-    if (!parent && pid == ppid) /* a new thread, made by one that is not known: its process may be */
+    if (!parent && pid == ppid) /* an unknown thread has made a new thread: their process may be known */
         process_index = process_of(e, pid);
     if (process_index == NONE && !e->config.all_tasks)
         return;
@@ -138,7 +139,7 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
 
 /* ---- exec, and names ---- */
 
-/* exec by a thread that is not the leader: the kernel gives it the leader's tid (de_thread, fs/exec.c). */
+/* A thread that is not the leader calls exec: the kernel gives it the leader's tid (de_thread, fs/exec.c). */
 static task *take_over_leader(engine *e, uint32_t pid, int64_t time)
 {
     uint32_t process_index = process_of(e, pid);
@@ -192,7 +193,7 @@ process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
     if (fact->tid >= TID_LIMIT || fact->pid >= TID_LIMIT)
         return NULL;
     if (e->exit_by_tid[fact->tid] && e->exit_by_tid[fact->tid] >= begin)
-        return NULL; /* it exited while /proc was being read */
+        return NULL; /* the thread exited while /proc was read */
     task *t = task_of(e, fact->tid);
     bool selects = fact->flags & LO2_FACT_TASK_SELECT, new_process = process_of(e, fact->pid) == NONE;
     if (!t) {

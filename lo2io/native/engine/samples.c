@@ -1,4 +1,4 @@
-/* Events of tracepoints, each handed to the module that knows its role. */
+/* Events of tracepoints: hands each to the module that knows its role. */
 #include "block/requests.h"
 #include "calls/calls.h"
 #include "calls/off_cpu.h"

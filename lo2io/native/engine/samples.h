@@ -1,4 +1,4 @@
-/* Events of tracepoints: perf's samples, and what the kernel's own programs wrote of them. */
+/* Events of tracepoints: perf's samples, and those that BPF programs wrote. */
 #ifndef LO2IO_SAMPLES_H
 #define LO2IO_SAMPLES_H
 
@@ -6,7 +6,7 @@
 
 /* A PERF_RECORD_SAMPLE. */
 void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_t size, int64_t time);
-/* An event of this common_type in the thread `tid`. Raw data, whose common fields are not looked at. */
+/* An event of this common_type in the thread `tid`. Nothing reads the common fields of `raw`. */
 void on_event(engine *e, const stream *s, uint16_t type, uint32_t tid, const uint8_t *raw, uint32_t raw_size, int64_t time);
 
 #endif

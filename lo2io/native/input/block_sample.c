@@ -1,10 +1,14 @@
-/* What one sample of a block tracepoint says. */
+/* Reads a sample of a block tracepoint. */
 #include "input/block_sample.h"
 #include "input/fields.h"
 
 enum { SECTOR_BYTES = 512 };
 
-/* blk_fill_rwbs, kernel/trace/blktrace.c: F before the operation is a preflush, after it FUA. */
+/*
+ * blk_fill_rwbs, kernel/trace/blktrace.c: F before the operation is a preflush, F behind it FUA. An F alone is a flush,
+ * and so are data to be moved without sectors. N says that the kernel has no letter for the operation, such as write
+ * zeroes on Linux 6.18.
+ */
 static void parse_rwbs(const uint8_t *text, size_t size, block_sample *s)
 {
     size_t i = 0, length = strnlen((const char *)text, size);
@@ -31,7 +35,7 @@ static void parse_rwbs(const uint8_t *text, size_t size, block_sample *s)
         }
         break;
     case 'F': s->operation = LO2_RQ_FLUSH; break;
-    case 'Z': /* zone operations have a second letter: append, reset, open, close, finish */
+    case 'Z': /* a second letter names the zone operation: append, reset, open, close, finish */
         s->operation = LO2_RQ_ZONE;
         i += i < length;
         break;

@@ -11,8 +11,8 @@ typedef struct {
     int32_t error;
     uint16_t flags, cpu;
     uint8_t operation;
-    bool started;                 /* issued already, as the request it speaks of must be */
-    bool wants_flush;             /* no flush itself: a write without data that only asked for one */
+    bool started;                 /* the event's request must be issued already */
+    bool wants_flush;             /* not a flush, but a write without data that only asked for one */
 } block_sample;
 
 

@@ -1,19 +1,20 @@
 /*
- * From the clock of facts (CLOCK_MONOTONIC) to the spool's. Both were read at the same moment now and then. Between two
- * readings they drift apart evenly, unless they have parted by more than the kernel's clocks ever drift: then one of
- * them has jumped, nobody knows when (a suspended machine, say).
+ * Converts times from the clock of facts (CLOCK_MONOTONIC) to the spool's. Now and then, both were read at one moment.
+ * Between two readings, they drift apart evenly. But if they parted by more than the kernel's clocks ever drift, one of
+ * them jumped at an unknown time, because the machine was suspended, say. Then a fact is placed by its distance from
+ * the nearer reading, and its time may be off by anything.
  */
 #include <math.h>
 
 #include "input/clock.h"
 
-/* NTP turns CLOCK_MONOTONIC by no more (MAXFREQ, include/linux/timex.h); clocks not turned differ by far less. */
+/* NTP turns CLOCK_MONOTONIC by no more than this (MAXFREQ, include/linux/timex.h). Other clocks differ by far less. */
 static const double MAX_DRIFT = 500e-6;
-enum { LONG_NS = 1000000000 }; /* readings so far apart tell the drift beyond them, too */
+enum { LONG_NS = 1000000000 }; /* readings so far apart also tell the drift outside of them */
 
 static int64_t rounded(double ns) { return ns > -4e18 && ns < 4e18 ? (int64_t)ns : 0; }
 
-/* How far the spool's clock got ahead of the other between two readings, and whether that can be drift. */
+/* By how much the spool's clock gained on the other between two readings. *steady: that can be drift. */
 static double parted(const lo2_sync *a, const lo2_sync *b, bool *steady)
 {
     double elapsed = (double)minus(b->monotonic_ns, a->monotonic_ns);
@@ -28,7 +29,10 @@ static fact_moment from_reading(const facts_clock *c, const lo2_sync *s, int64_t
     return (fact_moment){plus(plus(s->time_ns, past), rounded((double)past * drift)), c->margin, doubt < (double)JUMPED ? (int64_t)doubt : JUMPED};
 }
 
-/* Before the first reading or after the last: the neighbouring drift goes on, as far as that is known. */
+/*
+ * A time before the first reading or after the last: assumes the drift between the two nearest readings, if that is
+ * known.
+ */
 static fact_moment outside(const facts_clock *c, uint32_t nearest, uint32_t inner, int64_t monotonic)
 {
     const lo2_sync *s = &c->syncs[nearest], *a = &c->syncs[nearest < inner ? nearest : inner];

@@ -1,11 +1,15 @@
 /*
- * One file of records, read in blocks and delivered in time order.
+ * A stream: files of records, read in blocks and delivered in the order of time.
  *
- * Records of one ring are in time order but for rare inversions: an interrupt may come between taking the
- * time and reserving the space. A block with an inversion is sorted stably. The last records of a block are
- * held back for the next one, so that an inversion across the border is put right, too. Of the programs that record
- * events of tracepoints each interrupt may put all of its own between another's time and its place: of those so many are
- * held back as no interrupt writes.
+ * Records of one buffer are in that order but for rare inversions. An interrupt may come between the moment at which
+ * a record takes its time and the moment at which it gets its place:
+ *
+ *   record    time 1 ─────────────────────── place 2
+ *   interrupt         time 2 ── place 1
+ *
+ * A block with an inversion is sorted stably. The last records of a block wait for the next one, so that an inversion
+ * across both is put in order, too. A program that records events of tracepoints can be interrupted so that all events
+ * of an interrupt come between. So as many of its records wait as no interrupt writes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +19,7 @@
 
 enum { HEADER_BYTES = 8, HELD_BACK = 64, EVENTS_HELD_BACK = 1024, RECORD_LOST = 2, RECORD_SAMPLE = 9, SAMPLE_RAW_AT = 20 };
 
-/* The next file of the stream; the reader sees one sequence of bytes. */
+/* Opens the next file of the stream. The reader sees one sequence of bytes. */
 static int open_next(stream *s)
 {
     if (s->fd >= 0)
@@ -43,7 +47,7 @@ int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t bu
 
 void stream_close(stream *s)
 {
-    int why = errno; /* a reader that failed closes before it tells */
+    int why = errno; /* a reader that failed closes before it reports */
     if (s->fd >= 0)
         close(s->fd);
     free(s->buffer);
@@ -59,7 +63,7 @@ static int64_t record_time(const stream *s, const uint8_t *record, uint16_t size
     memcpy(&type, record, 4);
     if (is_fact || type == RECORD_SAMPLE) {
         memcpy(&time, record + HEADER_BYTES, 8);
-        if (is_fact) { /* descriptors must be what they were until no doubt is left; of threads it does no harm */
+        if (is_fact) { /* a descriptor must be constant until no doubt is left; a thread's fact may come early */
             fact_moment end = fact_when(clock, (uint64_t)time);
             time = plus(end.time, plus(end.margin, type == LO2_FACT_FD && end.doubt < JUMPED ? end.doubt : 0));
         }
@@ -95,8 +99,8 @@ static int read_more(stream *s)
 /*
  * ---- framing ----
  *
- * Bytes from the record that begins here to the next one. 0: it is not whole. NO_RECORD: this is none, and where the next
- * one begins is not known.
+ * Bytes from the record that begins here to the next one. 0: the record is not whole. NO_RECORD: here is no record, and
+ * where the next one begins is unknown.
  */
 
 #define NO_RECORD UINT64_MAX
@@ -121,7 +125,7 @@ static uint64_t kernel_step(const uint8_t *record, uint64_t left)
         return NO_RECORD;
     if (step > left)
         return 0;
-    /* Less is no record: the end of a file that was cut off may be all zeroes. */
+    /* A file that was cut off may end with zeroes, which are no record. */
     return !(length & KERNEL_DISCARDED) && length < sizeof(lo2_kernel_head) ? NO_RECORD : step;
 }
 
@@ -144,7 +148,7 @@ uint64_t lo2_list_records(uint8_t kind, const uint8_t *bytes, uint64_t size, int
     return count;
 }
 
-/* Lists the whole records of the buffer; returns how many there are, sets *sorted. */
+/* Lists the whole records of the buffer, and returns their number. *end: the byte behind the last. */
 static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
 {
     uint32_t count = 0, at = 0;
@@ -158,7 +162,7 @@ static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
         int64_t time = record_time(s, s->buffer + at, size, clock);
         uint32_t type;
         memcpy(&type, s->buffer + at, 4);
-        if (type == RECORD_LOST && size >= 32) /* a gap begins after all that stands before it in the ring */
+        if (type == RECORD_LOST && size >= 32) /* the gap begins after all records before this one in the buffer */
             memcpy(s->buffer + at + HEADER_BYTES, &before, 8);
         before = time > before ? time : before;
         s->entries[count] = (struct lo2_entry){time, at, count};
@@ -184,7 +188,7 @@ static bool list_exit(stream *s, uint32_t place, const lo2_kernel_head *head, co
     return list_entry(s, place, plus((int64_t)head->time_ns, duration), offset | STREAM_EXIT | STREAM_BOUND);
 }
 
-/* What was listed last is an exit, and what was written next tells of its call: that takes the place before it. */
+/* The last entry is an exit, and the next record tells about its call: puts that before the exit. */
 static void put_before_exit(stream *s, uint32_t last)
 {
     struct lo2_entry *exit = &s->entries[last - 1], *fact = &s->entries[last], first = *fact;
@@ -196,8 +200,8 @@ static void put_before_exit(stream *s, uint32_t last)
 }
 
 /*
- * The same for what the kernel's own programs wrote. A call from entry to exit takes two places in the order; facts of an
- * exit lie behind it, with its time, and come before it, as they do where calls are samples.
+ * Lists the records of BPF programs in the same way. The record of a call has two entries, at its entry and at its
+ * exit. Facts about an exit lie behind it, with its time. They come before it, as they do if calls are samples.
  */
 static uint32_t list_kernel_records(stream *s, uint32_t *end)
 {
@@ -241,10 +245,10 @@ static void put_in_order(stream *s, lo2_totals *totals)
     bool inverted = false;
     for (uint32_t i = 0; i < s->nr_entries; i++) {
         if (s->entries[i].time < s->last_time) {
-            s->entries[i].time = s->last_time; /* its place in the order has passed */
+            s->entries[i].time = s->last_time; /* later records have been delivered */
             totals->nr_late += s->kind != LO2_STREAM_FACTS;
         } else if (s->entries[i].time < s->highest) {
-            totals->nr_reordered += s->kind != LO2_STREAM_FACTS; /* facts' doubts differ */
+            totals->nr_reordered += s->kind != LO2_STREAM_FACTS; /* facts have different margins, so their order says nothing */
             inverted = true;
         }
         if (s->entries[i].time > s->highest)
@@ -254,13 +258,13 @@ static void put_in_order(stream *s, lo2_totals *totals)
         qsort(s->entries, s->nr_entries, sizeof *s->entries, by_time);
 }
 
-/* Lists what the buffer holds; 0: there is no further record. */
+/* Lists the records of the buffer; 0: there is none. */
 static uint32_t list_block(stream *s, const facts_clock *clock, uint32_t *end)
 {
     return stream_of_programs(s) ? list_kernel_records(s, end) : list_records(s, clock, end);
 }
 
-/* Holds the last ones back for the next block; returns how many are left, sets where the block ends. */
+/* Leaves the last entries for the next block. Returns how many remain, and sets where the block ends. */
 static uint32_t hold_back(const stream *s, uint32_t count, uint32_t *end)
 {
     bool is_kernel = stream_of_programs(s);
@@ -269,14 +273,14 @@ static uint32_t hold_back(const stream *s, uint32_t count, uint32_t *end)
         return count;
     uint32_t kept = count - (count <= 2 * held_back ? count / 2 : held_back);
     while (kept && is_kernel && (s->entries[kept].offset & STREAM_BOUND))
-        kept--; /* both halves of a call, and what is told of it, stay together */
+        kept--; /* the entry and the exit of a record, and its facts, stay together */
     if (!kept)
         return count;
     if (!is_kernel) {
         *end = s->entries[kept].offset;
         return kept;
     }
-    for (uint32_t i = kept; i < count; i++) { /* facts stand before their exit */
+    for (uint32_t i = kept; i < count; i++) { /* a fact stands before its exit, but lies behind it */
         uint32_t offset = (s->entries[i].offset & ~(uint32_t)STREAM_MARKS) - HEADER_BYTES;
         *end = offset < *end ? offset : *end;
     }
@@ -288,7 +292,7 @@ int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals)
     if (s->next < s->nr_entries)
         return 1;
     uint32_t end = 0, count = 0;
-    while (count == 0) { /* a block of what was discarded holds no record */
+    while (count == 0) { /* a block of discarded records has none */
         if (s->at_end && s->block_end == s->filled)
             return 0;
         if (read_more(s))
@@ -300,7 +304,7 @@ int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals)
     }
     if (count == 0) {
         totals->truncated_bytes += s->filled;
-        /* A record that is no record ends the stream: what follows cannot be framed. */
+        /* No record here: the stream ends, for nothing behind can be framed. */
         while (!s->at_end) {
             s->block_end = s->filled;
             if (read_more(s))
@@ -318,7 +322,7 @@ int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals)
     return 1;
 }
 
-/* The common_type of an event; UINT32_MAX: the record is none. */
+/* The common_type of an event; UINT32_MAX if the record is none. */
 static uint32_t event_type(const stream *s, uint32_t offset, uint32_t type_offset)
 {
     const uint8_t *record = s->buffer + (offset & ~(uint32_t)(stream_of_programs(s) ? STREAM_MARKS : 0));
@@ -337,12 +341,12 @@ static uint32_t event_type(const stream *s, uint32_t offset, uint32_t type_offse
     return type;
 }
 
-int lo2_count_samples(const lo2_stream *config, uint32_t type_offset, uint64_t *counts, uint32_t nr_types)
+int stream_count(const lo2_stream *config, uint32_t buffer_bytes, uint32_t type_offset, uint64_t *counts, uint32_t nr_types)
 {
     const facts_clock clock = {0};
     lo2_totals totals = {0};
     stream s = {.fd = -1};
-    int have = stream_open(&s, config, 0, 1 << 20);
+    int have = stream_open(&s, config, 0, buffer_bytes);
     while (have == 0 && (have = stream_fill(&s, &clock, &totals)) > 0) {
         for (; s.next < s.nr_entries; s.next++) {
             uint32_t type = event_type(&s, s.entries[s.next].offset, type_offset);

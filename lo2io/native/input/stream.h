@@ -1,4 +1,4 @@
-/* One file of records, read in blocks, delivered in time order. */
+/* A stream: files of records, read in blocks, delivered in the order of time. */
 #ifndef LO2IO_STREAM_H
 #define LO2IO_STREAM_H
 
@@ -6,25 +6,29 @@
 
 typedef struct {
     const char *const *paths;
-    uint32_t nr_paths, opened;    /* of them, opened so far */
+    uint32_t nr_paths, opened;    /* opened: how many are, so far */
     int fd;
     uint8_t kind;                 /* enum lo2_stream_kind */
     bool at_end;
     uint32_t index, cpu;
     uint8_t *buffer;
     uint32_t size, filled;        /* bytes of the buffer; bytes that hold data */
-    uint32_t block_end;           /* bytes of the buffer that this block's records cover */
-    struct lo2_entry { int64_t time; uint32_t offset; uint32_t order; } *entries; /* of a whole call two: STREAM_EXIT is added */
+    uint32_t block_end;           /* bytes of the buffer that this block's records take */
+    /* a call from entry to exit has two, the second with STREAM_EXIT */
+    struct lo2_entry { int64_t time; uint32_t offset; uint32_t order; } *entries;
     uint32_t nr_entries, next, entries_room;
-    int64_t last_time;            /* delivered last: nothing earlier may follow */
-    int64_t highest;              /* of all records read */
+    int64_t last_time;            /* the last one delivered: nothing earlier may follow */
+    int64_t highest;              /* the latest of all records read */
     uint64_t bytes_read;
 } stream;
 
-/* Records of the kernel's own programs: bits of the length before each (Linux 5.8 to 6.18). */
+/* Bits of the length before each record of a BPF program (Linux 5.8 to 6.18). */
 #define KERNEL_UNFINISHED (1u << LO2_FRAME_UNFINISHED_BIT)
 #define KERNEL_DISCARDED (1u << LO2_FRAME_DISCARDED_BIT)
-/* In the offset of such a record, which is a multiple of 8: the exit of a whole call; not to be parted from the entry before. */
+/*
+ * Bits of such a record's offset, which is a multiple of 8. STREAM_EXIT: the exit of a whole call. STREAM_BOUND: must stay
+ * together with the entry before.
+ */
 enum { STREAM_EXIT = 1, STREAM_BOUND = 2, STREAM_MARKS = 7 };
 
 static inline bool is_of_programs(uint8_t kind) { return kind == LO2_STREAM_KERNEL || kind == LO2_STREAM_EVENTS; }
@@ -37,5 +41,7 @@ int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t bu
 int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals);
 const char *stream_path(const stream *s);
 void stream_close(stream *s);
+/* Adds to counts[common_type] for each event of a tracepoint in one stream; counts has nr_types places. -1: errno says why. */
+int stream_count(const lo2_stream *config, uint32_t buffer_bytes, uint32_t type_offset, uint64_t *counts, uint32_t nr_types);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the engine's state is made of: growable arrays, and pools of slots that are used again. */
+/* Growable arrays, and pools whose places are used again. */
 #ifndef LO2IO_VECTORS_H
 #define LO2IO_VECTORS_H
 
@@ -11,13 +11,13 @@
 #define UNKNOWN INT64_MIN
 #define NONE UINT32_MAX
 
-/* Growable array of T; out of memory is fatal for the run and reported by VEC_ROOM's caller. */
+/* Growable array of T. VEC_ROOM returns false if memory is short, which ends the run. */
 #define VEC(T) struct { T *at; uint32_t count, room; }
 bool lo2_grow(void **at, uint32_t *room, uint32_t need, size_t element);
 #define VEC_ROOM(v, need) \
     ((need) <= (v)->room || lo2_grow((void **)&(v)->at, &(v)->room, (need), sizeof *(v)->at))
 
-/* Slots of a pool: re-used from its free list, else new. NONE when memory is short. */
+/* Takes a place of a pool: a free one, else a new one. NONE if memory is short. */
 #define TAKE(e, free_list, vec, index)                                             \
     do {                                                                           \
         if ((e)->free_list.count)                                                  \

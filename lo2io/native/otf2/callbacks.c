@@ -1,11 +1,13 @@
 /*
- * What libotf2 calls back: memory for its buffers, and when to flush them.
+ * Callbacks of libotf2: memory for its buffers, and when to flush them.
  *
- * One chunk per buffer: asked for a second one, the allocator refuses, and OTF2 writes the first to disk and starts
- * over. So memory is bounded by the number of locations times the chunk size. (OTF2's own allocator collects up to
- * 128 MiB per location first.) Of a chunk that stays nearly empty, as those of thousands of threads do, only the pages
- * that are written take memory: so the chunks are mapped, for malloc may hand out what was used before, and no huge
- * pages, of which one would back eight chunks at the first byte.
+ * Each buffer gets one chunk. The allocator refuses a second one. Then OTF2 writes the first to disk and starts over.
+ * So memory is bounded by the number of locations times the chunk size. (OTF2's own allocator first collects up to 128
+ * MiB per location.)
+ *
+ * With thousands of threads, most chunks stay nearly empty, and only pages that are written should take memory. So
+ * chunks are mapped, for malloc may return used pages. They get no huge pages, for one would back eight chunks at the
+ * first byte.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, madvise */
 #include <stdbool.h>
@@ -22,7 +24,7 @@ static chunk *chunk_new(uint64_t size)
     chunk *c = mmap(NULL, sizeof *c + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (c == MAP_FAILED)
         return NULL;
-    madvise(c, sizeof *c + size, MADV_NOHUGEPAGE); /* kernels without them refuse, and need not be told */
+    madvise(c, sizeof *c + size, MADV_NOHUGEPAGE); /* kernels without huge pages refuse, which does no harm */
     c->size = size;
     return c;
 }

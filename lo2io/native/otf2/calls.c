@@ -1,4 +1,4 @@
-/* System calls as OTF2 events: Enter, what the call did, Leave. The layout is told in otf2/writer.c. */
+/* System calls as OTF2 events: Enter, effects, Leave. The head of otf2/writer.c has the layout. */
 #include "otf2/otf2_writer.h"
 
 enum { F_DUPFD_CLOEXEC_CMD = 1030 }; /* linux/fcntl.h */
@@ -46,7 +46,7 @@ static int begin_transfers(lo2_otf2_writer *w, lo2_otf2_location *location, cons
         bool flush = t[i].mode == w->config.values.mode_flush;
         uint64_t bytes = flush || o->bytes_request[row] == UNKNOWN ? UNDEFINED : (uint64_t)o->bytes_request[row];
         void *list = NULL;
-        /* A copy's offset argument is the read side's. */
+        /* In a copy, the offset argument is that of the read side. */
         if (o->offset_source[row] && o->offset_bytes[row] >= 0 && t[i].id == o->id[row]) {
             list = w->list;
             OTF2(w, add_uint64, list, w->config.attributes.offset, (uint64_t)o->offset_bytes[row]);
@@ -78,7 +78,7 @@ static int created(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
     lo2_otf2_handle *h = otf2_handle_at(w, o->handle[row]);
     if (!h)
         return -1;
-    uint8_t access = w->config.values.access_read_write; /* excludes nothing; the attribute says it is not known */
+    uint8_t access = w->config.values.access_read_write; /* the widest; an attribute says that the mode is unknown */
     uint32_t creation = 0, status = 0;
     void *list = NULL;
     if (call->has_flags || call->fixed_flags >= 0) {
@@ -95,13 +95,13 @@ static int created(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
     return 0;
 }
 
-/* The new handle shares the description's flags, as far as they are known, but never close-on-exec. */
+/* The new handle shares the known flags of the description, but not close-on-exec. */
 static int duplicated(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row,
                       bool close_on_exec, uint64_t time)
 {
     if (o->handle[row] == NONE || o->handle2[row] == NONE)
         return 0;
-    /* The parent first: its reference has to be the lower one, the definition to come before. */
+    /* The parent first: its reference must be the lower one, for its definition must come first. */
     if (!otf2_handle_at(w, o->handle[row]) || !otf2_handle_at(w, o->handle2[row]))
         return -1;
     const lo2_otf2_handle *old = &w->handles[o->handle[row]];
@@ -142,7 +142,7 @@ static int effects(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
     }
 }
 
-/* How many rows of paths may follow; an open that succeeded has the file's name. */
+/* How many rows of paths may follow. An open that succeeded needs none, for the file has a name. */
 static uint32_t paths_of(const lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row)
 {
     const lo2_otf2_call *call = &w->config.calls[o->call[row]];
@@ -174,7 +174,7 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
     location->open_region = ref;
     TRY(transfers_of(w, location, o, row, t, &count));
     TRY(begin_transfers(w, location, o, row, t, count, time));
-    if (__builtin_expect(end == UNKNOWN, 0)) /* left when the thread does something else: not a measured time */
+    if (__builtin_expect(end == UNKNOWN, 0)) /* left at the thread's next event: that is no measured time */
         return 0;
     if (__builtin_expect(location->waiting != NONE, 0))
         TRY(otf2_release_waiting(w, location, end < 0 ? 0 : (uint64_t)end));

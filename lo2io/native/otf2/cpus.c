@@ -1,9 +1,9 @@
 /*
- * Block requests, on their device and as samples on CPUs; and which thread runs on a CPU.
+ * Block requests, on their device and as samples on CPUs; and which thread each CPU runs.
  *
- * A sample's calling context is the operation on the device, inside of the thread that has the CPU where that is known.
- * A thread's context is entered when the CPU is given to it and left when the CPU is taken from it; an idle CPU is in no
- * context, and neither is one before its first switch.
+ * The calling context of a sample is the operation on the device, inside of the thread on the CPU, if that is known. A
+ * thread's context is entered when it gets the CPU, and left when it loses the CPU. An idle CPU is in no context, nor
+ * is one before its first switch.
  */
 #include "otf2/otf2_writer.h"
 
@@ -11,8 +11,10 @@
 
 enum { IDLE_TID = 0, INTERRUPT_GENERATOR = 0 };
 
-/* A sample for each thing that a CPU saw. Inferred ends have none, nor has the insert of a request that bypassed the
- * scheduler, nor the issue of a merged one. */
+/*
+ * True if a CPU saw the event, which then becomes a sample. No CPU saw an inferred end, the insert of a request that
+ * bypassed the scheduler, or the issue of a merged one.
+ */
 static bool was_seen(const lo2_request_event_columns *e, uint32_t row)
 {
     switch (e->kind[row]) {
@@ -88,7 +90,7 @@ int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t 
     if (location->open_region != NONE && location->tid == s->prev_tid[row]) {
         TRY(otf2_leave(w, location, NULL, time, location->open_region));
         location->open_region = NONE;
-    } else if (location->open_region != NONE) { /* the switch to the thread that leaves now was lost */
+    } else if (location->open_region != NONE) { /* the switch to the thread that leaves was lost */
         TRY(otf2_leave_open_region(w, location, time));
     }
     location->tid = s->next_tid[row];
@@ -128,7 +130,7 @@ static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const 
     return 0;
 }
 
-/* Nobody saw this end: it stands at its latest moment and names its earliest. Result and bytes are unknown. */
+/* This end was not seen: it stands at the latest possible moment and names the earliest. Result and bytes are unknown. */
 static int end_unseen(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_request_event_columns *e, uint32_t row,
                       uint64_t time)
 {

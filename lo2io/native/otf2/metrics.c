@@ -1,14 +1,14 @@
 /*
- * Metrics: the queue depth of each device, and what devices and processes did in each interval of 100 ms.
+ * Metrics: the queue depth of each device, and rates of devices and processes for each interval of 100 ms.
  *
- * The queue depth is the number of requests that were issued to the device and have not ended; written at each change,
- * it holds from there on.
+ * The queue depth is the number of requests that were issued to the device and have not ended. It is written at each
+ * change, and holds from there on.
  *
- * Rates are about the interval that ends where they are written (OTF2_METRIC_TIMING_LAST), so that they come in order
- * of time between the changes of the queue depth. Only intervals in which something happened are written: behind them
- * comes one of 0, and where the next of them begins another, which stands for all between.
+ * A rate stands at the end of its interval (OTF2_METRIC_TIMING_LAST), so that rates come in order of time between the
+ * changes of the queue depth. Only intervals with events are written. The rate 0 stands for all intervals without events
+ * in between, at the end of the first of them and at the end of the last:
  *
- *      happened:    x x   x                      x
+ *      events:      x x   x                      x
  *      intervals:  |----|----|----|----|----|----|----|----|
  *      written:    0    r    r    0              0    r    0
  */
@@ -54,7 +54,7 @@ static meter *meter_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key, uint32_t
     return m;
 }
 
-/* Writes what happened in the meter's interval, as rates over so many ns. */
+/* Writes the meter's interval as rates over length_ns. */
 static int write_rates(lo2_otf2_writer *w, const meter *m, int64_t time, int64_t length_ns)
 {
     lo2_otf2_location *location = &w->locations[m->location];
@@ -86,7 +86,7 @@ static int64_t begin_of(const lo2_otf2_writer *w, int64_t interval)
     return (int64_t)((uint64_t)w->config.start_ns + (uint64_t)interval * INTERVAL_NS);
 }
 
-/* Writes the meter's interval, and begins the one of this time. */
+/* Writes the meter's interval if `time` lies behind it, and begins the interval of `time`. */
 static int reach(lo2_otf2_writer *w, meter *m, int64_t time)
 {
     int64_t start = w->config.start_ns;
@@ -96,7 +96,7 @@ static int reach(lo2_otf2_writer *w, meter *m, int64_t time)
     if (__builtin_expect(interval <= m->interval, 1))
         return 0;
     int64_t begin = begin_of(w, interval), written = INT64_MIN;
-    if (time < begin) /* before the trace's start: counts for its first interval */
+    if (time < begin) /* before the trace's start: counts in the first interval */
         begin = time;
     if (m->interval >= 0) {
         written = begin_of(w, m->interval + 1);
@@ -162,7 +162,7 @@ static void count_completion(meter *m, const lo2_request_event_columns *e, uint3
 int otf2_measure_request(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
 {
     uint8_t kind = e->kind[row];
-    /* A merged request was never issued: its issue and its end change nothing for the device. */
+    /* A merged request was never issued, so neither its issue nor its end matters to the device. */
     if (kind == 0 || e->issue_time_ns[row] == UNKNOWN)
         return 0;
     lo2_otf2_device *device = otf2_device_at(w, e->device[row]);
@@ -185,7 +185,7 @@ int otf2_measure_transfer(lo2_otf2_writer *w, lo2_otf2_location *location, int64
 {
     uint32_t group = otf2_group(w, location->process);
     if (w->processes[group].meter == NONE) {
-        uint32_t task = location->user, pid = location->pid, tid = location->tid; /* a new location may move it */
+        uint32_t task = location->user, pid = location->pid, tid = location->tid; /* a new location may move this one in memory */
         meter *fresh = meter_new(w, LO2_OTF2_PROCESS_METRICS, task, &w->processes[group].meter);
         if (!fresh)
             return -1;
@@ -213,9 +213,9 @@ int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, cons
 }
 
 /*
- * ---- rings: what they look like from their turning points on, and how much each call submits or collects ----
+ * ---- rings: their states, and how much each call submits or collects ----
  *
- * Turning points are told later than they were, so the two come in different orders: each has a location of its own.
+ * States become known later than calls. So each of the two has a location of its own, in its own order.
  */
 
 static bool is_idle(const lo2_ring_state_columns *s, uint32_t row)
@@ -223,7 +223,7 @@ static bool is_idle(const lo2_ring_state_columns *s, uint32_t row)
     return !s->in_flight[row] && !s->workers[row] && (!s->cq_least[row] || s->cq_least[row] == NONE);
 }
 
-/* A location that rings of the group have in turn: for states the first free one, for batches the only one. */
+/* A location that rings of the group use in turn: for states the first free one, for batches the only one. */
 static lo2_otf2_location *shared_location(lo2_otf2_writer *w, uint8_t kind, uint32_t ring, uint32_t group, uint64_t time)
 {
     lo2_otf2_process *p = &w->processes[group];
@@ -259,7 +259,7 @@ static lo2_otf2_location *location_of_ring(lo2_otf2_writer *w, uint8_t kind, uin
     return location;
 }
 
-/* On a shared location each event says which ring it is about. */
+/* On a shared location, each event names its ring. */
 static int measure_ring(lo2_otf2_writer *w, lo2_otf2_location *location, uint8_t metric_class, uint32_t ring,
                         int64_t time, uint8_t count, const metric_value *values)
 {
@@ -306,7 +306,7 @@ int otf2_measure_batch(lo2_otf2_writer *w, uint32_t process, const batch_counts 
 {
     bool collects = w->config.calls[call].kind == LO2_CALL_AIO_COLLECT;
     int64_t count = collects ? counts->completed : counts->submitted;
-    if (count < 0 || (!collects && !counts->asked) || counts->ring == NONE) /* it failed, or only waits */
+    if (count < 0 || (!collects && !counts->asked) || counts->ring == NONE) /* the call failed, or only waits */
         return 0;
     const metric_value value = {.count = (uint64_t)count};
     lo2_otf2_location *location = location_of_ring(w, LO2_OTF2_RING_BATCHES, counts->ring, process, time);

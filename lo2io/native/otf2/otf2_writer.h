@@ -1,4 +1,4 @@
-/* Inside of the OTF2 event loop: state shared by its files. Nothing here is seen by Python. */
+/* The state of the OTF2 event loop, for its own files. Python sees none of this. */
 #ifndef LO2IO_OTF2_WRITER_H
 #define LO2IO_OTF2_WRITER_H
 
@@ -10,8 +10,8 @@
 
 #define UNKNOWN INT64_MIN
 #define NONE UINT32_MAX
-#define NO_MORE (NONE - 1) /* in place of a location: the thread has ended */
-#define UNDEFINED UINT64_MAX /* OTF2_UNDEFINED_UINT64: bytes nobody knows */
+#define NO_MORE (NONE - 1) /* instead of a location: the thread has ended */
+#define UNDEFINED UINT64_MAX /* OTF2_UNDEFINED_UINT64: unknown bytes */
 #define NR_STRINGS 256       /* 8 operations, 5 flag bits */
 
 /* Prototypes as in OTF2 3's headers: OTF2_EvtWriter.h, OTF2_Archive.h, OTF2_AttributeList.h. */
@@ -39,8 +39,8 @@ typedef int (*add_uint64_fn)(void *, uint32_t, uint64_t);
 typedef int (*add_int32_fn)(void *, uint32_t, int32_t);
 
 /*
- * Steps of the calling context tree from an entered or sampled node to the one that was there before: one node is new,
- * its parent, or the root's "undefined" parent, made progress (OTF2_GlobalDefWriter.h, CallingContext).
+ * The unwind distance: 2 steps from an entered or sampled node of the calling context tree to the one before. One node is
+ * new, and its parent, or the root's "undefined" parent, made progress (OTF2_GlobalDefWriter.h, CallingContext).
  */
 enum { UNWIND_DISTANCE = 2 };
 
@@ -48,7 +48,7 @@ enum waiting_kind { WAIT_DESTROY, WAIT_SET_FLAGS, WAIT_OFF_CPU, WAIT_ON_CPU, WAI
 /* key: the handle, the state, or the place in ring_events */
 typedef struct { uint64_t time; uint32_t key, next, flags; uint8_t kind; } waiting_event;
 
-/* A row of ring_events that is to be written. */
+/* A row of ring_events that is not written yet. */
 typedef struct {
     uint64_t id, user_data, previous, culprit;
     int64_t bytes, queued_ns, executing_ns, waiting_ns;
@@ -57,58 +57,58 @@ typedef struct {
     uint16_t traits, inferred;
     int16_t error;
     uint8_t kind, opcode, path, status, sqe_flags;
-    uint32_t next; /* free ones: the next of them */
+    uint32_t next; /* of a free place: the next free one */
 } ring_event;
 
 /*
- * What is known of a request that has begun and not ended. Its three records have to name one handle: that of the file
- * which was known when the first of them was written.
+ * A request that has begun and not ended. Its three records must name one handle: the handle of the file that was known
+ * when the first record was written.
  */
 typedef struct {
-    uint64_t id;     /* 0: unused */
-    uint64_t previous; /* 0: none, or not known yet; likewise: */
-    uint32_t handle; /* the engine's, NONE */
-    uint32_t ref;    /* OTF2's, once the begin is written; NONE */
-    uint64_t since;  /* time of the last record that was written of it */
-    uint32_t nr_waiting; /* events of it that wait */
-    uint32_t task;       /* that began it */
+    uint64_t id;     /* 0: the place is free */
+    uint64_t previous; /* 0: none, or not known yet */
+    uint32_t handle; /* the engine's; NONE: none, or not known yet */
+    uint32_t ref;    /* OTF2's, as soon as the begin is written; NONE */
+    uint64_t since;  /* time of the last record written about it */
+    uint32_t nr_waiting; /* events about it that wait */
+    uint32_t task;       /* the task that began it */
     bool issued;
-    bool on_ring;    /* begun without a file */
-    bool linked;     /* begun with its predecessor */
-    bool given_up;   /* no further event of it will come */
+    bool on_ring;    /* it began without a file */
+    bool linked;     /* its begin named its predecessor */
+    bool given_up;   /* no further event about it will come */
 } open_request;
 typedef struct { open_request *at; size_t room, used; } open_requests;
 
-/* What a call that submits to a ring or collects from it has to say. */
+/* What a call that submits to a ring, or collects from it, adds to its events. */
 typedef struct {
     uint32_t ring, asked, wanted;
-    int64_t submitted, completed; /* -1: does not apply, or is not known */
+    int64_t submitted, completed; /* -1: the call does neither, or not known */
 } batch_counts;
 
-/* A call that has ended and is left once its paths are known: they may stand in the next batch. */
+/* A call that has ended. Its Leave waits for the call's paths, which may stand in the next batch. */
 typedef struct {
-    uint64_t id, time, location; /* UINT64_MAX: it was left */
-    uint32_t ref, path[2];       /* region or context; strings, NONE */
+    uint64_t id, time, location; /* location UINT64_MAX: it was left */
+    uint32_t ref, path[2];       /* ref: region or context; path: strings, NONE */
     int error;
-    uint8_t seen;                /* bit of each path that has a row */
+    uint8_t seen;                /* a bit for each path that has a row */
 } held_call;
 
-/* Who does something. UINT32_MAX: not known. */
+/* The thread that does something. UINT32_MAX: not known. */
 typedef struct { uint32_t task, process, pid, tid; } actor;
 
-/* A thread that has ended, as its row says, but of which more may come. */
+/* A thread whose row says that it has ended, although more events of it may come. */
 typedef struct { uint32_t task; int64_t exit; } ended_task;
 
-/* Numbers by key: open addressing, never shrinks. */
+/* Maps keys to numbers. Open addressing; never shrinks. */
 typedef struct { uint64_t *keys; uint32_t *values; size_t room, used; } number_map;
 
-/* What one metric location counts: requests of a device, or the calls of a process. */
+/* The counts of one metric location: requests of a device, or calls of a process. */
 typedef struct {
     uint64_t location;
     uint32_t depth_metric, rates_metric;
-    uint64_t depth;        /* requests issued, not ended */
-    int64_t interval;      /* the last in which something happened; -1 none */
-    int64_t last_time;     /* of what happened last */
+    uint64_t depth;        /* issued and not ended */
+    int64_t interval;      /* the last with an event; -1 none */
+    int64_t last_time;     /* of the last event */
     uint64_t reads, writes, bytes_read, bytes_written, latency_ns, nr_latencies; /* in that interval */
 } meter;
 
@@ -135,52 +135,52 @@ struct lo2_otf2_writer {
     add_uint64_fn add_uint64;
     add_int32_fn add_int32;
 
-    void *list; /* OTF2 empties it with each event written */
+    void *list; /* OTF2 empties it with each event */
     lo2_otf2_location *locations;
     uint64_t locations_room;
     uint32_t *location_by_task; /* location id, NONE, NO_MORE */
     uint32_t tasks_room;
     uint32_t *location_by_cpu; /* location id, NONE */
     uint32_t cpus_room;
-    lo2_otf2_device *devices; /* few, whatever the number of threads */
+    lo2_otf2_device *devices; /* few, however many threads there are */
     size_t devices_room;
     lo2_otf2_handle *handles;
-    uint32_t *calls; /* what Enter and Leave of a call name: region or context, NONE */
+    uint32_t *calls; /* by call: the region or context that Enter and Leave name, NONE */
     lo2_otf2_region *regions;
     lo2_otf2_context *contexts;
     lo2_otf2_metric *metrics;
     meter *meters;
     size_t regions_room, contexts_room, metrics_room, meters_room;
     uint32_t nr_meters;
-    uint32_t metric_classes[LO2_OTF2_NR_METRIC_CLASSES]; /* their references, NONE */
+    uint32_t metric_classes[LO2_OTF2_NR_METRIC_CLASSES]; /* references by class, NONE */
     number_map region_by_key, context_by_key, process_by_number;
     lo2_otf2_process *processes;
     uint32_t nr_own_processes;
     size_t processes_room;
-    lo2_otf2_location *unplaced; /* stand for threads of which only waiting events are known */
+    lo2_otf2_location *unplaced; /* stand in for threads of which only waiting events are known */
     number_map unplaced_by_task;
     size_t unplaced_room;
     uint32_t nr_unplaced;
-    ended_task *ended;           /* of batches before */
+    ended_task *ended;           /* of earlier batches */
     size_t ended_room;
     uint32_t nr_ended;
-    uint32_t next_end;           /* row of the batch's tasks: those before it have had their end */
+    uint32_t next_end;           /* row in the batch's tasks: the threads before it have been ended */
     uint32_t strings[NR_STRINGS];
     waiting_event *waiting;
     uint32_t nr_waiting, waiting_room, waiting_free;
-    ring_event *ring_events; /* those that wait */
+    ring_event *ring_events; /* that wait */
     size_t ring_events_room;
     uint32_t nr_ring_events, ring_events_free;
     open_requests open;
-    uint64_t *to_give_up; /* requests whose rows in the batch before say that nobody will see their end */
+    uint64_t *to_give_up; /* requests that will not end, by their rows in the batch before */
     size_t to_give_up_room;
     uint32_t nr_to_give_up;
     lo2_otf2_text *texts;
     lo2_otf2_ring_handle *ring_handles;
     size_t texts_room, ring_handles_room;
     number_map text_by_key, ring_handle_by_file, ring_handle_by_process, ring_locations;
-    const lo2_batch *batch; /* being written */
-    number_map path_by_call; /* row of its paths */
+    const lo2_batch *batch; /* the batch under way */
+    number_map path_by_call; /* row of the call's paths */
     held_call *held;
     size_t held_room;
     uint32_t nr_held;
@@ -207,15 +207,15 @@ struct lo2_otf2_writer {
 /* otf2/state.c */
 int otf2_fail(lo2_otf2_writer *w, const char *call, int code);
 bool otf2_grow(void **at, size_t *room, size_t need, size_t element);
-bool otf2_grow_filled(void **at, uint32_t *room, uint32_t need, size_t element); /* what is new is NONE */
-/* NULL: failed, as any of these. */
+bool otf2_grow_filled(void **at, uint32_t *room, uint32_t need, size_t element); /* new places hold NONE */
+/* NULL, as in all of these: failed */
 lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key);
 int otf2_close_location(lo2_otf2_writer *w, lo2_otf2_location *location); /* nothing more is written there */
 lo2_otf2_location *otf2_location_of_cpu(lo2_otf2_writer *w, uint32_t cpu);
 lo2_otf2_location *otf2_location_of_device(lo2_otf2_writer *w, lo2_otf2_device *device);
 lo2_otf2_device *otf2_device_at(lo2_otf2_writer *w, uint32_t number);
 lo2_otf2_handle *otf2_handle_at(lo2_otf2_writer *w, uint32_t handle);
-/* The time of the next event there: never before the last one. */
+/* The time of the location's next event: not before its last one. */
 uint64_t otf2_advance(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time);
 uint32_t otf2_string_of(lo2_otf2_writer *w, uint8_t operation, uint16_t flags);
 uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device);
@@ -226,33 +226,39 @@ open_request *open_request_add(open_requests *map, uint64_t id);  /* NULL: out o
 void open_request_remove(open_requests *map, uint64_t id);
 void otf2_request_ended(lo2_otf2_writer *w, uint64_t id);
 
-/* Of the thread, if it has one now. */
+/* The thread's location, if it has one now. */
 static inline lo2_otf2_location *otf2_location_known(lo2_otf2_writer *w, uint32_t task)
 {
     uint32_t id = task < w->tasks_room ? w->location_by_task[task] : NONE;
     return id < NO_MORE ? &w->locations[id] : NULL;
 }
 
-/* otf2/threads.c; time: of the first event to come, if the thread has no location yet */
+/* otf2/threads.c; time: of the first event, if the thread has no location yet */
 lo2_otf2_location *otf2_location_of(lo2_otf2_writer *w, actor who, int64_t time);
 lo2_otf2_location *otf2_location_of_worker(lo2_otf2_writer *w, actor who, int64_t time);
-uint32_t otf2_process(lo2_otf2_writer *w, uint32_t number); /* its index; NONE: failed */
-/* A process that has a location group, or else the one that stands for all others. */
+uint32_t otf2_process(lo2_otf2_writer *w, uint32_t number); /* the process' index; NONE: failed */
+/* The process itself if it has a location group, else the one that stands for all others. */
 uint32_t otf2_group(const lo2_otf2_writer *w, uint32_t process);
-/* Of a pool, one that nothing was written to after that time; NONE: there is none. */
+/* Takes a location of the pool to which nothing was written after that time; NONE: there is none. */
 uint32_t otf2_take_free(lo2_otf2_writer *w, lo2_otf2_pool *pool, uint64_t time);
 void otf2_put_free(lo2_otf2_writer *w, lo2_otf2_pool *pool, lo2_otf2_location *location);
-int otf2_end_threads(lo2_otf2_writer *w); /* whose rows are in the batch */
+int otf2_end_threads(lo2_otf2_writer *w); /* ends the threads whose rows are in the batch */
 int otf2_leave_all(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns, bool ended);
 
 /* otf2/contexts.c */
-bool number_map_at(number_map *map, uint64_t key, uint32_t **value); /* NONE where it is new; false: out of memory */
-void number_map_forget(number_map *map, uint64_t key); /* it is new again */
+bool number_map_at(number_map *map, uint64_t key, uint32_t **value); /* *value is NONE if the key is new; false: out of memory */
+void number_map_forget(number_map *map, uint64_t key); /* makes the key new again */
 void number_map_free(number_map *map);
-/* What Enter and Leave name: the region, or in a trace of calling contexts this region inside of that. NONE: failed. */
+/*
+ * The number that Enter and Leave name: the region, or with calling contexts, the region inside of the context. NONE:
+ * failed.
+ */
 uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint32_t life, uint16_t call);
 uint32_t otf2_ref_inside(lo2_otf2_writer *w, uint32_t parent, uint8_t kind, uint32_t key, uint8_t operation);
-/* Leave what is open there, for lack of the true end, and mark it: the stretch off the CPU, or all. */
+/*
+ * Leave the stretch off the CPU, or all that is open on the location. The events are marked, for the true end is
+ * unknown.
+ */
 int otf2_leave_off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time);
 int otf2_leave_open_region(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time);
 
@@ -263,14 +269,14 @@ int otf2_off_cpu_waits(lo2_otf2_writer *w, const lo2_off_cpu_columns *o, uint32_
 int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t until);
 
 /* otf2/calls.c */
-/* batch: what a call about a ring has to say beside; NULL: nothing. */
+/* batch: what a call about a ring adds; NULL: nothing. */
 int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, const batch_counts *batch);
 
 /* otf2/paths.c */
-int otf2_take_paths(lo2_otf2_writer *w, const lo2_batch *b); /* first of all of a batch */
+int otf2_take_paths(lo2_otf2_writer *w, const lo2_batch *b); /* call first for each batch */
 int otf2_leave_with_paths(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t id, int error, uint64_t time,
                           uint32_t ref, uint32_t nr_paths);
-/* For want of the paths: before any further event of the location. */
+/* Leaves the call without its paths. Call before any further event of the location. */
 int otf2_leave_held(lo2_otf2_writer *w, lo2_otf2_location *location);
 void otf2_free_paths(lo2_otf2_writer *w);
 
@@ -284,14 +290,14 @@ int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e,
 int otf2_write_ring_work(lo2_otf2_writer *w, const lo2_ring_work_columns *c, uint32_t row);
 void otf2_load_batch(const lo2_otf2_writer *w, const lo2_batch *b, uint32_t row, uint16_t call, batch_counts *counts);
 int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts);
-/* Forgets requests whose end nobody will see any more: with the batch behind that of their rows, for events may wait. */
+/* Forgets requests that will not end. That waits for the batch after their rows, for their events may wait. */
 int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_columns *c, uint32_t count);
 
-/* otf2/ring_events.c; a reference that is NONE: failed */
+/* otf2/ring_events.c; a reference NONE: failed */
 enum ring_event_kind { RING_EVENT_BEGIN = 0, RING_EVENT_ISSUED = 1, RING_EVENT_COMPLETE = 2, RING_EVENT_CANCELLED = 3 };
 uint32_t otf2_text(lo2_otf2_writer *w, uint8_t kind, uint32_t key);
 uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t ring, uint32_t handle);
-int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t key); /* to the event that comes next */
+int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t key); /* to the next event */
 uint8_t otf2_mode_of(const lo2_otf2_writer *w, uint8_t opcode);
 bool otf2_does_nothing(const lo2_otf2_writer *w, uint8_t opcode);
 int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
@@ -306,7 +312,7 @@ int otf2_measure_request(lo2_otf2_writer *w, const lo2_request_event_columns *e,
 int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row);
 int otf2_finish_metrics(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns);
 
-/* From a time to a later one. Times come from files: whatever they hold, no difference is undefined. */
+/* Length of a span. Times come from files, with any values, and no difference is undefined. */
 static inline uint64_t otf2_between(int64_t begin, int64_t end) { return (uint64_t)end - (uint64_t)begin; }
 
 static inline int otf2_enter(lo2_otf2_writer *w, lo2_otf2_location *location, void *list, uint64_t time, uint32_t ref)

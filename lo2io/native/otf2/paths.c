@@ -1,8 +1,8 @@
 /*
- * Paths that calls were given, as attributes of where the call is left.
+ * Path arguments of calls, as attributes of the Leave.
  *
- * A path's row follows that of its call, as a rule in the same batch. Calls whose paths are not among those are left
- * when the next event of their thread, or the next batch, comes: it brings the paths, if there are any.
+ * A path's row follows the row of its call, usually in the same batch. If a call's paths are not there, its Leave waits
+ * for the thread's next event or for the next batch, which has the paths if there are any.
  */
 #include "otf2/otf2_writer.h"
 
@@ -20,13 +20,13 @@ static uint64_t hash_of(const char *text, size_t length)
     return hash >> 1; /* no key may have all bits set */
 }
 
-/* The string of the arena's last bytes. New bytes stay there. NONE: failed. */
+/* The string of the last bytes in given_text, which keeps them if they are new. NONE: failed. */
 static uint32_t string_of(lo2_otf2_writer *w, size_t length)
 {
     char *text = w->given_text + w->given_used;
     uint32_t *known, count = w->view.nr_given;
     uint64_t key = hash_of(text, length);
-    for (;; key++) { /* different texts may have one hash */
+    for (;; key++) { /* different texts may have the same hash */
         if (!number_map_at(&w->given_by_hash, key, &known) ||
             !otf2_grow((void **)&w->given, &w->given_room, count + 1u, sizeof *w->given)) {
             otf2_fail(w, "malloc", 0);
@@ -54,7 +54,7 @@ static uint32_t path_of(lo2_otf2_writer *w, const lo2_batch *b, uint32_t row)
     const char *path = b->text + b->paths.path_offset[row], *directory = b->text + b->paths.directory_offset[row];
     size_t length = b->paths.path_length[row], before = b->paths.directory_length[row];
     bool absolute = length && *path == '/', slash = before && directory[before - 1] != '/' && length && !absolute;
-    if (absolute && before == 1) /* the root of the file system: the path itself is whole */
+    if (absolute && before == 1) /* the root of the file system: the path is whole already */
         before = 0;
     size_t whole = before + slash + length;
     if (!b->paths.source[row] || !whole)
@@ -71,7 +71,7 @@ static uint32_t path_of(lo2_otf2_writer *w, const lo2_batch *b, uint32_t row)
     return string_of(w, whole);
 }
 
-/* The paths of the batch by their calls. */
+/* Indexes the batch's paths by their calls. */
 static bool index_paths(lo2_otf2_writer *w, const lo2_batch *b)
 {
     number_map_free(&w->path_by_call);
@@ -86,7 +86,7 @@ static bool index_paths(lo2_otf2_writer *w, const lo2_batch *b)
     return true;
 }
 
-/* Looks for the paths that the call lacks. */
+/* Looks for the call's missing paths. */
 static int find_paths(lo2_otf2_writer *w, held_call *call)
 {
     if (!w->path_by_call.used)

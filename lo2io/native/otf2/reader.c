@@ -1,10 +1,10 @@
 /*
  * Reads the events of an OTF2 archive and merges them by time.
  *
- * libotf2's own merge holds every event file open, with a chunk of each in memory. Here each location has a window of
- * events that have been read and not been taken, and only some files are open at once: a file that was closed is opened
- * again where its window ended. Windows are small at first, since few locations are busy at the same time, and grow
- * while there is room.
+ * libotf2's own merge holds every event file open, with a chunk of each in memory. Here, each location has a window of
+ * events that were read and not taken yet, and only some files are open at once. A file that was closed is opened again
+ * at the end of its window. Windows are small at first, since few locations are busy at the same time. They grow while
+ * there is room.
  */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 #define FIRST_WINDOW 16u
 #define LEAST_WINDOW 64u
 #define MOST_WINDOW 32768u
-#define WINDOW_EVENTS (1u << 19) /* in all windows, as long as each has LEAST_WINDOW or less */
-#define WINDOW_SHARE 16u         /* one window gets so small a share of what is left */
+#define WINDOW_EVENTS (1u << 19) /* sum of all windows, unless they have LEAST_WINDOW each and that is more */
+#define WINDOW_SHARE 16u         /* a window gets this part of the rest */
 
 /* Prototypes as in OTF2 3's headers: OTF2_Reader.h, OTF2_EvtReader.h, OTF2_AttributeList.h. */
 typedef void *(*get_evt_reader_fn)(void *, uint64_t);
@@ -40,9 +40,9 @@ typedef struct {
     event_list window;
     size_t taken;      /* of the window */
     uint64_t nr_read;  /* of the location */
-    uint64_t used;     /* when the file was last read from, in reads */
+    uint64_t used;     /* when the file was last read, counted in reads */
     void *file;        /* OTF2_EvtReader, NULL while it is closed */
-    bool repeats;      /* the next event is the last one read, once more */
+    bool repeats;      /* the next event is the last one read, for a second time */
     bool ended;
 } event_source;
 
@@ -88,7 +88,7 @@ static void clear(event_list *list)
     *list = (event_list){0};
 }
 
-/* ---- what libotf2 hands over ---- */
+/* ---- callbacks of libotf2 ---- */
 
 static int keep(void *user, const void *attributes, lo2_event_row row, const uint8_t *types, const uint64_t *values)
 {
@@ -125,10 +125,10 @@ enum event_kind {
     IO_ISSUED, IO_COMPLETE, IO_CANCELLED, IO_ACQUIRE_LOCK, IO_RELEASE_LOCK, IO_TRY_LOCK, OTHER_EVENT
 };
 
-/* Every callback of a local reader begins with location, time, position in the file, user data and attributes. */
+/* Each callback of a local reader gets location, time, position in the file, user data and attributes first. */
 #define COMMON uint64_t location, uint64_t time, uint64_t position, void *user, void *attributes
 #define KEEP(event, ...) keep(user, attributes, (lo2_event_row){.time = time, .kind = event, __VA_ARGS__}, NULL, NULL)
-/* Events of which only one reference is read: the C ABIs let a callee take fewer arguments. */
+/* Events of which only one reference is read. The C ABIs let a callee take fewer arguments than the caller passes. */
 #define PLAIN(name, event) static int name(COMMON, uint32_t ref) { return KEEP(event, .ref = ref); }
 #define MATCHED(name, event) \
     static int name(COMMON, uint32_t handle, uint64_t ident) { return KEEP(event, .ref = handle, .ident = ident); }
@@ -276,7 +276,7 @@ static bool open_file(event_source *source)
         return fail(source, 0);
     reader->nr_open++;
     int error = ((register_fn)config->register_evt_callbacks)(config->reader, source->file, config->callbacks, source);
-    if (!error && source->nr_read) { /* positions are counted from 1; there may be none behind the last one read */
+    if (!error && source->nr_read) { /* positions count from 1; there may be none behind the last event read */
         error = ((seek_event_fn)config->seek)(source->file, source->nr_read);
         source->repeats = true;
     }
@@ -291,7 +291,7 @@ static uint64_t window_size(const lo2_event_reader *reader, const event_source *
     return share < LEAST_WINDOW ? LEAST_WINDOW : share > MOST_WINDOW ? MOST_WINDOW : share;
 }
 
-/* Reads the next events; all events of the window were taken. */
+/* Reads the next events. All events of the window have been taken. */
 static bool fill(event_source *source)
 {
     lo2_event_reader *reader = source->owner;
@@ -314,7 +314,7 @@ static bool fill(event_source *source)
         return fail(source, error);
     reader->held += source->window.nr_events;
     source->ended = got < wanted;
-    /* libotf2 does not know where a file was cut: it reads on in what the memory held before. */
+    /* libotf2 does not notice a cut file: it reads on in the old content of the memory. */
     reader->overran = source->nr_read > reader->config.most_events[source - reader->sources];
     if (reader->overran)
         return fail(source, 0);
@@ -331,7 +331,7 @@ static const lo2_event_row *next_of(const lo2_event_reader *reader, uint32_t pla
     return &source->window.events[source->taken];
 }
 
-/* Of one tick, the location that was named first comes first. */
+/* Within one tick, the location with the lower place comes first. */
 static bool is_earlier(const lo2_event_reader *reader, uint32_t one, uint32_t other)
 {
     uint64_t first = next_of(reader, one)->time, second = next_of(reader, other)->time;

@@ -1,10 +1,12 @@
 /*
- * How events of rings' requests are written, and the texts and handles that they name.
+ * Writes events of rings' requests, with the texts and handles that they name.
  *
- * The kernel names a request's file when it executes it, which may be after the request's begin. OTF2 wants the handle
- * at the begin: a begin that still waits gets it, and a begin outside of any call waits for one more event because of
- * that. A begin that is written without a file is on the ring itself, and so are the records that follow; the last one
- * tells the handle of the file.
+ * The kernel names a request's file at the execution, which may come after the request's begin. OTF2 wants the handle
+ * at the begin. A begin that still waits gets the handle. So a begin outside of any call waits for one more event. A
+ * begin without a known file is written on the ring itself, and so are the records that follow. The last one tells the
+ * handle of the file.
+ *
+ * No function here looks up a location: a location that ends writes what waits there, and that may be such an event.
  */
 #include "otf2/otf2_writer.h"
 
@@ -100,12 +102,12 @@ static int write_begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t
 
 static int add_phase(lo2_otf2_writer *w, uint32_t attribute, int64_t duration_ns)
 {
-    if (duration_ns >= 0) /* unknown is below */
+    if (duration_ns >= 0) /* unknown is negative */
         OTF2(w, add_uint64, w->list, attribute, (uint64_t)duration_ns);
     return 0;
 }
 
-/* The kernel has said how it ended; of the others the time of their end is not known. */
+/* True if the kernel told the request's result. Else the time of its end is unknown. */
 static bool has_result(const ring_event *event)
 {
     return event->status == LO2_RING_COMPLETED || event->status == LO2_RING_CANCELLED || event->status == LO2_RING_REFUSED;
@@ -132,7 +134,7 @@ static int add_end(lo2_otf2_writer *w, const ring_event *event, uint64_t earlies
         TRY(otf2_add_text(w, a->inferred, LO2_OTF2_TEXT_INFERRED, event->inferred));
     if (event->worker_tid != NONE && event->worker_tid)
         OTF2(w, add_uint64, w->list, a->worker, event->worker_tid);
-    if (event->waker_tid != NONE) /* 0: an interrupt on a CPU that was idle */
+    if (event->waker_tid != NONE) /* 0: an interrupt on an idle CPU */
         OTF2(w, add_uint64, w->list, a->waker, event->waker_tid);
     TRY(add_phase(w, a->queued, event->queued_ns));
     TRY(add_phase(w, a->executing, event->executing_ns));
@@ -166,7 +168,8 @@ static int write_end(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t t
 int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event)
 {
     open_request *r = open_request_find(&w->open, event->id);
-    if (!r || (r->ref == NONE && event->kind != RING_EVENT_BEGIN)) /* it was given up, or never began: OTF2 has no record of it */
+    /* it was given up, or never began: OTF2 has no record about it */
+    if (!r || (r->ref == NONE && event->kind != RING_EVENT_BEGIN))
         return 0;
     if (event->kind == RING_EVENT_BEGIN) {
         r->ref = otf2_ring_handle(w, location, event->ring, r->handle);
@@ -187,7 +190,7 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
         return 0;
     }
     otf2_request_ended(w, event->id);
-    if (event->status == LO2_RING_IN_FLIGHT) /* the trace ends: there is no end to write */
+    if (event->status == LO2_RING_IN_FLIGHT) /* the trace ended first: no end to write */
         return 0;
     if (request.on_ring && request.handle != NONE) {
         uint32_t file = otf2_ring_handle(w, location, event->ring, request.handle);

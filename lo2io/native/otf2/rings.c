@@ -1,11 +1,10 @@
 /*
- * Requests of io_uring as OTF2 events: non-blocking operations on the location of the thread that submitted them, and
- * their executions by workers as regions on the workers' locations.
+ * Requests of io_uring as OTF2 events: non-blocking operations on the location of the thread that submitted them.
+ * Executions by workers are regions on the workers' locations.
  *
- * An event that falls into a call of its thread is known before the call's row, which comes at the call's exit: it waits
- * for it (otf2/waiting.c). All others are written when they come, for a thread without calls, as SQ threads are, would
- * gather them to the end of the trace. So what waits is bounded by what a thread can submit and have under way during
- * one call.
+ * An event inside of a call is known before the call's row, which comes at the exit. So the event waits for that row
+ * (otf2/waiting.c). All others are written at once: an SQ thread makes no calls, so its events would wait until the end
+ * of the trace. What waits is bounded by what a thread can submit and have under way during one call.
  */
 #include "otf2/otf2_writer.h"
 
@@ -23,7 +22,7 @@ static ring_event load(const lo2_ring_event_columns *e, uint32_t row)
     };
 }
 
-/* What is known of the request from here on. */
+/* Keeps what the event tells about the request. */
 static int follow(lo2_otf2_writer *w, lo2_otf2_location *location, const ring_event *event)
 {
     open_request *r = open_request_find(&w->open, event->id);
@@ -42,7 +41,7 @@ static int follow(lo2_otf2_writer *w, lo2_otf2_location *location, const ring_ev
     return 0;
 }
 
-/* What it moved counts for its process, as calls do. Of requests that are chosen by sample no sum is true. */
+/* The bytes of a request count for its process, like those of calls. If requests are sampled, no sum would be true. */
 static int measure(lo2_otf2_writer *w, lo2_otf2_location *location, const ring_event *event, int64_t time)
 {
     const lo2_otf2_values *v = &w->config.values;

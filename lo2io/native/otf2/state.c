@@ -46,7 +46,7 @@ lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t 
         return NULL;
     }
     w->locations_room = room;
-    /* Asked for by its id, libotf2 looks through all writers there are: with 20,000 threads that is most of the time. */
+    /* To find a writer by id, libotf2 looks through all writers. With 20,000 threads that is most of the time. */
     void *writer = w->get_evt_writer(w->config.archive, UNDEFINED);
     int code = writer ? w->set_location_id(writer, id) : 0;
     if (!writer || code) {
@@ -176,7 +176,7 @@ uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device)
     return device->string;
 }
 
-/* sync(2) acts on no handle: each process has one that stands for all. */
+/* sync(2) acts on no handle, so each process has one that stands for all. */
 uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location)
 {
     uint32_t *handle = &w->processes[location->process].handle;
@@ -188,7 +188,7 @@ uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location)
 void lo2_otf2_open_flags(const lo2_otf2_writer *w, uint32_t flags, uint8_t *access, uint32_t *creation, uint32_t *status)
 {
     const lo2_otf2_values *v = &w->config.values;
-    /* The two low bits are the access mode on every machine; 3 is for ioctl only and gets the widest. */
+    /* The two low bits are the access mode on every machine. 3 is for ioctl only, and gets the widest mode. */
     *access = (flags & 3) == 0 ? v->access_read_only : (flags & 3) == 1 ? v->access_write_only : v->access_read_write;
     *creation = *status = 0;
     for (uint32_t i = 0; i < w->config.nr_flags; i++) {
@@ -212,7 +212,7 @@ int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time,
     return 0;
 }
 
-/* ---- requests of rings that have begun and not ended, by id: open addressing; what is removed leaves no gap behind ---- */
+/* ---- requests of rings that have begun and not ended, by id: open addressing, and a removal leaves no gap ---- */
 
 static size_t home_of(const open_requests *map, uint64_t id)
 {
@@ -266,7 +266,7 @@ void open_request_remove(open_requests *map, uint64_t id)
         return;
     size_t gap = (size_t)(found - map->at), mask = map->room - 1;
     for (size_t at = (gap + 1) & mask; map->at[at].id; at = (at + 1) & mask) {
-        /* Moves up, unless its search begins behind the free place. */
+        /* Moves the entry up, unless its search begins behind the free place. */
         if (((at - home_of(map, map->at[at].id)) & mask) < ((at - gap) & mask))
             continue;
         map->at[gap] = map->at[at];

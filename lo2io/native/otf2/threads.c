@@ -1,28 +1,30 @@
 /*
- * Which thread has which location, and when.
+ * Gives threads their locations.
  *
- * The first locations (config.most_own) belong to one thread each. All further ones are shared: a thread has a location
- * from its first event until its end, and then another thread of its process may have it. As many processes have a
- * location group each; all further ones share one group, and its locations.
+ * The first config.most_own locations belong to one thread each. All further ones are shared: a thread has one from its
+ * first event until its end, and then another thread of its process may get it. Likewise, the first most_own processes
+ * have a location group each. All further ones share one group, and its locations.
  *
  *      location 900   |== thread 5012 ==|   |== thread 5047 ==||== thread 5051 =
  *      location 901      |====== thread 5013 ======|   |== thread 5049 ==|
  *
- * On a shared location each thread's life is a region around all that it does, from its first event to its end; where
- * it is entered, attributes tell which thread it is.
+ * On a shared location, each thread's life is a region around all that the thread does, from its first event to its end.
+ * Attributes at the begin of the region name the thread.
  *
- * That a thread has ended stands in its row of the tasks table, which comes in the batch of its last event, as a rule.
- * A new thread looks for a free location when its first event is written: so what has ended in this batch before that
- * event gives its location up first. Events are known in the order of their ends, while a location wants them in the
- * order of their begins: a location that was written to after the begin of the new thread's first event is not taken.
- * Workers of rings have shared locations of their own, for their events of a batch are written behind all others.
+ * A thread's row in the tasks table says that it has ended. The row usually comes in the batch of its last event. A new
+ * thread looks for a free location when its first event is written. So threads of this batch that ended before that event
+ * give up their locations first.
  *
- * A thread keeps its location as long as a request it began on a ring is under way, or a call waits for its paths. If
- * an event of it comes after its end all the same, it gets a location once more.
+ * Events become known in the order of their ends, while a location wants them in the order of their begins. So a location
+ * is not taken if it was written to after the begin of the new thread's first event. Workers of rings have shared
+ * locations of their own, for their events are written behind all others of the batch.
+ *
+ * A thread keeps its location while a ring's request that it began is under way, or while a call waits for its paths. A
+ * thread of which an event comes after its end all the same gets a location once more.
  */
 #include "otf2/otf2_writer.h"
 
-enum { COMMON = 0 }; /* the process that stands for those without a group: lo2_otf2_new makes it first */
+enum { COMMON = 0 }; /* stands for all processes without a group; lo2_otf2_new makes it first */
 
 static lo2_otf2_location *no_memory(lo2_otf2_writer *w)
 {
@@ -111,7 +113,7 @@ int otf2_leave_all(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_
     return otf2_leave(w, location, ended ? NULL : w->list, time, life);
 }
 
-/* Gives the thread's location to the next one, or closes its file. */
+/* Frees the thread's location for others, or closes its file. */
 static int end_thread(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t exit)
 {
     TRY(otf2_leave_all(w, location, exit < w->config.stop_ns ? exit : w->config.stop_ns, true));
@@ -126,7 +128,7 @@ static int end_thread(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t e
 
 static bool may_end(const lo2_otf2_location *location) { return !location->nr_open && location->held == NONE; }
 
-/* Ends the threads of the batch that ended by then. */
+/* Ends the threads of the batch that had ended by `time`. */
 static int end_threads_until(lo2_otf2_writer *w, uint64_t time)
 {
     const lo2_task_columns *t = &w->batch->tasks;
@@ -159,7 +161,7 @@ static int end_or_keep(lo2_otf2_writer *w, uint32_t task, int64_t exit)
     return may_end(location) ? end_thread(w, location, exit) : end_later(w, task, exit);
 }
 
-/* A thread without calls may have waiting events only. */
+/* Places a thread without calls, which may have waiting events only. */
 static int place(lo2_otf2_writer *w, actor who)
 {
     uint32_t *at;
@@ -188,7 +190,7 @@ int otf2_end_threads(lo2_otf2_writer *w)
     return 0;
 }
 
-/* ---- its beginning ---- */
+/* ---- the begin of a thread ---- */
 
 static lo2_otf2_location *new_location(lo2_otf2_writer *w, uint32_t task, uint32_t process, bool worker, uint64_t time)
 {
@@ -216,7 +218,7 @@ static lo2_otf2_location *new_location(lo2_otf2_writer *w, uint32_t task, uint32
     return location;
 }
 
-/* Events that waited for the thread wait on its location. */
+/* Moves the thread's waiting events to its location. */
 static bool take_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t task)
 {
     uint32_t *at;

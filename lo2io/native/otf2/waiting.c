@@ -1,14 +1,14 @@
 /*
- * Events that carry their own time and are known before or after the row they belong to: handles that exec, close_range
- * or dup2 ended, flags that were set, stretches off the CPU, requests of rings. Each waits on its location, in the order
- * of time, for the first row that ends after it.
+ * Events that have their own time, and become known before or after the row to which they belong: handles that exec,
+ * close_range or dup2 ended, flags that were set, stretches off the CPU, requests of rings. Each event waits on its
+ * location, in the order of time, for the first row that ends after it.
  */
 #include "otf2/otf2_writer.h"
 
 /*
- * The last event that is not later. Nearly always that is the last of all; stretches off the CPU come behind many
- * completions that fell into them, but in order among themselves: the search goes on where the one before found its
- * place.
+ * The last waiting event that is not later than `time`, after which an event of that time belongs. Nearly always this
+ * is the last of all. But stretches off the CPU come behind many completions inside of them. Since the stretches are in
+ * order among themselves, the search goes on at the last place found.
  */
 static uint32_t place_before(const lo2_otf2_writer *w, const lo2_otf2_location *location, uint64_t time)
 {
@@ -21,7 +21,7 @@ static uint32_t place_before(const lo2_otf2_writer *w, const lo2_otf2_location *
     before = location->waiting_place;
     if (before == NONE || all[before].time > time)
         before = location->waiting;
-    while (all[all[before].next].time <= time) /* ends: the last one is later */
+    while (all[all[before].next].time <= time) /* ends, for the last event is later */
         before = all[before].next;
     return before;
 }
@@ -95,7 +95,7 @@ int otf2_off_cpu_waits(lo2_otf2_writer *w, const lo2_off_cpu_columns *o, uint32_
     if (begin < 0)
         return 0;
     TRY(wait_for_time(w, task, (waiting_event){.time = (uint64_t)begin, .key = o->state[row], .kind = WAIT_OFF_CPU}));
-    if (end == UNKNOWN) /* left by the next stretch, or with the call */
+    if (end == UNKNOWN) /* the next stretch leaves it, or the end of the call does */
         return 0;
     uint64_t until = (uint64_t)(end < begin ? begin : end);
     return wait_for_time(w, task, (waiting_event){.time = until, .kind = WAIT_ON_CPU});
@@ -131,7 +131,7 @@ static int set_flags(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t t
     uint32_t creation, status, bit = w->config.values.close_on_exec;
     uint8_t access;
     lo2_otf2_open_flags(w, event->flags, &access, &creation, &status);
-    /* F_SETFL leaves close-on-exec, which is F_SETFD's. */
+    /* F_SETFL does not change close-on-exec, F_SETFD does. */
     h->status = (status & ~bit) | (h->state & LO2_OTF2_STATUS_KNOWN ? h->status & bit : 0);
     OTF2(w, change_status_flags, location->writer, NULL, time, h->ref, h->status);
     return 0;
@@ -146,8 +146,8 @@ static int on_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time
 
 static int off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t state)
 {
-    TRY(otf2_leave_off_cpu(w, location, time)); /* nobody saw it come back */
-    if (location->open_region == NONE) /* outside of any call nothing would enclose it */
+    TRY(otf2_leave_off_cpu(w, location, time)); /* the switch back was lost */
+    if (location->open_region == NONE) /* outside of a call, nothing would enclose it */
         return 0;
     uint32_t ref = otf2_ref_inside(w, location->open_region, LO2_OTF2_OFF_CPU, state, 0);
     if (ref == NONE)
@@ -178,7 +178,7 @@ int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64
             location->waiting_place = NONE;
         w->waiting[index].next = w->waiting_free;
         w->waiting_free = index;
-        /* It is late only because its report was: that is not counted. */
+        /* The event was reported late, which is normal and not counted. */
         uint64_t time = event.time > location->last_time ? event.time : location->last_time;
         time = otf2_advance(w, location, (int64_t)time);
         TRY(release(w, location, time, &event));

@@ -1,24 +1,24 @@
 /*
- * Batches in, OTF2 events out.
+ * Takes batches and writes OTF2 events.
  *
- * A location per thread, or one that several threads have in turn (otf2/threads.c): each call is Enter .. Leave of its
- * region. Between the two, at the entry's time, the IoOperationBegin of calls that transfer or flush; at the exit's time
- * what the call did: handles destroyed on its way, Complete, handle created, duplicated, destroyed, moved. A call in
- * flight has no Complete; its region is left when the thread's next call begins, or at the end. Stretches off the CPU
- * are regions inside of the call's.
+ * A thread has a location, its own or one that several threads use in turn (otf2/threads.c). A call is Enter .. Leave of
+ * its region. At the entry's time follows IoOperationBegin, for calls that transfer or flush. At the exit's time stand the
+ * call's effects: handles that it destroyed, Complete, and the handle that it created, duplicated, destroyed or moved. A
+ * call in flight has no Complete. Its region is left when the thread's next call begins, or at the end. Stretches off the
+ * CPU are regions inside of the call's.
  *
- * Requests of rings are operations on the location of the thread that submitted them, inside of whatever call it is in
- * or of none; what workers execute is a region on the worker's location (otf2/rings.c).
+ * Requests of rings are operations on the location of the thread that submitted them, inside of its call at that time or
+ * outside of any. An execution by a worker is a region on the worker's location (otf2/rings.c).
  *
- * A location per block device, if requests are written as operations: begin, issued, complete or cancelled of each
- * request, in the engine's order. A location per CPU, if they are written as samples or switches are known
- * (otf2/cpus.c). A metric location per device and per process (otf2/metrics.c), and two per ring (otf2/metrics.c).
+ * A block device has a location if requests are written as operations: begin, issued, complete or cancelled of each
+ * request, in the engine's order. A CPU has one if requests are written as samples or switches are known (otf2/cpus.c).
+ * Each device and process has a metric location, each ring two (otf2/metrics.c).
  *
- * Handle events (close-on-exec, close_range, dup2's target) carry their own time, which may lie inside a call that
- * becomes a row only later (execve): they wait for it (otf2/waiting.c).
+ * Handle events (close-on-exec, close_range, dup2's target) have their own time, perhaps inside of a call whose row comes
+ * later (execve). They wait for that row (otf2/waiting.c).
  *
- * OTF2 refuses a time before the location's last one (error 78) and drops the event. The engine's order rules that
- * out; should it happen all the same, the event is moved to the last time and counted.
+ * OTF2 refuses a time before the location's last one (error 78) and drops the event. The engine's order excludes that.
+ * Should it happen all the same, the event moves to the last time and is counted.
  */
 #include "otf2/otf2_writer.h"
 
@@ -76,7 +76,7 @@ lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config)
     return w;
 }
 
-/* Writes a call, and what it says of a ring: those rows stand in the same order. */
+/* Writes a call, with its batch if it is about a ring: both tables have the same order. */
 static int write_call(lo2_otf2_writer *w, const lo2_batch *b, uint32_t row, uint32_t *batch)
 {
     const lo2_operation_columns *o = &b->operations;
@@ -95,7 +95,7 @@ static int write_operations(lo2_otf2_writer *w, const lo2_batch *b)
             TRY(otf2_ring_event_arrives(w, &b->ring_events, ring++));
         while (off < nr_off_cpu && b->off_cpu.before[off] <= b->first_operation + row)
             TRY(otf2_off_cpu_waits(w, &b->off_cpu, off++));
-        /* Handles that the call itself destroyed come behind its row: + 1. */
+        /* + 1: handles that the call itself destroyed come behind its row. */
         while (event < b->nr_handle_events && b->handle_events.before[event] <= b->first_operation + row + 1)
             TRY(otf2_handle_event_waits(w, &b->handle_events, event++));
         TRY(write_call(w, b, row, &batch));
@@ -109,7 +109,7 @@ static int write_operations(lo2_otf2_writer *w, const lo2_batch *b)
     return 0;
 }
 
-/* Block events and switches of the CPUs, each in order, come in one order on the CPUs' locations. */
+/* Block events and switches, each in order, are merged into one order for the locations of CPUs. */
 static int write_machine(lo2_otf2_writer *w, const lo2_batch *b)
 {
     const lo2_otf2_config *c = &w->config;

@@ -1,9 +1,9 @@
 /*
  * Writes packets of Perfetto's trace format: protobuf, each packet the field 1 of the trace.
  *
- * Fields and types: protos/perfetto/trace/{trace_packet,track_event/track_event,track_event/debug_annotation}.proto.
- * Lengths come before what they measure, so they get a width that must do, and are filled in afterwards; a varint may
- * have leading groups of zeros, and Perfetto's own writer does the same.
+ * Fields and types: protos/perfetto/trace/{trace_packet,track_event/track_event,track_event/debug_annotation}.proto. A
+ * length stands before its content, so it gets a width that suffices, and is filled in afterwards. A varint may have
+ * leading groups of zeros: Perfetto's own writer does the same.
  */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "api/all.h"
 
 enum { SEQUENCE = 1, NEEDS_STATE = 2 };
-/* Bytes of a length: of packets without notes, with notes that are numbers (128 of them at most), with texts. */
+/* Bytes of a length: for packets without notes, with notes that are numbers (at most 128), and with texts. */
 enum { SHORT = 1, LONG = 2, ANY = 4 };
 enum { SLICE_BEGIN = 1, SLICE_END = 2, INSTANT = 3, COUNTER = 4 };
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2 };
@@ -41,7 +41,7 @@ static uint8_t *put_fixed(uint8_t *p, uint32_t field, uint64_t value)
     return p;
 }
 
-/* Returns where its content begins; close_message wants that again. */
+/* Returns the begin of the content, which close_message needs. */
 static uint8_t *open_message(uint8_t *p, uint32_t field, int width)
 {
     return put_varint(p, field << 3 | BYTES) + width;
@@ -100,7 +100,7 @@ static uint8_t *put_note(uint8_t *p, const lo2_perfetto_note *note, size_t row)
     if (value == note->unknown && !note->always)
         return p;
     p = put_varint(p, NOTE << 3 | BYTES);
-    uint8_t *content = p + 1; /* a number is shorter than 128 bytes: a length of one */
+    uint8_t *content = p + 1; /* a number has less than 128 bytes: one byte of length */
     p = put_number(content, NOTE_NAME, note->name);
     p = put_number(p, fields[note->kind], (uint64_t)value);
     content[-1] = (uint8_t)(p - content);
@@ -157,9 +157,9 @@ size_t lo2_perfetto_counters_write(size_t nr, const uint64_t *track, const int64
 }
 
 /*
- * Rows come about in the order of their ends. So a lane is free for a row if what lies in it ended before the row
- * begins, and the best of the free ones is that which ended last: with it there are as few lanes as can be. Ends need
- * not be in order for that no two rows of a lane overlap.
+ * Rows come roughly in the order of their ends. A lane is free for a row if its last row ended before this one begins.
+ * The best free lane is the one that ended last: this choice needs the fewest lanes. Rows of a lane never overlap, even
+ * if ends come out of order.
  */
 struct lo2_perfetto_lanes {
     struct lane {
@@ -181,7 +181,7 @@ void lo2_perfetto_lanes_free(lo2_perfetto_lanes *lanes)
     free(lanes);
 }
 
-/* How many lanes have an end before the time. */
+/* The number of lanes whose end is before the time. */
 static uint32_t ended_before(const lo2_perfetto_lanes *lanes, int64_t time_ns)
 {
     uint32_t low = 0, high = lanes->nr;
@@ -195,7 +195,7 @@ static uint32_t ended_before(const lo2_perfetto_lanes *lanes, int64_t time_ns)
     return low;
 }
 
-/* Takes out the lane that ended last before the time, or makes one. False: no memory. */
+/* Takes out the lane with the last end before the time, or makes one. False: no memory. */
 static bool take_lane(lo2_perfetto_lanes *lanes, int64_t time_ns, struct lane *taken)
 {
     uint32_t nr_free = ended_before(lanes, time_ns);
@@ -233,7 +233,7 @@ bool lo2_perfetto_lanes_assign(lo2_perfetto_lanes *lanes, size_t nr, const int64
         struct lane taken;
         if (!take_lane(lanes, begin_ns[row], &taken))
             return false;
-        /* An instant takes up no more than its moment, what has no end all that is to come. */
+        /* An instant takes its moment only. A row without an end takes all time to come. */
         taken.end_ns = end_ns[row] == INT64_MIN ? INT64_MAX : end_ns[row] == INT64_MAX ? begin_ns[row] : end_ns[row];
         lane[row] = taken.number;
         put_lane_back(lanes, &taken);

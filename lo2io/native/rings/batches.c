@@ -1,4 +1,15 @@
-/* Calls of rings and of libaio: each that submits or collects is a batch, with a row beside its operation's. */
+/*
+ * Calls of rings and of libaio: each that submits or collects is a batch, with a row beside its operation's.
+ *
+ * The ring of a batch is that of the descriptor at the entry, else of requests or of a wait in the call; of libaio,
+ * that of the context. `asked` and `wanted` are the arguments, whatever the flags. nr_completions counts CQEs since the
+ * entry, or since the ring is known, without overflows. nr_requests and nr_completions are 0 for libaio.
+ *
+ * Which io_setup made a context: of a process that began or did its exec in the trace, the successful io_setups are
+ * kept, and each new context uses up one. If only one was kept, it gives the context's time and thread. Which of
+ * several it was stays unknown until all are used up. If they all asked for the same number of events, that is the
+ * context's size.
+ */
 #include "rings/iocbs.h"
 #include "rings/rings.h"
 #include "tables/descriptors.h"
@@ -17,7 +28,7 @@ static bool is_batch(uint8_t kind)
     return kind == LO2_CALL_RING_ENTER || kind == LO2_CALL_AIO_SUBMIT || kind == LO2_CALL_AIO_COLLECT;
 }
 
-/* The ring that the call is about; NONE: not known, or no more. */
+/* The ring of the call; NONE: not known, or gone. */
 static uint32_t ring_of_call(engine *e, const task *t)
 {
     const ring_call *c = &t->ring_call;
@@ -37,7 +48,7 @@ void ring_call_named(engine *e, uint32_t index, task *t)
     const pending_call *p = &t->pending;
     if (p->handle == NONE || r->kind != RING_URING)
         return;
-    if (slot_kept(e, t, slot_at(e, t->table, p->fd, false), p->handle, p->begin)) /* else it may have met another one */
+    if (slot_kept(e, t, slot_at(e, t->table, p->fd, false), p->handle, p->begin)) /* else the call may have met another ring */
         ring_bind(e, index, p->handle);
 }
 
@@ -64,7 +75,7 @@ void ring_batch_request(engine *e, uint32_t index, task *t)
     if (!t->pending.active || e->calls[t->pending.call].kind != LO2_CALL_RING_ENTER)
         return;
     ring_call *c = &t->ring_call;
-    if (ring_of_call(e, t) != index) /* submissions are all to the ring that the call names */
+    if (ring_of_call(e, t) != index) /* a call submits to the ring that it names only */
         ring_call_named(e, index, t);
     c->nr_requests++;
     const ring *r = ring_at(e, index);
@@ -91,7 +102,7 @@ static void aio_set_up(engine *e, const task *t, int64_t time)
     s->task = t->number;
 }
 
-/* A context is used for the first time. */
+/* Makes the ring of a context that is used for the first time. */
 static uint32_t aio_new(engine *e, const task *t)
 {
     uint32_t index = ring_new(e, RING_AIO, t->ring_call.context, t);
@@ -102,14 +113,14 @@ static uint32_t aio_new(engine *e, const task *t)
     aio_setups *s = &p->aio;
     if (!s->nr)
         return index;
-    if (p->fresh && !s->differ) /* else it may be one from before the trace, or any of several */
+    if (p->fresh && !s->differ) /* else the context may be older than the trace, or any of several */
         r->sq_entries = s->nr_events;
     if (p->fresh && s->nr == 1 && !s->unsure) {
         r->create_time = s->time;
         r->task = s->task;
     }
     s->nr--;
-    s->unsure = true; /* which of them are left, until none are */
+    s->unsure = true; /* which contexts are left is unknown, until none is */
     return index;
 }
 
@@ -174,7 +185,7 @@ void ring_call_left(engine *e, task *t, const int64_t *result, int64_t time, uin
         return;
     uint32_t index = ring_of_call(e, t);
     if (kind == LO2_CALL_RING_ENTER || kind == LO2_CALL_RING_REGISTER) {
-        if (index != NONE && p->handle != NONE) /* the descriptor may have been discovered just now */
+        if (index != NONE && p->handle != NONE) /* the descriptor may have been discovered at this exit */
             ring_bind(e, index, p->handle);
         if (index != NONE && !e->finishing)
             ring_unwatch(e, ring_at(e, index), t, time);

@@ -1,4 +1,11 @@
-/* Rings and descriptors: which descriptor is a ring's, and what requests of rings do to descriptors. */
+/*
+ * Rings and descriptors: which descriptor is a ring's, and what requests of rings do to descriptors.
+ *
+ * A RING fact fills in what is unknown of the ring that its handle is or turns out to be. If the poller that the fact
+ * names submits to a ring without a handle, and no other such fact names the poller, the handle is that ring's. The
+ * poller of a ring is the thread born inside of io_uring_setup (SETUP_SQPOLL), else the first `iou-sqp-` thread that
+ * submits to the ring, else the fact's.
+ */
 #include <fcntl.h>
 
 #include "rings/rings.h"
@@ -22,7 +29,7 @@ static uint32_t poller_of(engine *e, const lo2_fact_ring *fact)
     return t && is_recorded(e, t) ? t->number : NONE;
 }
 
-/* What fdinfo said, where the events did not. */
+/* Takes from fdinfo what the events did not tell. */
 static void learn(engine *e, ring *r, const lo2_fact_ring *fact)
 {
     if (!r->sq_entries)
@@ -49,12 +56,12 @@ void ring_bind(engine *e, uint32_t index, uint32_t handle_index)
     ring *r = ring_at(e, index);
     if (d->ring == index + 1 && d->ring_number == r->number)
         return;
-    if (ring_of_handle(e, handle_index) != NONE) /* the events know better than the table what it is now */
+    if (ring_of_handle(e, handle_index) != NONE) /* the events show that the descriptor is another ring now */
         ring_at(e, d->ring - 1)->description = 0;
     d->ring = index + 1;
     d->ring_number = r->number;
     r->description = h->description + 1;
-    r->unsure = h->ended; /* a handle that was found for one call only */
+    r->unsure = h->ended; /* the handle was found for one call only */
     if (r->handle == NONE) {
         r->handle = h->number;
         r->fd = h->fd;
@@ -74,7 +81,7 @@ void ring_installed(engine *e, task *t, uint32_t handle_index)
         ring_bind(e, index - 1, handle_index);
 }
 
-/* A handle of the description ended; if at a time nobody knows, so does the ring. */
+/* A handle of the description ended. If the time is unknown, so is the ring's end. */
 void ring_descriptor_ended(engine *e, const description *d, bool surely)
 {
     ring *r = ring_at(e, d->ring - 1);
@@ -82,7 +89,7 @@ void ring_descriptor_ended(engine *e, const description *d, bool surely)
         r->unsure = true;
 }
 
-/* Nobody has a descriptor of it any more. */
+/* No process has a descriptor of the ring any more. */
 void ring_description_gone(engine *e, uint32_t description_index)
 {
     description *d = &e->descriptions.at[description_index];
@@ -100,13 +107,13 @@ void ring_description_gone(engine *e, uint32_t description_index)
     d->ring = d->ring_fact = 0;
 }
 
-/* The handle of which a fact says that this thread polls for it, if there is exactly one. */
+/* The handle whose fact names this thread as its poller, if exactly one does. */
 static uint32_t handle_by_poller(engine *e, const task *poller)
 {
     uint32_t found = NONE;
     for (uint32_t i = 0; i < e->rings->facts.count; i++) {
         const lo2_fact_ring *fact = &e->rings->facts.at[i];
-        uint32_t index = fact->reserved; /* of the handle, once it is kept */
+        uint32_t index = fact->reserved; /* a kept fact has the handle's index here */
         bool kept = e->handles.at[index].refs && description_of(e, index)->ring_fact == i + 1;
         if (!kept || (uint32_t)fact->poller != poller->tid)
             continue;
@@ -117,7 +124,10 @@ static uint32_t handle_by_poller(engine *e, const task *poller)
     return found;
 }
 
-/* A ring older than the trace that a poller submits to: nobody needs to enter it. */
+/*
+ * A poller submits to a ring that is older than the trace. No thread needs to enter such a ring, so look for its
+ * descriptor here.
+ */
 void ring_polled(engine *e, uint32_t index, const task *poller)
 {
     uint32_t handle_index = ring_at(e, index)->handle == NONE ? handle_by_poller(e, poller) : NONE;
@@ -143,7 +153,7 @@ static bool keep_fact(engine *e, uint32_t handle_index, const lo2_fact_ring *fac
     set->facts.at[d->ring_fact - 1].reserved = handle_index;
     task *poller = fact->poller > 0 ? task_of(e, (uint32_t)fact->poller) : NULL;
     if (poller)
-        ring_uses_forget(e, poller); /* its next submission may tell which ring this is */
+        ring_uses_forget(e, poller); /* its next submission may tell which ring the handle is */
     return true;
 }
 
@@ -155,7 +165,7 @@ void on_ring_fact(engine *e, const uint8_t *body)
     task *t = begin.doubt == JUMPED || end.doubt == JUMPED ? NULL : task_for_fact(e, fact.pid);
     const slot *s = t && !e->config.ends_unseen ? slot_at(e, t->table, fact.fd, false) : NULL;
     if (!s || s->handle == NONE || (s->since != UNKNOWN && s->since > not_before(begin)))
-        return; /* the fact of the descriptor has proven nothing either */
+        return; /* neither did the fact of the descriptor prove anything */
     uint32_t index = ring_of_handle(e, s->handle);
     if (index != NONE)
         learn(e, ring_at(e, index), &fact);
@@ -171,7 +181,7 @@ void ring_opened(engine *e, task *t, uint32_t ring_index, int32_t fd, uint32_t o
     slot *s = slot_at(e, t->table, fd, true);
     if (!s)
         return;
-    if (!surely && (!r->files_known || r->nr_files_now)) { /* it may as well be the place of a registered file */
+    if (!surely && (!r->files_known || r->nr_files_now)) { /* the result may be the place of a registered file */
         slot_clear(e, s, UNKNOWN, time);
         return;
     }
@@ -189,7 +199,10 @@ void ring_opened(engine *e, task *t, uint32_t ring_index, int32_t fd, uint32_t o
     handle_install(e, t, fd, index, open_flags != NONE && (open_flags & O_CLOEXEC), time);
 }
 
-/* It was any of the table's but a ring's: io_close (io_uring/openclose.c) refuses those. */
+/*
+ * CLOSE ended an unknown descriptor of the table, but not a ring's: io_close (io_uring/openclose.c) refuses those. Of
+ * rings, the descriptors below MOST_KEPT are kept.
+ */
 void ring_closed_some_fd(engine *e, task *t, int64_t time)
 {
     fd_table *f = &e->tables.at[t->table];
@@ -201,8 +214,8 @@ void ring_closed_some_fd(engine *e, task *t, int64_t time)
             left = i + 1;
         else
             slot_clear(e, s, UNKNOWN, time);
-        if (s->movers || s->ending) /* somebody is amid a call on that number */
+        if (s->movers || s->ending) /* a call on this number is under way */
             left = i + 1;
     }
-    f->slots.count = left; /* slots beyond are as the table says: what is voided often stays short */
+    f->slots.count = left; /* the table's `since` covers slots beyond the count */
 }

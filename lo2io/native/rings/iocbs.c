@@ -1,11 +1,11 @@
 /*
- * Requests of libaio: each from the io_submit that took it to the call that returned its event. The kernel has no tracepoint
- * for either, so all of it is what its own programs read in the program's memory.
+ * Requests of libaio, each from its io_submit to the call that returned its event. The kernel has no tracepoint for
+ * either. So all of this is what BPF programs read in the program's memory.
  *
- * An event names the request by the address of its iocb and its aio_data. A program may read events from memory without
- * a call: then the request's end is not seen. That it has ended is concluded when its iocb is submitted anew; the
- * program may do so earlier, for the kernel keeps a copy. So an event belongs to the newest that fits, and the older ones go on
- * living until nobody can speak of them any more.
+ * An event names its request by the address of the iocb and aio_data. A program may also read events from memory
+ * without a call, which lo2io does not see. Such a request may have ended when its iocb is submitted again, or not: the
+ * program may submit early, for the kernel keeps a copy. So an event belongs to the newest request that fits, and older
+ * ones stay alive until no event can be about them.
  */
 #include <errno.h>
 #include <linux/aio_abi.h>
@@ -18,17 +18,17 @@ enum { COMMAND_UNKNOWN = 9 };
 enum { FSYNC_DATASYNC = 1 };
 enum { MOST_LOOKED_AT = 4096 };
 
-/* What an io_submit was given, and is not known to have taken yet. */
+/* An iocb that an io_submit was given. Whether the call took it is not known yet. */
 typedef struct {
     lo2_kernel_iocb iocb;
     uint32_t handle, next;        /* handle: index, with a reference; next: index + 1 */
-    uint64_t request;             /* the id that it will have as a request; 0: not chosen yet */
-    bool served;                  /* it has sent a block request, and not to read ahead */
-    bool collected;               /* by another thread, before the io_submit returned: */
+    uint64_t request;             /* its id as a request; 0: not chosen yet */
+    bool served;                  /* it sent a block request that does not read ahead */
+    bool collected;               /* another thread collected its event before io_submit returned, with these: */
     int64_t collect_time, result;
 } asked_iocb;
 
-/* What is known of a request of libaio when it begins. */
+/* What is known of a libaio request when it begins. */
 typedef struct {
     uint64_t operation, request, data, iocb;
     int64_t offset, bytes;
@@ -44,7 +44,7 @@ typedef struct iocb_set {
     uint32_t out;
 } iocb_set;
 
-/* The opcode of io_uring that does what a command of libaio does. */
+/* The io_uring opcode that does the same as a libaio command. */
 static uint8_t opcode_of(const engine *e, uint16_t command)
 {
     for (uint32_t opcode = 0; command < 16 && opcode < e->config.nr_opcodes; opcode++)
@@ -58,7 +58,7 @@ static uint32_t flags_of(const lo2_kernel_iocb *q)
     switch (q->opcode) {
     case IOCB_CMD_FDSYNC: return FSYNC_DATASYNC;
     case IOCB_CMD_FSYNC: return 0;
-    case IOCB_CMD_POLL: return NONE; /* what it polls for stands in a field of its own */
+    case IOCB_CMD_POLL: return NONE; /* a field of its own says for what it polls */
     default: return q->rw_flags;
     }
 }
@@ -104,17 +104,17 @@ static void completes(engine *e, ring_request *r, int64_t result, int64_t time)
 
 /* ---- begins ---- */
 
-/* The same iocb is submitted again, by a later call. */
+/* A later call submits the same iocb again. */
 static void begins_anew(engine *e, ring_request *before, int64_t time)
 {
     if (before->submit < time && before->end_before == UNKNOWN)
         before->end_before = time;
     bool several = false;
-    if (e->ring_requests->alive.count >= MOST_ALIVE / 2) /* the oldest of this iocb makes room */
+    if (e->ring_requests->alive.count >= MOST_ALIVE / 2) /* ends the oldest request of this iocb to make room */
         request_end_unseen(e, request_by_data(e, before->ctx, before->user_data, DATA_SINGLE, &several), false, time);
 }
 
-/* A request begins, at the entry of the io_submit that its thread is inside of; its id, or 0. */
+/* A request begins, at the entry of its thread's io_submit. Returns its id, or 0. */
 static uint64_t begins(engine *e, task *t, uint32_t ring_index, const iocb_row *row, const asked_iocb *asked)
 {
     ring_request_set *set = ring_requests_needed(e);
@@ -156,7 +156,7 @@ static uint64_t begins(engine *e, task *t, uint32_t ring_index, const iocb_row *
     return id;
 }
 
-/* ---- what an io_submit asks for: it waits for the call's exit, for the call may take but the first requests, or none ---- */
+/* ---- what an io_submit was given: waits for the exit, for the call may take only the first iocbs, or none ---- */
 
 static asked_iocb *asked_at(engine *e, uint32_t place) { return &e->iocbs->asked.at[place - 1]; }
 
@@ -182,7 +182,7 @@ void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size)
         return;
     }
     if (t->iocbs && asked_at(e, t->iocbs)->iocb.head.time_ns != asked.iocb.head.time_ns)
-        iocbs_drop(e, t); /* of a call that was lost */
+        iocbs_drop(e, t); /* their call was lost */
     iocb_set *set = e->iocbs;
     if (set->free_asked.count) {
         index = set->free_asked.at[--set->free_asked.count];
@@ -202,7 +202,7 @@ void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size)
     t->last_iocb = index + 1;
 }
 
-/* What was in the slot when the call was entered was there when it looked it up, whenever that was: until its exit. */
+/* The handle that the call met. The kernel looked it up before the exit, so the slot must be constant until then. */
 static uint32_t handle_met(engine *e, const task *t, const asked_iocb *a)
 {
     const slot *s = a->handle == NONE ? NULL : slot_at(e, t->table, a->iocb.fd, false);
@@ -217,7 +217,7 @@ static iocb_row row_of(engine *e, const task *t, const asked_iocb *a)
     bool writes = q->opcode == IOCB_CMD_PWRITE || q->opcode == IOCB_CMD_PWRITEV;
     bool vectored = q->opcode == IOCB_CMD_PREADV || q->opcode == IOCB_CMD_PWRITEV;
     bool data = writes || vectored || q->opcode == IOCB_CMD_PREAD;
-    bool appends = writes && d && (d->append == APPENDS || handle_index == NONE); /* Linux appends whatever the offset says */
+    bool appends = writes && d && (d->append == APPENDS || handle_index == NONE); /* Linux appends, whatever the offset is */
     iocb_row made = {.data = q->data, .iocb = q->iocb, .offset = UNKNOWN, .bytes = UNKNOWN, .place = q->place,
                      .handle = NONE, .fd = q->fd,
                      .opcode = q->opcode <= IOCB_CMD_PWRITEV ? (uint8_t)q->opcode : COMMAND_UNKNOWN};
@@ -234,7 +234,8 @@ static iocb_row row_of(engine *e, const task *t, const asked_iocb *a)
 
 static bool are_of_call(engine *e, const task *t)
 {
-    return asked_at(e, t->iocbs)->iocb.head.time_ns <= (uint64_t)t->pending.begin; /* else of the next one: this one's end was lost */
+    /* else they are of the next call, and this one's record was lost */
+    return asked_at(e, t->iocbs)->iocb.head.time_ns <= (uint64_t)t->pending.begin;
 }
 
 void iocbs_submitted(engine *e, task *t, int64_t result)
@@ -246,7 +247,7 @@ void iocbs_submitted(engine *e, task *t, int64_t result)
     uint32_t ring_index = result > 0 && is_followed(e, t) ? aio_ring_of_call(e, t) : NONE;
     for (uint32_t at = t->iocbs; at && ring_index != NONE && place < result; at = asked_at(e, at)->next, place++) {
         const asked_iocb *a = asked_at(e, at);
-        if (a->iocb.place != place) /* one that was lost: what follows may be another call's */
+        if (a->iocb.place != place) /* one was lost: those behind it may be another call's */
             break;
         if (!VEC_ROOM(&set->queue, set->queue.count + 1)) {
             e->out_of_memory = true;
@@ -256,7 +257,7 @@ void iocbs_submitted(engine *e, task *t, int64_t result)
         row.request = begins(e, t, ring_index, &row, a);
         set->queue.at[set->queue.count++] = row;
     }
-    while (first < set->queue.count) /* the row of the call comes next */
+    while (first < set->queue.count) /* the call's row comes next */
         set->queue.at[first++].operation = e->next_id;
     iocbs_drop(e, t);
 }
@@ -267,7 +268,7 @@ void iocbs_unclaimed(engine *e, task *t)
         iocbs_drop(e, t);
 }
 
-/* Of several in one call nothing tells which it is. */
+/* If the call has several iocbs, nothing tells which one sends. */
 uint64_t iocb_sending(engine *e, task *t, bool ahead)
 {
     const pending_call *p = &t->pending;
@@ -280,7 +281,7 @@ uint64_t iocb_sending(engine *e, task *t, bool ahead)
     return a->request;
 }
 
-/* One of those that are not known to be taken. */
+/* Looks for the event's iocb among those that a call may not have taken yet. */
 static bool iocb_collected(engine *e, const task *t, uint64_t context, const lo2_kernel_event *event, int64_t time)
 {
     const pending_call *p = &t->pending;
@@ -335,9 +336,9 @@ void iocbs_free(engine *e)
     e->iocbs = NULL;
 }
 
-/* ---- what calls have collected ---- */
+/* ---- events that calls have collected ---- */
 
-/* The newest; NULL: it began before the trace, or was lost. */
+/* The newest request that fits the event. NULL: it began before the trace, or was lost. */
 static ring_request *answers_to(engine *e, uint32_t ring_index, const lo2_kernel_event *event)
 {
     uint64_t key = ring_at(e, ring_index)->number + 1ull;

@@ -1,11 +1,38 @@
 /*
- * Requests of io_uring: each from its submission to its last CQE. The rules stand in docs/explanation/rules/ring-requests.md.
- * on_ring takes every sample of the ring's tracepoints; those about rings alone go to rings/rings.c.
+ * Requests of io_uring: each from its submission to its last CQE (docs/explanation/rules/ring-requests.md). on_ring
+ * takes every sample of the ring's tracepoints; those about rings alone go to rings/rings.c.
+ *
+ * Which request an event is about. "By order" means the oldest living request of this ring and user_data (identity
+ * inferred).
+ * - submit, refuse: a new request of this thread. One that lives at its address has ended unseen.
+ * - An event with an address: the request that lives there. link and fail_link may name one that has ended there, too;
+ *   fail_link without a ring looks in all rings.
+ * - ... with other user_data, of file_get, punt, poll_arm, wake, defer or complete: the request there has ended unseen,
+ *   and the begin of this one was lost. Not so for POLL_ADD, whose user_data POLL_REMOVE can change, and for unknown
+ *   opcodes.
+ * - An unknown address: the request that this thread executes, if its address is unknown, and ring and user_data agree.
+ *   Else by order, among the first 16 of a class, one without an address. It gets the address (identity inferred).
+ * - No such request: file_get, punt, poll_arm, wake and defer with user_data, of a recorded ring or thread, make one
+ *   that is older than the trace. It belongs to the first thread seen with it, a worker's request to the worker's
+ *   owner, but never to a waker. Without a thread it has no row. A wake needs a recorded ring, and no request that has
+ *   ended there. All other events are counted (nr_ring_unclear).
+ * - user_data without an address: by order. file_get without an address: the request that this thread submits with its
+ *   next event.
+ *
+ * Which request a CQE is about (answers_to, on_overflow in rings/request_life.c):
+ * - A known address: the request there. A CQE of a request that was torn down is skipped.
+ * - No address (0): with F_MORE by order, of those that can repeat themselves (inferred only if several can). Else it
+ *   is a message of another ring or of the kernel, counted for the ring.
+ * - F_NOTIF: by order, of those that wait for a notification (inferred only if several do). It says nothing about an
+ *   execution.
+ * - An overflow, or a format without an address: by order. With F_MORE only those that can repeat themselves; those
+ *   with CQE_SKIP last.
+ * - A CQE without a match is an orphan.
  */
 #include "rings/requests.h"
 #include "tables/tasks.h"
 
-/* ---- what a sample says ---- */
+/* ---- fields of a sample ---- */
 
 static void sample_read(const lo2_event *event, const uint8_t *raw, ring_sample *s)
 {
@@ -34,7 +61,7 @@ ring_request_set *ring_requests_needed(engine *e)
     return e->ring_requests;
 }
 
-/* ---- whose it is ---- */
+/* ---- the submitter ---- */
 
 task *request_task(engine *e, const ring_request *r)
 {
@@ -42,7 +69,7 @@ task *request_task(engine *e, const ring_request *r)
     return t && t->alive && t->number == r->task ? t : NULL;
 }
 
-/* The thread that submits what this one works on: itself, unless it is a worker. */
+/* The submitter of what this thread works on: the thread itself, or a worker's owner. */
 static task *submitter_behind(engine *e, task *t)
 {
     if (!t || !t->ring_worker)
@@ -61,7 +88,7 @@ void request_give_to(engine *e, ring_request *r, task *t)
     r->written = ring_is_chosen(e, r->id);
 }
 
-/* One that is older than the trace belongs to the first thread seen with it. */
+/* A request older than the trace belongs to the first thread seen with it. */
 void request_adopt(engine *e, ring_request *r, task *t, int64_t time)
 {
     t = submitter_behind(e, t);
@@ -159,7 +186,7 @@ ring_request *request_by_order(engine *e, const ring_sample *s, bool more)
     return r;
 }
 
-/* The oldest of those near the front of their row whose address is not known. */
+/* The oldest request without a known address, among the first few of each class. */
 static ring_request *without_known_address(engine *e, const ring_sample *s)
 {
     for (uint8_t data_class = 0; data_class <= DATA_SILENT; data_class++) {
@@ -172,7 +199,7 @@ static ring_request *without_known_address(engine *e, const ring_sample *s)
     return NULL;
 }
 
-/* Formats that lack addresses at the submission: it becomes known later, or never. */
+/* The format has no address at the submission. A later event may tell it. */
 static ring_request *without_address(engine *e, const ring_sample *s, const ring_thread *th)
 {
     ring_request *r = th ? request_of(e, th->running) : NULL;
@@ -189,7 +216,7 @@ static ring_request *without_address(engine *e, const ring_sample *s, const ring
     return r;
 }
 
-/* The ring of an event that nobody's request answers to. */
+/* The ring of an event that fits no request. */
 uint32_t ring_of_stranger(engine *e, const ring_sample *s, const ring_thread *th)
 {
     uint32_t index = ring_known(e, s->ctx);
@@ -198,7 +225,7 @@ uint32_t ring_of_stranger(engine *e, const ring_sample *s, const ring_thread *th
     return th || ring_at(e, index)->recorded ? index : NONE;
 }
 
-/* The request an event is about, made up if it began before the trace. */
+/* The request of an event; made if it began before the trace. */
 static ring_request *request_named(engine *e, const ring_sample *s, task *t, const ring_thread *th, bool wakes)
 {
     ring_request *r = request_at_address(e, s);
@@ -228,7 +255,7 @@ static ring_request *request_named(engine *e, const ring_sample *s, task *t, con
 
 /* ---- between submission and CQE ---- */
 
-/* Its file was looked up in a thread that is no worker. */
+/* A thread that is no worker looked up the request's file. */
 static void begins_to_execute(engine *e, ring_request *r, ring_thread *th, int64_t time)
 {
     if (is_ref_to(th->running, r)) {
@@ -249,7 +276,7 @@ static void begins_to_execute(engine *e, ring_request *r, ring_thread *th, int64
 
 static void on_file_get(engine *e, const ring_sample *s, task *t, ring_thread *th)
 {
-    if (!ring_has(s, LO2_FIELD_RING_REQ)) { /* these kernels look it up before they submit */
+    if (!ring_has(s, LO2_FIELD_RING_REQ)) { /* these kernels look the file up before the submission */
         if (th) {
             thread_advances(e, th, s->time);
             th->waits_fd = true;
@@ -343,9 +370,9 @@ static void on_short_write(engine *e, const ring_sample *s, ring_thread *th)
     }
 }
 
-/* ---- all of them ---- */
+/* ---- all events ---- */
 
-/* Events that end what their thread was doing, and are about no request that lives. */
+/* Events that end what their thread executed, and are about no living request. */
 static void on_others(engine *e, const lo2_event *event, const ring_sample *s, ring_thread *th)
 {
     ring_request *member = event->role == LO2_ROLE_RING_LINK ? request_by_address(e, s->req, s->ctx, true) : NULL;
@@ -381,7 +408,7 @@ void on_ring(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid
     sample_read(event, raw, &s);
     task *t = task_for_sample(e, tid);
     if (t && t->ring_worker)
-        thread_of(e, submitter_behind(e, t)); /* its location, before a pointer into them is taken */
+        thread_of(e, submitter_behind(e, t)); /* makes the location first, for doing so moves the others in memory */
     ring_thread *th = is_followed(e, t) ? thread_of(e, t) : NULL;
     s.before = th ? thread_event(t, th, time) : UNKNOWN;
     if (th)

@@ -1,6 +1,6 @@
 /*
- * The life of a request of io_uring: when it is executed and which descriptors it looks up, its place in a chain, what a
- * worker executes of it, and how it ends, by a CQE or without one.
+ * The life of an io_uring request: when it is executed, which descriptors it looks up, its place in a chain, its
+ * executions in workers, and its end with or without a CQE.
  */
 #include <errno.h>
 
@@ -9,7 +9,27 @@
 #include "tables/descriptions.h"
 #include "tables/descriptors.h"
 
-/* ==== when it is executed ==== */
+/*
+ * ==== when it is executed ====
+ *
+ * A thread executes a request until its next event (but wake, short_write and a file_get of the same request), its next
+ * call entry or exit, its exit, or the trace's end. A file_get outside of workers begins another execution, unless the
+ * request is being executed there. When it goes on after a wake is not known.
+ *
+ * The first execution (`issue`) is
+ * - of a free request the file_get, if that is the thread's next event, else the submission (inferred). A request is
+ *   free without LINK, HARDLINK, DRAIN and ASYNC, if it is no LINK_TIMEOUT, and if it does not come right behind a
+ *   request of this thread and ring with LINK or HARDLINK (link events in between do not count). A link or defer right
+ *   behind takes this back;
+ * - of the head of a chain, without DRAIN and ASYNC, the same, from the link of a member without LINK and HARDLINK on.
+ *   A chain with a refused member never runs;
+ * - of a LINK_TIMEOUT that was not cancelled, its predecessor's (inferred);
+ * - of others the first file_get, or the begin in a worker. If poll_arm or a CQE (not -ECANCELED) comes first: the
+ *   predecessor's completion, if that is known and behind the submission, else that event (inferred), of unknown
+ *   length;
+ * - unknown of refused requests, and with -ECANCELED and no sign of an execution: never executed. A request older than
+ *   the trace has an issue only if a file_get or a worker tells it, and nothing showed an earlier execution.
+ */
 
 /* ---- the first execution ---- */
 
@@ -32,7 +52,7 @@ void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t
         event_issued(e, r, time);
 }
 
-/* It is executed in its turn, not at once. */
+/* The request is executed in its turn, not at once. */
 void request_take_back(ring_request *r, ring_thread *th)
 {
     if (!th || !is_ref_to(th->running, r) || !r->at_submission || r->looked != UNKNOWN)
@@ -43,7 +63,7 @@ void request_take_back(ring_request *r, ring_thread *th)
     r->inferred &= (uint16_t)~LO2_INFERRED_ISSUE;
 }
 
-/* A chain's member runs when the one before it is done; a linked timeout is armed when that one is executed. */
+/* A chain's member runs when its predecessor is done. A linked timeout is armed when its predecessor is executed. */
 void request_shown_executed(engine *e, ring_request *r, int64_t time)
 {
     if (r->executed || r->refused)
@@ -61,9 +81,15 @@ void request_shown_executed(engine *e, ring_request *r, int64_t time)
         event_issued(e, r, r->issue == UNKNOWN ? time : r->issue);
 }
 
-/* ---- descriptors ---- */
+/*
+ * ---- descriptors ----
+ *
+ * If the thread is not recorded, the slot must be constant since the submission; without one, it must never have
+ * changed. SPLICE and TEE look up handle2 (written) first, then handle (read). A fact of the time before file_get gives
+ * the handle of an empty slot. If the slot was not constant since, the handle lives for this request.
+ */
 
-/* A thread with the descriptors that the request sees: its submitter, or where that one has ended, one of its process. */
+/* A thread with the request's table of descriptors: the submitter, or, if it has ended, another thread of its process. */
 static task *with_its_table(engine *e, const ring_request *r, task *where)
 {
     task *t = request_task(e, r);
@@ -79,7 +105,10 @@ static uint32_t claim(engine *e, const ring_request *r, uint32_t handle_index)
     return h->number;
 }
 
-/* What the slot has held since the thread's last event is what the kernel has met. `bit`: of the handle that it is. */
+/*
+ * The kernel looked fd up after the thread's last event, at `since`. The handle is known if the slot was constant from
+ * then on. `bit` says whether it is the request's handle or handle2.
+ */
 static uint32_t look_up(engine *e, ring_request *r, task *t, int32_t fd, int64_t since, uint8_t bit)
 {
     uint32_t index = t && fd >= 0 ? handle_in_slot(e, t, fd) : NONE;
@@ -98,7 +127,7 @@ void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, int6
     bool two = opcode_has(e, r->opcode, LO2_OPCODE_TWO_FILES), second = r->looked != UNKNOWN;
     if (second && (!two || r->fd2 >= 0))
         return;
-    bool written_registered = two && r->asked && (r->sqe_flags & SQE_FIXED_FILE); /* of which there is no file_get */
+    bool written_registered = two && r->asked && (r->sqe_flags & SQE_FIXED_FILE); /* a registered file has no file_get */
     uint8_t bit = two && !second && !written_registered ? 2 : 1;
     uint32_t number = look_up(e, r, with_its_table(e, r, where), fd, since, bit);
     if (!second)
@@ -114,12 +143,12 @@ void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, int6
     *(two ? &r->handle2 : &r->handle) = number;
 }
 
-/* There is something in a slot that was thought to be empty. */
+/* A file was found through a slot that seemed empty. */
 static uint32_t discover(engine *e, ring_request *r, task *t, int32_t fd)
 {
     slot *s = slot_at(e, t->table, fd, true);
     bool since_then = s && (s->since > r->looked_since || !slot_is_steady(e, t, s, -1, r->looked_since));
-    if (s && s->handle != NONE && !since_then) { /* a fact has filled it meanwhile */
+    if (s && s->handle != NONE && !since_then) { /* a fact has filled the slot meanwhile */
         uint32_t found = handle_in_slot(e, t, fd);
         return found == NONE ? NONE : claim(e, r, found);
     }
@@ -130,7 +159,7 @@ static uint32_t discover(engine *e, ring_request *r, task *t, int32_t fd)
     uint32_t number = claim(e, r, index);
     if (s->handle == NONE && !since_then)
         slot_set(s, s->since, index, false);
-    else /* the slot is another's by now */
+    else /* the slot may hold another file by now */
         handle_end(e, index, false, UNKNOWN);
     return number;
 }
@@ -160,7 +189,12 @@ void request_short(ring_request *r, int64_t offset, int64_t length)
     r->length = length;
 }
 
-/* ---- phases ---- */
+/*
+ * ---- phases ----
+ *
+ * Unknown are waiting without a CQE, queued without an execution and a CQE, executing if no execution ended, and queued
+ * and waiting of requests older than the trace.
+ */
 
 void request_phases(ring_request *r)
 {
@@ -176,10 +210,10 @@ void request_phases(ring_request *r)
         r->executing = r->waiting = 0;
         return;
     }
-    bool late = r->complete != UNKNOWN && r->issue > r->complete; /* no kernel does that */
+    bool late = r->complete != UNKNOWN && r->issue > r->complete; /* records out of order: no kernel does that */
     int64_t issue = late ? r->complete : r->issue;
     r->queued = later(minus(issue, r->submit), 0);
-    if (r->complete == UNKNOWN || r->aio) /* how long the kernel worked on a request of libaio nobody tells */
+    if (r->complete == UNKNOWN || r->aio) /* nothing tells how long the kernel worked on a libaio request */
         return;
     int64_t rest = later(minus(r->complete, issue), 0);
     r->executing = executing < rest ? executing : rest;
@@ -191,8 +225,15 @@ static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t tim
 /* ==== chains ==== */
 
 /*
- * Chains of linked requests. A chain is submitted by one thread in one go; its head waits until the last member is there.
- * A member that was refused is in the chain, too, though no event says so.
+ * A chain is a sequence of linked requests that one thread submits at once. Its head waits until the last member is
+ * there.
+ * - link(request, other): `previous` is the last member of other's chain, for older kernels name the head. If the
+ *   head's place is another request's by now, `previous` is `other`.
+ * - refuse right behind a request of this thread and ring with LINK or HARDLINK (link events in between do not count):
+ *   the refused request is a member, though no event says so, and the culprit of the chain's head, unless there is one
+ *   (inferred).
+ * - fail_link(request, victim): the culprit is the request, or that one's culprit (inferred). The first stays. Refused
+ *   victims have none.
  */
 
 static bool goes_on(const ring_request *r) { return (r->sqe_flags & SQE_CHAINS) != 0; }
@@ -202,7 +243,7 @@ static void append(engine *e, ring_request *before, ring_request *r)
     ring_request *head = request_of(e, before->head);
     if (!head)
         head = before;
-    ring_request *last = request_of(e, head->tail); /* older kernels name the head, whoever is the last */
+    ring_request *last = request_of(e, head->tail); /* older kernels name the head, not the last member */
     if (last && last != r)
         before = last;
     if (before == r)
@@ -213,7 +254,7 @@ static void append(engine *e, ring_request *before, ring_request *r)
     before->next = head->tail = ref_to(e, r);
 }
 
-/* The chain is complete: its head is executed now. */
+/* The chain is complete, so its head is executed now. */
 static void close_chain(engine *e, ring_thread *th, const ring_request *last, int64_t time)
 {
     ring_request *head = request_of(e, last->head);
@@ -226,7 +267,7 @@ static void close_chain(engine *e, ring_thread *th, const ring_request *last, in
     request_executed(e, head, th, time, true);
 }
 
-/* Whether it is executed at once. */
+/* True if the request is executed at once. */
 static bool is_free(const engine *e, const ring_request *r)
 {
     return !(r->sqe_flags & (SQE_CHAINS | SQE_DRAIN | SQE_ASYNC)) && !opcode_has(e, r->opcode, LO2_OPCODE_TIMES_OUT);
@@ -281,7 +322,7 @@ void on_link(engine *e, ring_thread *th, const ring_sample *s)
         close_chain(e, th, r, s->time);
 }
 
-/* The kernel names as culprit the request whose end it is at; that may be a victim itself, of a refused member. */
+/* The kernel names as culprit the request at whose end it is. That request may itself be a victim, of a refused member. */
 void on_fail_link(engine *e, const ring_sample *s)
 {
     bool has_ctx = ring_has(s, LO2_FIELD_RING_CTX);
@@ -330,8 +371,8 @@ static void ended_silently(engine *e, ring_request *r, int64_t time)
 }
 
 /*
- * r is executed: the requests that it is linked behind have ended. A linked timeout starts while its predecessor runs,
- * so it proves nothing. If a device had completed the predecessor, a run of task work would lie in between.
+ * r is executed, so the requests before it in the chain have ended. A linked timeout proves nothing, for it starts
+ * while its predecessor runs. If a device had completed the predecessor, task work would have run in between.
  */
 void chain_shows_ended(engine *e, const ring_request *r, const ring_thread *th, int64_t time)
 {
@@ -356,9 +397,26 @@ void chain_shows_ended(engine *e, const ring_request *r, const ring_thread *th, 
     }
 }
 
-/* ==== what workers execute ==== */
+/*
+ * ==== what workers execute ====
+ *
+ * A row of ring_works is one execution.
+ * - Begin: file_get in the worker. Else, at a CQE or poll_arm, the latest of these (inferred): the punt, or without one
+ *   the predecessor's completion; the end (else the begin) of what the worker did before; the worker's start; the first
+ *   time it got a CPU since; the submission.
+ * - End: a CQE or poll_arm in this worker. Else the worker's next event with another request, or the CQE in another
+ *   thread, or when the worker last left its CPU before that CQE (inferred). Unknown if the worker exits or the trace
+ *   ends.
+ * - queue_time: the last punt, unless an execution began since. Then the request is continued, if it has a predecessor,
+ *   and bounded or unbounded as that one.
+ * - Bounded or not: hashed requests are bounded. Others (inferred) are bounded without the trait `unbounded`. With it
+ *   they are unbounded if they armed a poll, or have ASYNC and no file_get before the punt; else unknown. Unknown
+ *   opcodes are unknown. A later punt changes nothing.
+ *
+ * O_DIRECT, errors and all requests with DEFER_TASKRUN complete in the submitter. Then only file_get names the worker.
+ */
 
-/* Without a file at hand the kernel takes it for one that may block for long (io_prep_async_work, io_uring/io_uring.c). */
+/* Without a file, the kernel assumes that the request may block for long (io_prep_async_work, io_uring/io_uring.c). */
 void request_bound(engine *e, ring_request *r, bool hashed)
 {
     if (hashed) {
@@ -367,10 +425,10 @@ void request_bound(engine *e, ring_request *r, bool hashed)
         r->inferred &= (uint16_t)~LO2_INFERRED_BOUND;
         return;
     }
-    if (r->traits & (LO2_TRAIT_BOUNDED | LO2_TRAIT_UNBOUNDED)) /* it is the same file still */
+    if (r->traits & (LO2_TRAIT_BOUNDED | LO2_TRAIT_UNBOUNDED)) /* the file is still the same */
         return;
     bool may_block = opcode_has(e, r->opcode, LO2_OPCODE_UNBOUNDED);
-    bool no_file_yet = r->looked == UNKNOWN && (r->sqe_flags & SQE_ASYNC); /* nor does it ask for the mode then */
+    bool no_file_yet = r->looked == UNKNOWN && (r->sqe_flags & SQE_ASYNC); /* the kernel does not look at the mode without a file */
     if (opcode_has(e, r->opcode, LO2_OPCODE_UNKNOWN) || (may_block && !no_file_yet && !r->nr_polls))
         return;
     r->traits |= may_block ? LO2_TRAIT_UNBOUNDED : LO2_TRAIT_BOUNDED;
@@ -390,7 +448,7 @@ static ring_thread *worker_at(engine *e, uint32_t task_index)
     return task_index < e->ring_requests->threads.count ? &e->ring_requests->threads.at[task_index] : NULL;
 }
 
-/* It runs where the request before it ran. */
+/* The request runs in the worker in which its predecessor ran. */
 static void continues(engine *e, ring_request *r)
 {
     const ring_request *before = request_of(e, r->previous);
@@ -408,7 +466,7 @@ static void start_work(engine *e, task *t, ring_request *r, int64_t time, bool i
     ring_thread *th = worker_at(e, index);
     if (th->work.id)
         work_ends(e, index, time, false);
-    if (r->worker_index != NONE) /* on another worker, as far as was seen */
+    if (r->worker_index != NONE) /* seen on another worker last */
         work_ends(e, r->worker_index, time, false);
     th->work = ref_to(e, r);
     th->work_begin = time;
@@ -485,7 +543,7 @@ void work_ends(engine *e, uint32_t task_index, int64_t time, bool known)
         finish_work(e, th, time, known ? 0 : LO2_INFERRED_WORK_END);
 }
 
-/* Its CQE came in another thread: by then the worker was done, at the latest when it last went to sleep. */
+/* The CQE came in another thread. So the worker was done by then, at the latest when it last left its CPU. */
 void work_ended_elsewhere(engine *e, ring_request *r, int64_t time)
 {
     ring_thread *th = r->worker_index == NONE ? NULL : worker_at(e, r->worker_index);
@@ -520,8 +578,18 @@ static uint64_t sends(ring_request *r, bool ahead)
     return r->id;
 }
 
-/* In a worker, and outside of batches, I/O goes to the device while the request is executed. In a batch of more than two
- * requests it is gathered first (IO_PLUG_THRESHOLD, io_uring/io_uring.h), and goes when all have been executed. */
+/*
+ * In a worker, and outside of batches, I/O goes to the device during the execution. A batch of more than two requests
+ * gathers it first (IO_PLUG_THRESHOLD, io_uring/io_uring.h), and sends it when all have been executed.
+ *
+ * A block request is a ring request's if it begins
+ * - in a worker, from a file_get to the end of that execution, unless a punted request exists whose execution would
+ *   begin without a file_get: its file was got before, or may have been before the trace; it is registered; or the
+ *   opcode has none;
+ * - inside of an io_submit of one request;
+ * - inside of another call, in no SQ thread, while it executes a request, but not in an io_uring_enter that submits
+ *   more than two.
+ */
 uint64_t ring_request_sends(engine *e, task *t, bool ahead)
 {
     ring_thread *th = e->ring_requests ? worker_at(e, (uint32_t)(t - e->tasks.at)) : NULL;
@@ -529,7 +597,7 @@ uint64_t ring_request_sends(engine *e, task *t, bool ahead)
         return iocb_sending(e, t, ahead);
     if (!th || th->number != t->number)
         return 0;
-    if (t->ring_worker) { /* unless it has gone on to another one that nobody saw begin */
+    if (t->ring_worker) { /* unless the worker may have begun another request unseen */
         ring_request *work = request_of(e, th->work);
         return work && !e->ring_requests->nr_unheard ? sends(work, ahead) : 0;
     }
@@ -539,11 +607,11 @@ uint64_t ring_request_sends(engine *e, task *t, bool ahead)
     return r && r->alive && !in_batch ? sends(r, ahead) : 0;
 }
 
-/* ==== how it ends ==== */
+/* ==== the end ==== */
 
 /* ---- ends ---- */
 
-/* th: where the CQE came; NULL: there is none, or in a thread that is not followed. */
+/* th: the thread of the CQE; NULL: there is no CQE, or its thread is not followed. */
 static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t time, const ring_thread *th, bool by_cqe)
 {
     ring_thread *location = location_of(e, r);
@@ -556,7 +624,7 @@ static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t tim
         open = path_is_open(e, r, th, !th || th != location);
     else
         r->path = path_without_end(e, r);
-    if (location && is_ref_to(location->running, r)) { /* it ends elsewhere, or with its ring */
+    if (location && is_ref_to(location->running, r)) { /* it ends in another thread, or with its ring */
         location_settle(e, location);
         location->running.id = 0;
     }
@@ -606,8 +674,10 @@ void request_replaced(engine *e, ring_request *r, int64_t time)
         request_end_unseen(e, r, false, time);
 }
 
-/* The request before it broke their chain, and had CQE_SKIP set: then the kernel cancels the rest without a CQE
- * (req_set_fail, io_uring/io_uring.h, and io_fail_links, io_uring/io_uring.c). */
+/*
+ * The request's predecessor broke their chain and has CQE_SKIP. Then the kernel cancels the rest without CQEs
+ * (req_set_fail, io_uring/io_uring.h, and io_fail_links, io_uring/io_uring.c).
+ */
 void request_passed_over(engine *e, ring_request *r, int64_t time)
 {
     ring_thread *location = location_of(e, r);
@@ -654,7 +724,7 @@ static void take_result(engine *e, ring_request *r, const ring_sample *s)
         request_opened(e, r, submitter, s->time);
 }
 
-/* What this CQE says of the request's execution. */
+/* Takes over what the CQE proves about the request's execution. */
 static void take_execution(engine *e, ring_request *r, const ring_sample *s, task *t, ring_thread *th)
 {
     if (th && th->worker) {
@@ -687,7 +757,7 @@ static void take_cqe(engine *e, ring_request *r, const ring_sample *s, task *t, 
     } else {
         request_adopt(e, r, t, s->time);
         if ((int32_t)s->result != -EBADF)
-            request_proves_fd(e, r, t); /* before it changes anything itself */
+            request_proves_fd(e, r, t); /* before the result itself changes the slot */
         take_result(e, r, s);
         take_execution(e, r, s, t, th);
         if (r->result != -ECANCELED && !r->refused)
@@ -704,7 +774,10 @@ static void take_cqe(engine *e, ring_request *r, const ring_sample *s, task *t, 
     request_ends(e, r, status, s->time, th, true);
 }
 
-/* One that says it is of a request with an address, or of none. */
+/*
+ * The request that the CQE names by address, or by order. `passes`: the CQE is a torn down request's, so it is no
+ * orphan.
+ */
 static ring_request *answers_to(engine *e, const ring_sample *s, bool *passes)
 {
     bool several = false;
@@ -773,7 +846,7 @@ void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th)
     take_cqe(e, r, s, t, th);
 }
 
-/* ---- the end of the trace: all threads have ended, and with them what their last events left open ---- */
+/* ---- the end of the trace: all threads have ended, which settled what their last events left open ---- */
 
 bool ring_requests_finish(engine *e)
 {

@@ -1,10 +1,41 @@
 /*
- * Which way a request went, and the threads whose order of events tells it.
+ * Finds the paths of requests, by the order of events in each thread.
  *
- * CQEs of requests that were done while they were submitted and of those that came back from a device look the same. The
- * former are posted all together at the end of a batch, the latter by task work, and behind each run of task work the
- * kernel says how many items it had. So the path of a CQE that follows its submission is open until the thread's next
- * event of another kind; until then everything that follows on that thread's location waits behind it.
+ * CQEs of requests that were done during their submission look like CQEs of requests that came back from a device. But
+ * the former are posted all together at the end of a batch, the latter by task work. After each run of task work, the
+ * kernel tells how many items the run had. So the path of a CQE behind its own submission stays open until the thread's
+ * next event of another kind. Until then, all that follows on the thread's location waits behind it.
+ *
+ * The path is the first that holds:
+ * 1. refused, cancelled: by status; cancelled only if the request was never executed (inferred, if punted).
+ * 2. worker: punted, or executed by a worker. poll: poll_arm.
+ * 3. device: a block request that is no readahead names the request as its cause.
+ * 4. Older than the trace: with a wake device (POLL_ADD) or else poll (inferred); without a wake unknown.
+ * 5. inline: the opcode cannot be queued (no trait `queues`, and not unknown).
+ * 6. device: LINK_TIMEOUT; a wake; IOPOLL and an opcode that is polled or unknown; the CQE in another thread; or
+ *    executed when submitted, and the thread entered or left a call, waited or ran task work before the CQE.
+ * 7. Executed when submitted, and none of that before the CQE: the thread's next event decides, see below.
+ * 8. Executed later, with file_get: inline if the CQE comes in the same thread and no run of task work ended between,
+ *    else device.
+ * 9. Executed later, without file_get (inferred): the request runs behind its predecessor's CQE, in the same run of
+ *    task work, or in the next run if that CQE came out of a run. inline if its CQE comes before that run ends, else
+ *    device. The CQE of a predecessor that was executed when submitted and cannot be queued came out of a run only if
+ *    its thread entered or left a call, waited or ran task work in between.
+ *
+ * What decides 7:
+ * - task_work and local_work of n items: the last n items are device (inferred), the others inline. CQEs that workers
+ *   posted for requests of this thread since its last run count off n.
+ * - submit, refuse, wait, entry or exit of a call, the thread's exit, the trace's end: all are inline.
+ * - Other events decide nothing.
+ *
+ * Items are, in the thread's order: CQEs with an address (all CQEs, if the format has none), overflows, cancellations
+ * without a CQE, punts, poll_arms, and each file_get that begins an execution outside of workers, but the first when
+ * submitted. After such a file_get the request is no further item until a run has ended.
+ *
+ * Without a last CQE: refused to poll as above. inline: silent, executed, and cannot be queued; or (inferred) executed
+ * when submitted, and a later member of its chain shows its end in the same thread before a run ended. device
+ * (inferred): in flight or torn down, executed when submitted, can be queued, and the thread has entered or left a
+ * call, waited, run task work or ended since. Else unknown.
  */
 #include "rings/requests.h"
 #include "tables/descriptions.h"
@@ -13,7 +44,7 @@
 
 static void thread_reset(engine *e, ring_thread *th, const task *t)
 {
-    if (th->number != NONE) { /* it has ended without a word */
+    if (th->number != NONE) { /* the old thread's exit was not seen */
         thread_advances(e, th, e->totals.last_time_ns);
         thread_decides(e, th, 0);
         work_ends(e, (uint32_t)(th - e->ring_requests->threads.at), UNKNOWN, true);
@@ -54,7 +85,7 @@ ring_thread *location_of(engine *e, const ring_request *r)
     return th->number == r->task ? th : NULL;
 }
 
-/* The thread's state if it has one already; none is made. */
+/* The thread's state if it has one; makes none. */
 static ring_thread *thread_known(engine *e, const task *t)
 {
     uint32_t index = (uint32_t)(t - e->tasks.at);
@@ -64,7 +95,7 @@ static ring_thread *thread_known(engine *e, const task *t)
     return th->number == t->number ? th : NULL;
 }
 
-/* What it looks up for a request it looks up behind what it has done last. */
+/* The time of the thread's last event: for a request, the thread looks up its fd after that. */
 int64_t thread_event(const task *t, ring_thread *th, int64_t time)
 {
     int64_t call = t->pending.active ? t->pending.begin : t->left.completed ? t->left.end : UNKNOWN;
@@ -98,8 +129,10 @@ void ring_thread_moved_on(engine *e, task *t, int64_t time)
 
 void thread_has_item(ring_thread *th, const ring_request *r) { th->items += !r || r->counted != th->runs + 1; }
 
-/* Of the thread's items the last n came out of task work; but some of those are requests that workers have completed,
- * which are only freed here. */
+/*
+ * The thread's last n items came out of task work. Some of them may be requests that workers completed, and that task
+ * work only frees.
+ */
 void thread_ran_task_work(engine *e, ring_thread *th, uint32_t n)
 {
     uint64_t freed = th->freed < n ? th->freed : n;
@@ -122,7 +155,7 @@ static bool is_polled(engine *e, const ring_request *r)
     return flags != NONE && (flags & SETUP_IOPOLL) && opcode_has(e, r->opcode, LO2_OPCODE_POLLED | LO2_OPCODE_UNKNOWN);
 }
 
-/* A device at work is no inference, and a request that it served was not completed from memory. */
+/* If a device served the request, its path is known and not inferred. */
 static uint8_t infer(ring_request *r, uint8_t path)
 {
     if (r->served)
@@ -133,7 +166,7 @@ static uint8_t infer(ring_request *r, uint8_t path)
 
 static uint8_t at_once(const ring_request *r) { return r->served ? LO2_PATH_DEVICE : LO2_PATH_INLINE; }
 
-/* What needs no comparison with other events of its thread. */
+/* The path, if it follows without a look at other events of the thread. */
 static uint8_t path_by_signs(ring_request *r)
 {
     if (r->status == LO2_RING_REFUSED)
@@ -145,7 +178,7 @@ static uint8_t path_by_signs(ring_request *r)
     return r->nr_polls ? LO2_PATH_POLL : LO2_PATH_UNKNOWN;
 }
 
-/* Its begin was not seen, nor what came right behind it; it may have been lost. */
+/* Neither its begin nor the events behind that were seen, or they were lost. */
 static uint8_t path_of_older(const engine *e, ring_request *r)
 {
     if (r->wake == UNKNOWN)
@@ -198,7 +231,7 @@ static void decide(engine *e, ring_request *r, bool claimed)
     if (r->at_submission) {
         r->in_run = claimed;
         r->path = claimed ? infer(r, LO2_PATH_DEVICE) : at_once(r);
-    } else { /* executed behind its predecessor, in the same run or, if that one came out of a run itself, in the next */
+    } else { /* it runs behind its predecessor: in the same run, or in the next one if the predecessor came out of a run */
         uint32_t run = r->before_runs + r->before_in_run;
         r->path = infer(r, !r->before_known || r->end_runs <= run ? LO2_PATH_INLINE : LO2_PATH_DEVICE);
     }
@@ -220,14 +253,14 @@ void thread_decides(engine *e, ring_thread *th, uint64_t claimed)
     location_release(e, th);
 }
 
-/* ---- events: those of one submitter in the order of time ---- */
+/* ---- events: those of one submitter, in the order of time ---- */
 
 enum { EVENT_BEGIN = 0, EVENT_ISSUED = 1, EVENT_COMPLETE = 2, EVENT_CANCELLED = 3 };
 
 static void write_event(engine *e, ring_thread *location, const ring_request *r, uint8_t kind, int64_t time, int64_t call)
 {
     bool ends = kind >= EVENT_COMPLETE;
-    time = later(time, location ? location->last_event : e->totals.last_time_ns); /* late records must not turn the order */
+    time = later(time, location ? location->last_event : e->totals.last_time_ns); /* a late record must not turn the order */
     if (location)
         location->last_event = time;
     if (!r->written)
@@ -329,7 +362,7 @@ void event_end(engine *e, ring_request *r, uint64_t item, bool undecided)
         write_end(e, location, r);
 }
 
-/* Nothing in its queue is undecided any more. */
+/* No entry of the thread's queue is undecided any more: writes them all. */
 void location_release(engine *e, ring_thread *th)
 {
     ring_request_set *set = e->ring_requests;

@@ -1,10 +1,12 @@
 /*
- * Requests of rings in memory: all in one pool, found by the kernel's address of them, or by ring and user_data.
+ * Requests of rings in memory. All lie in one pool, and are found by their kernel address, or by ring and user_data.
  *
- * A kernel address means one request at a time on all rings together, so it is the key; the ring only confirms it. It
- * stays known when its request has ended, for some events come later than the CQE, until it is given out again.
- * By ring, user_data and class, only the oldest of those that agree in them is in the bucket; the others queue behind it
- * in the order of submission (data_next, data_older), so that many equal ones cost no more than one.
+ * An address belongs to one request of all rings at a time. So the address is the key, and the ring only confirms it.
+ * The request stays known by its address after its end, for some events come later than the CQE, until the address is
+ * used again.
+ *
+ * Of requests with equal ring, user_data and class, only the oldest is in the bucket. The others queue behind it in the
+ * order of submission (data_next, data_older). So many equal ones cost no more than one.
  */
 #include "rings/requests.h"
 
@@ -58,8 +60,10 @@ ring_request *request_by_address(engine *e, uint64_t address, uint64_t ctx, bool
     return NULL;
 }
 
-/* The last request at the event's address. If it lives and has other user_data, its end and this one's begin were lost;
- * but POLL_REMOVE may change a poll's. */
+/*
+ * The last request at the event's address. If it lives and has another user_data, its end and the begin of the event's
+ * request were lost. But POLL_REMOVE may change the user_data of a poll.
+ */
 ring_request *request_at_address(engine *e, const ring_sample *s)
 {
     ring_request *r = request_by_address(e, s->req, s->ctx, ring_has(s, LO2_FIELD_RING_CTX));
@@ -111,10 +115,10 @@ static void data_unlink(ring_request_set *set, uint32_t index)
         return;
     }
     uint32_t *at = data_oldest(set, r->ctx, r->user_data, r->data_class);
-    if (r->data_older != NONE) { /* the last one */
+    if (r->data_older != NONE) { /* the last in its queue */
         all[r->data_older].data_next = NONE;
         all[*at].data_last = r->data_older;
-    } else if (r->data_next != NONE) { /* the first: its place is the next one's */
+    } else if (r->data_next != NONE) { /* the first in its queue: the next one takes its place in the bucket */
         all[r->data_next].data_older = NONE;
         all[r->data_next].data_last = r->data_last;
         all[r->data_next].data_chain = r->data_chain;
@@ -231,7 +235,7 @@ void request_let_go(engine *e, ring_request *r)
     GIVE_BACK(set, free_requests, index_of(e, r));
 }
 
-/* A place that is known by its address and nothing else is taken over at once. */
+/* Makes the address unknown, and frees the place if nothing else refers to it. */
 static void forget_address(engine *e, ring_request *r)
 {
     ring_request_set *set = e->ring_requests;
@@ -251,7 +255,7 @@ void request_learn_address(engine *e, ring_request *r, uint64_t address)
     address_link(e->ring_requests, index_of(e, r));
 }
 
-/* A place for it: that of the one that had its address before, if nothing else speaks of that. */
+/* A place for a request: that of the last request at its address, if nothing refers to it any more. */
 static uint32_t take_place(engine *e, uint64_t address)
 {
     ring_request_set *set = e->ring_requests;

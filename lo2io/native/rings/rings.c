@@ -1,4 +1,4 @@
-/* Rings: which there are, whose they are, when they begin and end. The rules stand in docs/explanation/rules/rings.md. */
+/* Rings: their processes, begins and ends. docs/explanation/rules/rings.md has the rules. */
 #include "rings/rings.h"
 #include "tables/tasks.h"
 
@@ -6,7 +6,7 @@ enum { SETUP_SQPOLL = 1 << 1, SETUP_REGISTERED_FD_ONLY = 1 << 15, REGISTER_RESIZ
 
 ring *ring_at(engine *e, uint32_t index) { return &e->rings->rings.at[index]; }
 
-/* ---- the set: by kind, context and process; those alive, and those that have ended, each in order ---- */
+/* ---- the set: found by kind, context and process; two lists, of the living and the ended, each in order ---- */
 
 ring_set *rings_needed(engine *e)
 {
@@ -19,7 +19,7 @@ ring_set *rings_needed(engine *e)
     return e->rings;
 }
 
-/* aio_context_t is an address in its process; the kernel's own addresses are unique. */
+/* aio_context_t is an address in its process, a kernel address is unique. */
 static bool is_ring(const ring *r, uint8_t kind, uint64_t context, uint32_t process_number)
 {
     return r->context == context && r->kind == kind && (kind == RING_URING || r->process_number == process_number);
@@ -103,7 +103,7 @@ static bool make_room(ring_set *set)
     return true;
 }
 
-/* ---- whose ---- */
+/* ---- the process ---- */
 
 void ring_belongs(engine *e, uint32_t index, const task *t)
 {
@@ -134,7 +134,7 @@ static void leave_process(engine *e, uint32_t index)
     r->process = NONE;
 }
 
-/* ---- beginning ---- */
+/* ---- begin ---- */
 
 uint32_t ring_new(engine *e, uint8_t kind, uint64_t context, const task *t)
 {
@@ -162,12 +162,12 @@ uint32_t ring_new(engine *e, uint8_t kind, uint64_t context, const task *t)
     return index;
 }
 
-/* Nothing more can be told of it: its requests are left, and its row is due. */
+/* No later event can be about the ring: ends its requests and writes its row. */
 void ring_give_up(engine *e, uint32_t index)
 {
     ring_set *set = e->rings;
     ring *r = ring_at(e, index);
-    ring_state_settle(e, r); /* that its requests are left is no change any more */
+    ring_state_settle(e, r); /* its requests end now, but that is no change of state */
     ring_requests_abandon(e, index, !r->alive);
     r = ring_at(e, index);
     leave_process(e, index);
@@ -181,17 +181,17 @@ void ring_give_up(engine *e, uint32_t index)
     r->registered.at = NULL;
     r->registered.count = r->registered.room = 0;
     r->context = 0;
-    r->kind = RING_AIO; /* no ring is found here any more: context 0 of no process */
+    r->kind = RING_AIO; /* nothing finds a ring of context 0 and no process */
     r->process_number = NONE;
     r->number = NONE;
-    set->free_rings.at[set->free_rings.count++] = index; /* it has room for all */
+    set->free_rings.at[set->free_rings.count++] = index; /* ring_new made room for it */
 }
 
 uint32_t ring_of(engine *e, uint64_t ctx, task *t)
 {
     uint32_t index = ring_find(e, RING_URING, ctx, NONE);
     if (index != NONE && t && ring_at(e, index)->gone) {
-        ring_give_up(e, index); /* another ring is at its address, and its create was lost */
+        ring_give_up(e, index); /* another ring is at this address, and its creation was lost */
         index = NONE;
     }
     if (index == NONE)
@@ -204,7 +204,7 @@ uint32_t ring_of(engine *e, uint64_t ctx, task *t)
 static void created(engine *e, const ring_sample *s, task *t)
 {
     uint32_t index = ring_known(e, s->ctx);
-    if (index != NONE) { /* no event tells that a ring is destroyed; this one was, before now */
+    if (index != NONE) { /* no event tells that a ring is destroyed: this one was, before now */
         ring *old = ring_at(e, index);
         if (old->alive)
             ring_end(e, index, UNKNOWN);
@@ -242,7 +242,7 @@ static void registered(engine *e, const ring_sample *s, task *t)
         t->ring_call.ring = index + 1;
         t->ring_call.ring_number = r->number;
     }
-    if (ring_has(s, LO2_FIELD_RING_COUNT)) { /* totals after it */
+    if (ring_has(s, LO2_FIELD_RING_COUNT)) { /* the totals after the call */
         r->files_known = true;
         r->nr_files_now = s->count;
         if (r->nr_files == NONE || s->count > r->nr_files)
@@ -254,7 +254,7 @@ static void registered(engine *e, const ring_sample *s, task *t)
         r->nr_buffers = s->count2;
     if (ring_has(s, LO2_FIELD_RING_OPCODE) && s->opcode == REGISTER_RESIZE && s->result >= 0) {
         ring_state_settle(e, r);
-        r->cq_limit = 0; /* how large it is now stands in user memory */
+        r->cq_limit = 0; /* user memory has the new size */
         r->cq_most = UINT64_MAX;
     }
 }
@@ -280,7 +280,7 @@ void on_ring_only(engine *e, const lo2_event *event, const ring_sample *s)
 
 bool ring_is_chosen(const engine *e, uint64_t id)
 {
-    uint64_t h = id + 0x9e3779b97f4a7c15u; /* splitmix64: neighbours among ids are strangers here */
+    uint64_t h = id + 0x9e3779b97f4a7c15u; /* splitmix64 scatters ids that follow one another */
     h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
     h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
     h ^= h >> 31;
@@ -289,7 +289,7 @@ bool ring_is_chosen(const engine *e, uint64_t id)
 
 /* ---- end ---- */
 
-/* It has ended; its row waits, for completions may still come: kernel threads end what is left of it. */
+/* The ring has ended. Its row waits, for completions may still come: kernel threads end the requests that are left. */
 void ring_end(engine *e, uint32_t index, int64_t time)
 {
     ring *r = ring_at(e, index);
@@ -303,7 +303,7 @@ void ring_end(engine *e, uint32_t index, int64_t time)
         ring_state_ended(e, r);
     take_out(e->rings, &e->rings->alive, index);
     append(e->rings, &e->rings->ended, index);
-    if (r->kind == RING_AIO) { /* the same context may be made again */
+    if (r->kind == RING_AIO) { /* the process may make the same context again */
         ring_requests_abandon(e, index, true);
         r->gone = true;
         unlink_key(e->rings, index);
@@ -355,7 +355,7 @@ void ring_abandon_all(engine *e, uint32_t process_index, int64_t time)
     e->processes.at[process_index].rings = 0;
 }
 
-/* exec: the contexts of libaio go with the address space (exit_aio, fs/aio.c). */
+/* exec destroys libaio's contexts with the address space (exit_aio, fs/aio.c). */
 void rings_exec(engine *e, uint32_t process_index, int64_t time)
 {
     uint32_t next;

@@ -1,9 +1,12 @@
-/* Rows of rings, of their states and of their requests on their way into a batch; where it is full, they wait for the next one. */
+/*
+ * Puts rows of rings, of their states and of their requests into a batch. If the batch is full, they wait for the next
+ * one.
+ */
 #include "rings/requests.h"
 
 /* ---- rings and their states ---- */
 
-/* No machine has so many; what never ends (its end was lost) must not fill the memory. */
+/* Bounds the memory, for a ring whose end was lost stays. No machine has so many rings. */
 enum { MOST_RINGS_ALIVE = 1 << 16, MOST_RINGS_ENDED = 1 << 10 };
 
 void ring_row_queue(engine *e, const ring *r)
@@ -238,7 +241,7 @@ static void write_work_row(lo2_batch *b, const ring_work_row *x)
     c->end_time_ns[row] = x->end;
 }
 
-/* Into the batch, if nothing waits and it has room; else behind what waits. */
+/* Puts a row into the batch if none waits and there is room; else behind those that wait. */
 #define PUT(e, queue, nr, write, row)                                                       \
     do {                                                                                    \
         ring_request_set *set_ = (e)->ring_requests;                                        \

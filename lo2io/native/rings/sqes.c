@@ -1,8 +1,7 @@
 /*
- * What requests of rings ask for, as the kernel's own programs read it off the submission queue. An SQE waits for the
- * submission, which comes next in its thread; nothing but that request takes it. Files that a ring has registered are
- * handles, too: of a place in its table, from the first request that names it on. The rules stand in
- * docs/explanation/rules/ring-requests.md.
+ * What requests of rings ask for, as BPF programs read it off the submission queue. An SQE record waits for the next
+ * submission in its thread, and no other request takes it. Files that a ring has registered are handles, too, each from
+ * the first request that names its place. docs/explanation/rules/ring-requests.md has the rules.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,10 +14,18 @@ enum { ORIGIN_REGISTERED = 6, MOST_REGISTERED = 1 << 15 };
 enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */
     BUFFER_SELECT = 32, SEND_VECTORIZED = 32, WRITE_APPENDS = 0x10, WRITE_NEVER_APPENDS = 0x20
 };
-#define PLACE_CHOSEN UINT32_MAX /* IORING_FILE_INDEX_ALLOC: by the kernel */
-#define SPLICE_FIXED (1u << 31) /* of splice and tee: what is read is a registered file, too */
+#define PLACE_CHOSEN UINT32_MAX /* IORING_FILE_INDEX_ALLOC: the kernel chooses */
+#define SPLICE_FIXED (1u << 31) /* splice, tee: the file that is read is a registered one, too */
 
-/* ---- registered files ---- */
+/*
+ * ---- registered files ----
+ *
+ * A registered file is a handle without an fd, from the first request that names its place and whose file a program
+ * told. That needs a request that runs at once: no LINK, HARDLINK, DRAIN or ASYNC, and no link before. Others have no
+ * handle. The handle shares a description of the process with the same open file. It ends when a request closes or
+ * fills the place, when no files are registered any more, and with the ring; at an unknown time when a request meets
+ * another file there.
+ */
 
 static void registered_clear(engine *e, registered_file *f, int64_t time)
 {
@@ -41,7 +48,7 @@ void registered_end_all(engine *e, uint32_t ring_index, int64_t time)
         registered_end(e, ring_index, place, time);
 }
 
-/* A fact of no use any more. */
+/* Drops a fact that no SQE will name. */
 static void let_registered_go(engine *e, ring_thread *th)
 {
     if (th->registered != NONE)
@@ -78,7 +85,7 @@ static registered_file *registered_at(engine *e, uint32_t ring_index, uint32_t p
     return &r->registered.at[place];
 }
 
-/* A descriptor of the submitter's table that is open on the same thing: the description is shared then. */
+/* A descriptor of the submitter's table with the same open file: both share the description. */
 static uint32_t same_description(engine *e, const task *t, const description *told)
 {
     const fd_table *f = &e->tables.at[t->table];
@@ -91,7 +98,7 @@ static uint32_t same_description(engine *e, const task *t, const description *to
     return NONE;
 }
 
-/* What a place of the ring's holds: `file` is the address of its description. Number of a handle, or NONE. */
+/* The handle's number of a registered file at this place, or NONE. `file`: address of its description. */
 static uint32_t registered_in(engine *e, ring_request *r, ring_thread *th, task *t, uint32_t place, uint64_t file)
 {
     registered_file *f = file && r->ring != NONE ? registered_at(e, r->ring, place) : NULL;
@@ -103,7 +110,7 @@ static uint32_t registered_in(engine *e, ring_request *r, ring_thread *th, task 
     bool same = f->handle != NONE && f->file == file &&
                 (!told || (f->inode == told->inode && f->device == told->device));
     if (!same) {
-        registered_clear(e, f, UNKNOWN); /* it was exchanged at a time nobody knows */
+        registered_clear(e, f, UNKNOWN); /* it was exchanged at an unknown time */
         uint32_t shared = told ? same_description(e, t, told) : NONE;
         uint32_t d = shared != NONE ? shared : told ? th->registered : description_new(e);
         uint32_t index = d == NONE ? NONE : handle_new(e, t, -1, d, ORIGIN_REGISTERED);
@@ -117,10 +124,10 @@ static uint32_t registered_in(engine *e, ring_request *r, ring_thread *th, task 
     return h->number;
 }
 
-/* ---- what it asks for ---- */
+/* ---- what a request asks for ---- */
 
-/* Of what it works on. */
-static description *description_asked(engine *e, const ring_request *r, const task *t, const lo2_kernel_sqe *q)
+/* The description on which the request works. */
+static description *description_asked(engine *e, const ring_request *r, const task *t, const lo2_asked *q)
 {
     const slot *s = q->flags & SQE_FIXED_FILE ? NULL : slot_at(e, t->table, q->fd, false);
     if (!(q->flags & SQE_FIXED_FILE))
@@ -130,15 +137,15 @@ static description *description_asked(engine *e, const ring_request *r, const ta
     return known ? description_of(e, on->registered.at[r->file_index].handle) : NULL;
 }
 
-/* Linux appends whatever the offset says (BUGS of pwrite(2)). */
-static bool appends(const lo2_opcode *meaning, const lo2_kernel_sqe *q, const description *d)
+/* Linux appends, whatever the offset is (BUGS of pwrite(2)). */
+static bool appends(const lo2_opcode *meaning, const lo2_asked *q, const description *d)
 {
     if (!(meaning->traits & LO2_OPCODE_OFFSET) || meaning->kind != LO2_CALL_WRITE || (q->op_flags & WRITE_NEVER_APPENDS))
         return false;
     return (q->op_flags & WRITE_APPENDS) || (d && d->append == APPENDS);
 }
 
-/* It reads or writes at its file's position: what that is nobody knows while it lasts. */
+/* The request reads or writes at the file's position, which is unknown until it ends. */
 static void begins_moving(engine *e, ring_request *r, description *d)
 {
     if (d->moving++)
@@ -148,7 +155,7 @@ static void begins_moving(engine *e, ring_request *r, description *d)
     r->moving = (uint32_t)(d - e->descriptions.at) + 1;
 }
 
-static void asks_where(engine *e, ring_request *r, const lo2_kernel_sqe *q, description *d)
+static void asks_where(engine *e, ring_request *r, const lo2_asked *q, description *d)
 {
     const lo2_opcode *meaning = opcode_meaning(e, q->opcode);
     bool ranged = (meaning->traits & LO2_OPCODE_RANGE) && (q->offset || q->length); /* else the whole file */
@@ -160,7 +167,11 @@ static void asks_where(engine *e, ring_request *r, const lo2_kernel_sqe *q, desc
         begins_moving(e, r, d);
 }
 
-static void asks_how_much(const engine *e, ring_request *r, const lo2_kernel_sqe *q)
+/*
+ * Of opcodes that count bytes: all vectors as the kernel imported them (Linux 6.10 and later, not in registered
+ * buffers), the range of FALLOCATE and FADVISE, the new length of FTRUNCATE.
+ */
+static void asks_how_much(const engine *e, ring_request *r, const lo2_asked *q)
 {
     uint64_t bytes = UINT64_MAX;
     uint32_t traits = opcode_meaning(e, q->opcode)->traits;
@@ -171,14 +182,14 @@ static void asks_how_much(const engine *e, ring_request *r, const lo2_kernel_sqe
         bytes = q->offset;
     else if ((traits & LO2_OPCODE_LENGTH) || ((traits & LO2_OPCODE_RANGE) && q->length))
         bytes = q->length;
-    if (bytes == 0 && (q->flags & BUFFER_SELECT)) /* as much as the buffer that the kernel will choose has room for */
+    if (bytes == 0 && (q->flags & BUFFER_SELECT)) /* the kernel will choose a buffer, and fill it */
         bytes = UINT64_MAX;
     if (bytes <= INT64_MAX)
         r->length = (int64_t)bytes;
 }
 
-/* Descriptors and places. What a descriptor stands for is asked when the kernel looks it up: file_get. */
-static void asks_on_what(engine *e, ring_request *r, ring_thread *th, task *t, const lo2_kernel_sqe *q)
+/* Descriptors and places. file_get tells which file a descriptor is, when the kernel looks it up. */
+static void asks_on_what(engine *e, ring_request *r, ring_thread *th, task *t, const lo2_asked *q)
 {
     const lo2_opcode *meaning = opcode_meaning(e, q->opcode);
     bool two = meaning->traits & LO2_OPCODE_TWO_FILES, on_file = meaning->traits & LO2_OPCODE_FILE;
@@ -193,7 +204,8 @@ static void asks_on_what(engine *e, ring_request *r, ring_thread *th, task *t, c
         r->opens_place = q->file_index;
         if (q->file_index && q->file_index != PLACE_CHOSEN && r->file_index == NONE)
             r->file_index = q->file_index - 1;
-    } else if (meaning->kind == LO2_CALL_CLOSE && q->file_index) { /* what is there is told, as of one that works on it */
+    /* a program told what the place holds, as if the request worked on that file */
+    } else if (meaning->kind == LO2_CALL_CLOSE && q->file_index) {
         r->file_index = q->file_index - 1;
         r->handle = registered_in(e, r, th, t, r->file_index, q->file);
     }
@@ -215,8 +227,10 @@ static void asks_on_what(engine *e, ring_request *r, ring_thread *th, task *t, c
 
 bool request_asks(engine *e, ring_request *r, ring_thread *th, task *t)
 {
-    const lo2_kernel_sqe *q = &th->sqe;
-    bool own = q->request == r->address && q->ring == r->ctx && q->user_data == r->user_data && q->opcode == r->opcode;
+    const lo2_kernel_sqe *sqe = &th->sqe;
+    const lo2_asked *q = &sqe->asked;
+    bool own = sqe->request == r->address && sqe->ring == r->ctx && sqe->user_data == r->user_data &&
+               q->opcode == r->opcode;
     th->has_sqe = false;
     if (own) {
         r->asked = true;
@@ -230,7 +244,7 @@ bool request_asks(engine *e, ring_request *r, ring_thread *th, task *t)
     return own;
 }
 
-/* Whether requests are recorded, not only what programs tell of them. */
+/* True if requests are recorded, not only what programs tell of them. */
 static bool requests_are_recorded(engine *e)
 {
     ring_request_set *set = e->ring_requests;
@@ -245,18 +259,22 @@ static bool requests_are_recorded(engine *e)
     return set->has_events;
 }
 
-/* No completion will tell when: what is in the slot ends at a time nobody knows, and is forgotten now. */
-static void closes_unrecorded(engine *e, task *t, const lo2_kernel_sqe *q)
+/*
+ * No completion will tell when CLOSE ends the descriptor. So it ends at an unknown time, and the slot is unknown from
+ * now on.
+ */
+static void closes_unrecorded(engine *e, task *t, const lo2_kernel_sqe *sqe)
 {
+    const lo2_asked *q = &sqe->asked;
     bool closes = opcode_meaning(e, q->opcode)->kind == LO2_CALL_CLOSE && !q->file_index;
     slot *s = closes ? slot_at(e, t->table, q->fd, false) : NULL;
     if (s && (s->handle == NONE || ring_of_handle(e, s->handle) == NONE))
-        slot_clear(e, s, UNKNOWN, (int64_t)q->head.time_ns);
+        slot_clear(e, s, UNKNOWN, (int64_t)sqe->head.time_ns);
 }
 
 /*
- * The program and perf's sample are called one right after the other, in the order in which they were attached to the
- * tracepoint, which stays what it is while a recording lasts. perf is the first where somebody records the event already.
+ * The kernel calls the BPF program and perf's sample one right after the other, in the order in which they attached to
+ * the tracepoint. That order is the same for the whole recording. perf is first if somebody records the event already.
  */
 void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size)
 {
@@ -281,7 +299,7 @@ void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size)
         th->has_sqe = waits;
 }
 
-/* ---- what becomes of it ---- */
+/* ---- results ---- */
 
 void request_moved(engine *e, ring_request *r, int64_t time)
 {
@@ -302,15 +320,15 @@ void request_opened(engine *e, ring_request *r, task *t, int64_t time)
         return;
     }
     uint32_t place = r->opens_place == PLACE_CHOSEN ? (uint32_t)r->result : r->opens_place - 1;
-    if (!(r->sqe_flags & SQE_FIXED_FILE)) /* else it is the place of what it works on, as of an ACCEPT */
+    if (!(r->sqe_flags & SQE_FIXED_FILE)) /* else file_index is the file on which the request works, as for ACCEPT */
         r->file_index = place;
-    registered_end(e, r->ring, place, time); /* a request that names the place tells what it holds now */
+    registered_end(e, r->ring, place, time); /* a request that names the place will tell what it holds now */
 }
 
-/* Whether it was executed before anything else of its thread: then the slot was as it was at the submission. */
+/* True if the request was executed before its thread did anything else, so that the slot was as at the submission. */
 static bool closed_at_once(const ring_request *r) { return r->executed && r->at_submission && !r->nr_punts; }
 
-/* All errors but these come when the descriptor is gone already (io_close, io_uring/openclose.c). */
+/* All other errors come when the descriptor is gone already (io_close, io_uring/openclose.c). */
 static bool has_closed(const ring_request *r)
 {
     return !r->refused && r->result != -EBADF && r->result != -ECANCELED && r->result != -EINVAL && r->result != -ENXIO;
@@ -330,12 +348,12 @@ void request_closed(engine *e, ring_request *r, task *t, int64_t time)
     }
     r->doubtful &= 1;
     if (has_closed(r) && r->handle == NONE) {
-        r->opens_late = true; /* there was something in the slot after all */
+        r->opens_late = true; /* the slot was not empty after all */
         request_proves_fd(e, r, t);
     }
     slot *s = slot_at(e, t->table, r->fd, false);
     bool same = s && s->handle != NONE && e->handles.at[s->handle].number == r->handle;
-    bool steady = s && slot_is_steady(e, t, s, -1, r->looked_since); /* nobody else has ended what it was about to */
+    bool steady = s && slot_is_steady(e, t, s, -1, r->looked_since); /* no other call has ended what the slot held */
     if (!has_closed(r)) {
         bool kept = same && steady && (r->result != -EBADF || ring_of_handle(e, s->handle) != NONE);
         r->handle = kept ? r->handle : NONE;
@@ -345,9 +363,9 @@ void request_closed(engine *e, ring_request *r, task *t, int64_t time)
         slot_clear(e, s, r->result < 0 ? UNKNOWN : time, time);
         return;
     }
-    if (closed_at_once(r) && steady && r->handle != NONE) /* what is in the slot now was put there afterwards */
+    if (closed_at_once(r) && steady && r->handle != NONE) /* the slot's file came after the close */
         return;
-    r->handle = NONE; /* the old one or the new one: who knows */
+    r->handle = NONE; /* which of the two files the request closed is unknown */
     if (s)
         slot_clear(e, s, UNKNOWN, time);
 }

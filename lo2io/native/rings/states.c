@@ -1,12 +1,30 @@
 /*
- * What a ring looks like: requests in flight, workers, and how many CQEs may lie in its completion queue. A row of
- * changes in one direction (submissions, completions) gets one row, at its last. The rules stand in
- * docs/explanation/rules/rings.md.
+ * What a ring looks like: requests in flight, workers, and how many CQEs may lie in its completion queue
+ * (docs/explanation/rules/rings.md). A row of ring_states is written
+ * - for the last of several changes up (a request begins or is first punted) or down (a CQE or overflow, and the end
+ *   behind it), when the direction turns or another row comes;
+ * - at overflows that prove a full queue, waits, births and deaths of workers, a submitter's exit, the first submission
+ *   of a thread with workers, and exits of an io_uring_enter that had proven cq_least > 0;
+ * - at the ring's known end, if that changes anything: cq_least 0, no workers, no requests that may end without a CQE.
+ * `punted` counts a request until it ends, even after its worker is done.
+ *
+ * cq_most is 0 for a new ring, and grows by each CQE up to the queue's size. An overflow sets it to the size, or adds 1
+ * if the size is unknown. UINT32_MAX is unknown: of a ring older than the trace, or of unknown size.
+ *
+ * cq_least counts CQEs posted while the only user is inside of an io_uring_enter on the ring, until its exit (a lost
+ * exit: until that is noticed; in flight: never ends). It is never above cq_most. The only user is inferred: the ring
+ * was created in the trace; its process has one thread in user mode, which is in the call; and the process has not
+ * forked since. This is checked at the entry (or when the call's ring becomes known) and at each CQE. Not seen are a
+ * process that got the descriptor over a socket, and CQEs that were announced and are not visible yet.
+ *
+ * An overflow proves a full queue if no CQE waited for room before: since the ring was made, or since the last one that
+ * waited, a CQE was posted or a wait showed room. With CQE_MIXED it proves nothing. A full queue sets cq_least to the
+ * size, until the only user's exit; without an only user for that moment (a second row).
  */
 #include "rings/rings.h"
 #include "tables/tasks.h"
 
-enum { UP = 1, DOWN = 2 }; /* 0: a state that has its row */
+enum { UP = 1, DOWN = 2 }; /* 0: the state has its row */
 enum { SETUP_CQE_MIXED = 1 << 18 }; /* include/uapi/linux/io_uring.h: a CQE takes one entry or two */
 
 void ring_state_settle(engine *e, ring *r)
@@ -17,7 +35,7 @@ void ring_state_settle(engine *e, ring *r)
     r->state_direction = 0;
 }
 
-/* To be called before the change. */
+/* Call before the change. */
 static void turn(engine *e, ring *r, int64_t time, uint8_t direction)
 {
     if (r->state_time != UNKNOWN && r->state_direction != direction)
@@ -41,7 +59,7 @@ void ring_request_ended(engine *e, uint32_t index, int64_t time, bool was_punted
     ring *r = ring_at(e, index);
     r->nr_skipping -= skips && r->nr_skipping > 0;
     if (skips && r->end_time != UNKNOWN)
-        return; /* it has left already */
+        return; /* the ring's end has counted it already */
     turn(e, r, time, DOWN);
     r->in_flight -= r->in_flight > 0;
     r->punted -= was_punted && r->punted > 0;
@@ -99,7 +117,7 @@ void ring_workers_changed(engine *e, ring *r, int change, int64_t time)
 
 /* ---- the completion queue ---- */
 
-/* The process' only thread that runs in user mode is known to be in the kernel: nobody can collect. */
+/* True if the process has one thread in user mode only. If that thread is in the kernel, nobody can collect CQEs. */
 static bool is_alone(const engine *e, const ring *r)
 {
     if (r->process == NONE || r->create_time == UNKNOWN)
@@ -128,14 +146,14 @@ void ring_unwatch(engine *e, ring *r, const task *t, int64_t time)
 
 static bool is_watched(engine *e, ring *r)
 {
-    if (r->watcher != NONE && !is_alone(e, r)) { /* a thread turned up of which nobody knew */
+    if (r->watcher != NONE && !is_alone(e, r)) { /* an unknown thread turned up */
         r->watcher = NONE;
         r->cq_least = 0;
     }
     return r->watcher != NONE;
 }
 
-/* The call of a ring that this thread is inside of, if it is about this ring. */
+/* The thread's pending io_uring_enter, if it is about this ring. */
 static ring_call *call_on(engine *e, const ring *r, uint32_t index, task *t)
 {
     bool inside = t && t->pending.active && e->calls[t->pending.call].kind == LO2_CALL_RING_ENTER &&
@@ -148,7 +166,7 @@ void ring_cqe_posted(engine *e, uint32_t index, int64_t time, uint32_t tid)
     ring *r = ring_at(e, index);
     turn(e, r, time, DOWN);
     r->nr_completions++;
-    r->overflowing = false; /* the kernel fills none while others wait for room */
+    r->overflowing = false; /* the kernel posts no CQE while others wait for room */
     if (r->cq_most != UINT64_MAX && (!r->cq_limit || r->cq_most < r->cq_limit))
         r->cq_most++;
     if (is_watched(e, r) && r->cq_least < r->cq_most)
@@ -160,7 +178,7 @@ void ring_cqe_posted(engine *e, uint32_t index, int64_t time, uint32_t tid)
     }
 }
 
-/* Whether there was no room for it; else it may wait behind others although there is room again. */
+/* True if the queue has no room. Otherwise the CQE may only wait behind others, although there is room again. */
 static bool proves_full(const ring *r)
 {
     return !r->overflowing && r->cq_limit && !(r->flags != NONE && (r->flags & SETUP_CQE_MIXED));
@@ -180,7 +198,7 @@ void ring_cqe_overflowed(engine *e, uint32_t index, int64_t time)
     if (r->cq_limit)
         r->cq_most = r->cq_limit;
     else if (r->cq_most != UINT64_MAX)
-        r->cq_most++; /* it will be moved in without a word */
+        r->cq_most++; /* the kernel will move it into the queue without an event */
     if (!full)
         return;
     r->cq_least = r->cq_limit;
@@ -203,11 +221,11 @@ void ring_waited(engine *e, uint32_t index, task *t, int64_t time, uint32_t want
     if (c) {
         if (c->sleep_time == UNKNOWN)
             c->sleep_time = time;
-        /* It has looked since it last did anything itself; what others have posted since may have come behind that look. */
+        /* The waiter has looked since its own last act. Others' CQEs since then may have come after that look. */
         uint64_t posted = r->nr_completions - r->nr_overflows, later = posted - c->own - c->others;
         if (wanted && (r->cq_most == UINT64_MAX || wanted - 1 + later < r->cq_most)) {
             r->cq_most = wanted - 1 + later;
-            r->overflowing &= later != 0; /* before it looks, the kernel moves in what waits for room */
+            r->overflowing &= later != 0; /* the kernel moves in what waits for room before it looks */
         }
         r->cq_least = r->cq_least < r->cq_most ? r->cq_least : r->cq_most;
     }

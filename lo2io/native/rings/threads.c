@@ -1,15 +1,24 @@
-/* Threads that the kernel makes for rings: workers, and those that poll submission queues; and whom they serve. */
+/*
+ * Threads that the kernel makes for rings: workers, and those that poll submission queues; and whom they serve.
+ *
+ * A thread named `iou-wrk-N` is a worker, `iou-sqp-N` a poller, unless it has entered a recorded call. These threads
+ * never run in user mode. Nor does a thread of the same process that is born by one of them, or by a thread inside of
+ * another call than clone. A worker's owner is the living thread N of its process when it gets the name. The worker
+ * serves the rings that thread N submits to. nr_workers of a ring counts births that were seen: the COMM with the name,
+ * or a worker's FORK. `workers` of a state counts the living workers of the ring's living submitters, also those that
+ * facts tell of.
+ */
 #include "rings/rings.h"
 #include "tables/tasks.h"
 
-/* Rings that one thread is known to submit to, at most: a worker's birth is told of all of them. */
+/* Bounds the rings that a worker's birth is counted for. */
 enum { MOST_USES = 64 };
 
 static const char WORKER[] = "iou-wrk-", POLLER[] = "iou-sqp-"; /* io_uring/io-wq.c, sqpoll.c */
 
 static bool is_named(const task *t, const char *prefix) { return !memcmp(t->comm, prefix, sizeof WORKER - 1); }
 
-/* One that has made a call is a program's that bears such a name. */
+/* A thread that has entered a call is a program's, whatever its name is. */
 uint8_t task_kind(const task *t)
 {
     bool calls = t->pending.begin != 0;
@@ -32,7 +41,7 @@ static uint32_t owner_in_name(const task *t)
 
 static bool is_current(engine *e, const ring_use *u) { return ring_at(e, u->ring)->number == u->ring_number; }
 
-/* The place in the list that leads to the ring, or to its end; uses of rings that are no more go. */
+/* The link in the thread's list that points to the ring, or the list's end. Removes uses of rings that are gone. */
 static uint32_t *find_use(engine *e, task *t, uint32_t index, uint32_t *nr)
 {
     ring_set *set = e->rings;
@@ -81,7 +90,7 @@ void ring_used_by(engine *e, uint32_t index, task *t, int64_t time)
         ring_workers_changed(e, r, (int)t->nr_workers, time);
 }
 
-/* The next submission of this thread to any of them is looked at as if it were the first. */
+/* The thread's next submission to any ring counts as its first. */
 void ring_uses_forget(engine *e, task *t)
 {
     uint32_t nr;
@@ -137,7 +146,7 @@ void ring_thread_named(engine *e, task *t, int64_t time, bool born)
     tell_rings(e, owner, 1, born, time);
 }
 
-/* A thread of its parent's process, born just now. None but the kernel makes one inside of another call than clone. */
+/* A thread was born in its parent's process. Inside of another call than clone, only the kernel makes one. */
 void ring_thread_born(engine *e, task *t, task *parent, int64_t time)
 {
     const pending_call *call = &parent->pending;
@@ -145,7 +154,7 @@ void ring_thread_born(engine *e, task *t, task *parent, int64_t time)
         serve(e, t);
     if (call->active && e->calls[call->call].kind == LO2_CALL_RING_SETUP)
         parent->ring_call.poller = t->number;
-    if (parent->ring_worker) /* the name it has from its parent is its own */
+    if (parent->ring_worker) /* it has its name from its parent, so no COMM will come */
         ring_thread_named(e, t, time, true);
 }
 

@@ -13,7 +13,7 @@ static void set_cgroup(engine *e, process *p, uint32_t hierarchy, uint32_t index
     p->hierarchy = hierarchy;
 }
 
-/* Whether its calls are in the recording: it is in the cgroup that was chosen, or below. */
+/* True if the process' calls are recorded: its cgroup is the chosen one, or lies below that. */
 bool cgroup_is_recorded(const engine *e, const process *p)
 {
     uint32_t length = e->config.cgroup_length;
@@ -28,14 +28,16 @@ bool cgroup_is_recorded(const engine *e, const process *p)
 
 void on_cgroup_fact(engine *e, process *p, uint32_t hierarchy, const char *path, uint32_t length, int64_t begin)
 {
-    if (p->cgroup_since == UNKNOWN || p->cgroup_since <= begin) /* else it moved while /proc was being read */
+    if (p->cgroup_since == UNKNOWN || p->cgroup_since <= begin) /* else the process moved while /proc was read */
         set_cgroup(e, p, hierarchy, text_of(e, path, length));
 }
 
 /*
- * The kernel names the leader when a process moves, another thread when that one moves alone: then the process, whose
- * cgroup is its leader's, stays. A process is followed in one hierarchy: the one its path is known of, else v2's, to
- * which one comes over whom somebody puts below v2's root.
+ * The event names the leader if a whole process moves, and another thread if that thread moves alone. A process has its
+ * leader's cgroup, so only the former counts.
+ *
+ * A process is followed in one hierarchy: the one of its known path, else v2's. A process that somebody puts below v2's
+ * root is followed in v2 from then on. A path as long as the kernel's buffer may be cut, so it is unknown.
  */
 void on_cgroup_attach(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t raw_size, int64_t time)
 {
@@ -52,9 +54,9 @@ void on_cgroup_attach(engine *e, const lo2_event *event, const uint8_t *raw, uin
     uint32_t length = (uint32_t)strnlen((const char *)raw + offset, size);
     if (hierarchy != p->hierarchy && (hierarchy != V2 || length <= 1))
         return;
-    bool whole = length < KERNEL_PATH_BYTES; /* it is somewhere else now, even if what is left of the path is too little */
+    bool whole = length < KERNEL_PATH_BYTES; /* a path that the kernel cut still says that the process moved */
     set_cgroup(e, p, hierarchy, whole ? text_of(e, (const char *)raw + offset, length) : NONE);
     p->cgroup_since = time;
-    if (e->config.cgroup_length) /* what it did before, or does from now on, is not recorded */
+    if (e->config.cgroup_length) /* the process' calls before the move, or those from now on, are not recorded */
         table_void(e, t->table, time);
 }

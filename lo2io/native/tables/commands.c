@@ -1,15 +1,15 @@
-/* Command lines of processes: told at exec by the kernel's own programs, and looked up in /proc. */
+/* Command lines of processes: BPF programs tell them at exec, and /proc has them. */
 #include "tables/commands.h"
 #include "tables/texts.h"
 
-/* A text that was read before the last exec is another program's. */
+/* A text that was read before the last exec belongs to an older program. */
 void on_command(engine *e, process *p, const char *text, uint32_t length, bool cut, int64_t begin)
 {
     if (p->command_since != UNKNOWN && p->command_since > begin)
         return;
     while (length && !text[length - 1])
         length--;
-    if (!length) /* a thread of the kernel, or amid an exec */
+    if (!length) /* a kernel thread, or a process in the middle of an exec */
         return;
     uint32_t index = text_of(e, text, length);
     text_release(e, p->command);

@@ -1,4 +1,4 @@
-/* Open file descriptions: what is known of each, its file, name, flags and position. */
+/* Open file descriptions: the file, name, flags and position of each. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -31,7 +31,10 @@ void description_release(engine *e, uint32_t index)
     GIVE_BACK(e, free_descriptions, index);
 }
 
-/* Takes over, or refutes, the position that a fact shows of a description at rest. */
+/*
+ * A fact shows the position of a description at rest: takes it over if none is known, and follows it no more if it
+ * contradicts.
+ */
 void compare_position(description *d, uint32_t mode, int64_t position, int64_t begin)
 {
     if (S_ISFIFO(mode) || S_ISSOCK(mode) || S_ISCHR(mode)) {
@@ -50,7 +53,7 @@ void compare_position(description *d, uint32_t mode, int64_t position, int64_t b
     }
 }
 
-/* The flags of a description nobody saw opened. */
+/* Takes over the flags of a description whose opening was not seen. */
 void learn_flags(engine *e, const slot *s, description *d, uint32_t open_flags)
 {
     if (d->open_flags != NONE || open_flags == NONE)
@@ -70,7 +73,7 @@ void description_named(engine *e, description *d, const file_facts *facts, const
     }
 }
 
-/* The path as the program gave it: relative to what it was relative to, and of a file that stat(2) did not see. */
+/* The path as the program gave it: perhaps relative, and of a file on which nobody called stat(2). */
 void name_from_call(engine *e, description *d, const char *path, uint32_t length)
 {
     const file_facts as_given = {.generation = UNKNOWN, .mount = NONE, .links = NONE, .path_length = length, .source = NAME_CALL};

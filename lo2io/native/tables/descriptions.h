@@ -1,4 +1,4 @@
-/* Open file descriptions: what is known of each. */
+/* Open file descriptions: the file, name, flags and position of each. */
 #ifndef LO2IO_DESCRIPTIONS_H
 #define LO2IO_DESCRIPTIONS_H
 
@@ -12,7 +12,7 @@ void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, co
 void description_named(engine *e, description *d, const file_facts *facts, const char *path);
 void name_from_call(engine *e, description *d, const char *path, uint32_t length);
 void learn_flags(engine *e, const slot *s, description *d, uint32_t open_flags);
-void compare_position(description *d, uint32_t mode, int64_t position, int64_t begin); /* at rest since then */
+void compare_position(description *d, uint32_t mode, int64_t position, int64_t begin); /* at rest since `begin` */
 
 static inline void description_used(const engine *e, description *d)
 {

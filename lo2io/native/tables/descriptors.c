@@ -34,7 +34,7 @@ void handle_release(engine *e, uint32_t index)
     }
 }
 
-/* Its life is known in full: the row is due. The struct lives on while others refer to it. */
+/* A handle's life is known in full, so its row is written. The struct stays while others refer to it. */
 void handle_end(engine *e, uint32_t index, bool cloexec, int64_t time)
 {
     handle *h = &e->handles.at[index];
@@ -89,7 +89,7 @@ slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow)
     return &f->slots.at[fd];
 }
 
-/* Whoever is about to end something in a slot goes on to do so, whatever is put there. */
+/* Keeps `ending` and the like: a call that is about to end the slot goes on to do so, whatever the slot holds now. */
 void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec)
 {
     s->since = since;
@@ -99,8 +99,9 @@ void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec)
 }
 
 /*
- * A child's copy: the slots refer to the parent's handles until the child uses them. The kernel copies somewhen inside of
- * the call: what others may have exchanged since that began is unknown in the copy.
+ * Makes a child's copy, whose slots refer to the parent's handles until the child uses them. The kernel makes the copy
+ * at an unknown moment of the call. So slots that others may have changed since the call's begin are unknown in the
+ * copy. If the entry was not seen, all are.
  */
 uint32_t table_copy(engine *e, uint32_t table, int64_t begin)
 {
@@ -121,7 +122,8 @@ uint32_t table_copy(engine *e, uint32_t table, int64_t begin)
     for (uint32_t i = 0; i < from->slots.count; i++) {
         const slot *s = &from->slots.at[i];
         to->slots.at[i] = *s;
-        to->slots.at[i].ending = to->slots.at[i].blind = to->slots.at[i].spent = 0; /* what they are about is the parent's */
+        /* calls under way end and move what the parent's table holds */
+        to->slots.at[i].ending = to->slots.at[i].blind = to->slots.at[i].spent = 0;
         to->slots.at[i].movers = to->slots.at[i].tainted = 0;
         if (shared && (s->since > begin || s->ending > s->spent || s->settled > begin)) {
             slot_set(&to->slots.at[i], e->totals.last_time_ns, NONE, false);
@@ -146,7 +148,7 @@ void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now)
         handle_end(e, index, cloexec, end_time);
 }
 
-/* What happened to it was not seen: nothing is known of any slot but that it may have changed until now. */
+/* Makes all slots unknown: what happened to the table until now was not seen. */
 void table_void(engine *e, uint32_t table, int64_t time)
 {
     fd_table *f = &e->tables.at[table];
@@ -163,7 +165,7 @@ void table_release(engine *e, uint32_t table, int64_t time)
     for (uint32_t i = 0; i < f->slots.count; i++)
         slot_clear(e, &f->slots.at[i], time, time);
     f->slots.count = 0;
-    if (f->slots.room > SLOTS_KEPT) { /* else every table would grow to the longest there ever was */
+    if (f->slots.room > SLOTS_KEPT) { /* else every table would stay as long as the longest ever */
         free(f->slots.at);
         f->slots.at = NULL;
         f->slots.room = 0;
@@ -171,7 +173,11 @@ void table_release(engine *e, uint32_t table, int64_t time)
     GIVE_BACK(e, free_tables, table);
 }
 
-/* A handle ends outside a call of its own: an event tells so, if some call named the handle before. */
+/*
+ * Ends the handle in a slot by a call on another descriptor (close_range, dup2's target, exec). A handle event states
+ * the end, if a call has named the handle before. When the last thread of a table exits, its handles end without
+ * events.
+ */
 void slot_sweep(engine *e, const task *t, slot *s, int64_t time)
 {
     if (s->handle != NONE && !s->inherited && is_recorded(e, t) && e->handles.at[s->handle].used)
@@ -190,7 +196,7 @@ void table_unshare(engine *e, task *t, int64_t time)
     t->table = copy;
 }
 
-/* exec copies a shared table and ends what is close-on-exec (begin_new_exec, fs/exec.c). */
+/* exec copies a shared table and ends the handles that are close-on-exec (begin_new_exec, fs/exec.c). */
 void table_exec(engine *e, task *t, int64_t time)
 {
     table_unshare(e, t, time);
@@ -200,7 +206,7 @@ void table_exec(engine *e, task *t, int64_t time)
             slot_sweep(e, t, &f->slots.at[i], time);
 }
 
-/* The handle in a slot, made the process's own if it was inherited; NONE: nobody saw it opened. */
+/* The handle in a slot, made the process' own if it was inherited; NONE if its opening was not seen. */
 uint32_t handle_in_slot(engine *e, task *t, int32_t fd)
 {
     slot *s = slot_at(e, t->table, fd, false);
@@ -231,12 +237,12 @@ void handle_install(engine *e, task *t, int32_t fd, uint32_t index, bool cloexec
     if (t->pending.active && s->handle != NONE)
         t->pending.found_since = s->since;
     t->pending.made = index;
-    if (s->movers) { /* or moves it already: whoever is amid a call on this number */
+    if (s->movers) { /* a call under way on this number may move the new file's position, or already has */
         description *d = &e->descriptions.at[e->handles.at[index].description];
         d->position = UNKNOWN;
         d->last_moved = time;
     }
-    slot_clear(e, s, UNKNOWN, time); /* what was there ended unseen */
+    slot_clear(e, s, UNKNOWN, time); /* the slot's old handle ended unseen */
     slot_set(s, time, index, cloexec);
     if (e->calls[t->pending.call].kind != LO2_CALL_DUP_TO && !s->tainted) { /* the number was free */
         s->spent = s->ending - s->blind;
@@ -244,7 +250,7 @@ void handle_install(engine *e, task *t, int32_t fd, uint32_t index, bool cloexec
     }
 }
 
-/* ---- ends under way, where others share the table ---- */
+/* ---- ends under way, by threads that share the table ---- */
 
 bool has_no_rivals(const engine *e, const task *t)
 {
@@ -252,7 +258,7 @@ bool has_no_rivals(const engine *e, const task *t)
     return e->tables.at[t->table].refs == p->nr_tasks && p->nr_tasks == p->nr_serving + 1;
 }
 
-/* The thread's own call is among those that are about to end what is in the slot. */
+/* As what the thread's own call counts among those that are about to end what the slot holds. */
 static uint8_t own_end(const engine *e, const task *t, int32_t fd)
 {
     const pending_call *p = &t->pending;
@@ -261,7 +267,7 @@ static uint8_t own_end(const engine *e, const task *t, int32_t fd)
     return own ? p->ends : ENDS_NOTHING;
 }
 
-/* Others end what is in the slot, whatever it is, or did so after `begin`; or that may be among what was lost. */
+/* True if other calls may end whatever the slot holds, or may have done so after `begin`; also if a gap may hide that. */
 bool slot_is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
 {
     const fd_table *f = &e->tables.at[t->table];
@@ -269,7 +275,7 @@ bool slot_is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd
            s->blind > (s->blind && own_end(e, t, fd) == ENDS_FD_BLINDLY);
 }
 
-/* No others end, or have ended since `begin`, what is or was in the slot. */
+/* True if no other call can have ended what the slot holds since `begin`. */
 bool slot_is_steady(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
 {
     uint16_t harmful = s->ending - s->spent;
@@ -282,7 +288,10 @@ bool slot_kept(const engine *e, const task *t, const slot *s, uint32_t index, in
     return s && s->handle == index && s->since <= since && slot_is_steady(e, t, s, -1, since);
 }
 
-/* Where nobody would have seen it exchanged, and something is known of it that may be another's, a fact about the request confirms it. */
+/*
+ * True unless another thread could have replaced the descriptor unseen, its recorded name may belong to the old file,
+ * and no fact about the request confirms it.
+ */
 bool is_told(const engine *e, const task *t, uint32_t index)
 {
     const description *d = &e->descriptions.at[e->handles.at[index].description];
@@ -319,7 +328,7 @@ void ends_begin(engine *e, task *t)
         return;
     fd_table *f = &e->tables.at[t->table];
     if (kind == LO2_CALL_CLOSE_RANGE && (p->flags & (RANGE_UNSHARE | RANGE_CLOEXEC)))
-        return; /* it ends nothing of others' */
+        return; /* it ends no other thread's descriptors */
     if (kind == LO2_CALL_CLOSE_RANGE) {
         p->ends = ENDS_RANGE;
         f->ranges++;
@@ -351,7 +360,7 @@ void ends_over(engine *e, task *t, int64_t time)
     if (!s)
         return;
     bool blindly = ends == ENDS_FD_BLINDLY;
-    if (!blindly && s->installs != p->installs) { /* what has come since then was not touched */
+    if (!blindly && s->installs != p->installs) { /* the close freed the slot before the number was given again */
         s->spent -= s->spent > 0;
     } else {
         s->settled = time;
@@ -362,6 +371,6 @@ void ends_over(engine *e, task *t, int64_t time)
     }
     s->ending -= s->ending > 0; /* the table may have been cut short meanwhile */
     s->blind -= blindly && s->blind > 0;
-    if (s->spent > s->ending - s->blind) /* given so often that the count began anew */
+    if (s->spent > s->ending - s->blind) /* `installs` has come round to its old value */
         s->spent = s->ending - s->blind;
 }

@@ -1,11 +1,11 @@
 /*
- * Files by device, inode, generation, mount and path. A file keeps its number to the end, so every distinct one takes memory: a digest of
- * 16 bytes and its share of the buckets. Its path is kept only until its row is written.
+ * Files by device, inode, generation, mount and path. A file keeps its number to the end. So every distinct file takes
+ * memory: a digest of 16 bytes and its share of the buckets. The path is kept only until the file's row is written.
  *
- * The digest alone tells files apart. A hash of 64 bits would not do: in a long recording of a large machine two of
- * 10^8 files collide with a chance of 1 in 3,700, and worse, a program that is recorded chooses its paths and could
- * make two collide on purpose. SipHash-2-4 with 128 bits of output and a key that is drawn anew for each run leaves
- * 10^-23 to chance and nothing to choice. (J.-P. Aumasson, D. J. Bernstein: SipHash, a fast short-input PRF, 2012.)
+ * The digest alone tells files apart. A hash of 64 bits would not do: in a long recording of a large machine, two of
+ * 10^8 files collide with a chance of 1 in 3,700. Worse, a recorded program chooses its paths, and could make two
+ * collide on purpose. SipHash-2-4 with 128 bits of output and a new key for each run leaves 10^-23 to chance and
+ * nothing to choice. (J.-P. Aumasson, D. J. Bernstein: SipHash, a fast short-input PRF, 2012.)
  */
 #include <sys/random.h>
 
@@ -86,7 +86,7 @@ static bool rehash(engine *e)
     return true;
 }
 
-/* A file nobody has seen: its row is due. */
+/* Adds a file that is not known yet, and its row. */
 static uint32_t file_new(engine *e, const file_facts *facts, const char *path, file_digest digest)
 {
     char *copy = malloc(facts->path_length + 1u);
@@ -105,7 +105,8 @@ static uint32_t file_new(engine *e, const file_facts *facts, const char *path, f
 uint32_t file_of(engine *e, const file_facts *facts, const char *path)
 {
     if (!e->nr_file_buckets && getrandom(e->file_key, sizeof e->file_key, GRND_NONBLOCK) < 0)
-        memset(e->file_key, 0, sizeof e->file_key); /* a machine just booted: a known key is as good against chance */
+        /* the machine has just booted and has no random bytes: against chance, a known key does as well */
+        memset(e->file_key, 0, sizeof e->file_key);
     if (e->files.count >= e->nr_file_buckets / 2 && !rehash(e)) {
         e->out_of_memory = true;
         return NONE;

@@ -1,13 +1,13 @@
 /*
- * Names of files, put together from what the kernel's own programs found on the way up from the file: exactly what
- * /proc/PID/fd would show to somebody outside of every chroot (d_path, fs/d_path.c).
+ * Names of files, put together from the names that BPF programs found on the way from the file up to the root. The
+ * result is what /proc/PID/fd would show to a process outside of every chroot (d_path, fs/d_path.c).
  */
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "tables/kernel_names.h"
 
-/* include/uapi/linux/magic.h; ramfs takes the place of tmpfs in kernels without it */
+/* include/uapi/linux/magic.h; kernels without tmpfs have ramfs in its place */
 enum { PIPEFS = 0x50495045, SOCKFS = 0x534f434b, ANON_INODE_FS = 0x09041934, NSFS = 0x6e736673, PID_FS = 0x50494446,
        TMPFS = 0x01021994, SECRETMEM = 0x5345434d };
 static const uint32_t HUGETLBFS = 0x958458f6, RAMFS = 0x858458f6;
@@ -39,7 +39,10 @@ __attribute__((format(printf, 2, 3))) static bool named(engine *e, const char *f
     return true;
 }
 
-/* The d_dname of the kernel's own file systems: fs/pipe.c, net/socket.c, fs/anon_inodes.c, fs/nsfs.c, fs/pidfs.c, fs/d_path.c. */
+/*
+ * Names that the kernel's own file systems make (d_dname): fs/pipe.c, net/socket.c, fs/anon_inodes.c, fs/nsfs.c,
+ * fs/pidfs.c, fs/d_path.c.
+ */
 static bool pseudo_name(engine *e, const lo2_kernel_file *fact, const char *name)
 {
     unsigned long long inode = fact->inode;
@@ -51,12 +54,12 @@ static bool pseudo_name(engine *e, const lo2_kernel_file *fact, const char *name
     case PID_FS: return named(e, "anon_inode:[pidfd]");
     case TMPFS:
     case SECRETMEM: return *name && named(e, "/%s%s", name, DELETED);
-    default: /* others have a d_dname of their own, or may get one */
+    default: /* other file systems have a d_dname of their own, or may get one */
         return (fact->magic == HUGETLBFS || fact->magic == RAMFS) && *name && named(e, "/%s%s", name, DELETED);
     }
 }
 
-/* Each ended by a zero byte, none empty, none with a slash: what a directory can hold. */
+/* True if these are names that a directory can hold: not empty, without a slash, each ended by a zero byte. */
 static bool are_names(const char *names, uint32_t length)
 {
     if (length && names[length - 1])
@@ -67,7 +70,7 @@ static bool are_names(const char *names, uint32_t length)
     return true;
 }
 
-/* The names, from the file upwards, as a path: as many slashes as there were zero bytes. */
+/* Joins the names, which come from the file upwards, to a path. The path has a slash for each zero byte. */
 static bool join(engine *e, const char *names, uint32_t length, uint32_t more)
 {
     char *at = are_names(names, length) ? room_for(e, length + more) : NULL;

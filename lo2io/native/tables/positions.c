@@ -1,10 +1,25 @@
-/* File positions: followed from call to call, and told by the kernel's own programs. Rules: docs/explanation/rules/calls.md. */
+/*
+ * File positions: followed from call to call, and told by BPF programs (docs/explanation/rules/calls.md).
+ *
+ * A followed position is unknown
+ * - if nobody saw the open, until a fact tells it while no call is pending that moves or discovered the description;
+ * - after a write that appends or may append (the write itself has no offset), after a call in flight, and after a copy
+ *   that moved bytes, on both sides;
+ * - for calls that overlap another call which moves it, on the description or, before the handle was known, on the
+ *   descriptor. Their results still add up. The result of an overlapping seek does not count;
+ * - for good, after a fact of a quiet moment contradicts it: somebody outside of the trace moves it;
+ * - always for pipes, sockets, character devices and message queues, and if a call of the default set that moves
+ *   positions was not recorded on every CPU.
+ *
+ * An explicit offset is unknown if it is invalid. -1 means the position to preadv2 and pwritev2.
+ */
 #include <fcntl.h>
 
 #include "tables/descriptors.h"
 #include "tables/positions.h"
 
-enum { FDS_COUNTED = 1 << 10 }; /* of higher ones only those whose slots there are: no call may ask for more memory */
+/* calls on higher descriptors count only if their slots exist, so that no call can ask for more memory */
+enum { FDS_COUNTED = 1 << 10 };
 
 static bool moves_position(const lo2_call *call, const pending_call *p)
 {
@@ -17,7 +32,7 @@ static bool moves_position(const lo2_call *call, const pending_call *p)
     }
 }
 
-/* Both sides of a copy may move: the pointers that decide lie in user memory. */
+/* True if the copy may move a second description. Whether it does depends on pointers in user memory. */
 static bool second_moves(engine *e, const pending_call *p)
 {
     return p->handle2 != NONE &&
@@ -31,7 +46,10 @@ static void start_moving(description *d, pending_call *p)
         d->overlapped = 1;
 }
 
-/* What others put into the slot meanwhile may be moved, too. Who began when it was not known what is there moves it all the same. */
+/*
+ * Counts the call in its slot, for it may move what another thread puts there meanwhile. A call that began when the
+ * slot's file was unknown moves that file all the same.
+ */
 static void count_in_slot(engine *e, task *t, int32_t fd, uint32_t held, uint8_t bit)
 {
     fd_table *f = &e->tables.at[t->table];
@@ -70,7 +88,7 @@ void position_entered(engine *e, task *t)
 
 static void move_to(description *d, int64_t position) { d->position = d->foreign ? UNKNOWN : position; }
 
-/* `known` is false when nobody saw what the call did. */
+/* `known`: the call's exit was seen. */
 static void stop_moving(engine *e, uint32_t index, const lo2_call *call, int64_t result, bool known, int64_t time)
 {
     description *d = description_of(e, index);
@@ -149,7 +167,7 @@ int64_t offset_of(engine *e, const pending_call *p, uint8_t *source)
     bool data = call->kind == LO2_CALL_READ || call->kind == LO2_CALL_WRITE;
     *source = OFFSET_UNKNOWN;
     if (p->positioned) {
-        /* Linux appends whatever the offset says (BUGS of pwrite(2)). */
+        /* Linux appends, whatever the offset is (BUGS of pwrite(2)). */
         bool appends = call->kind == LO2_CALL_WRITE && d && d->append == APPENDS;
         if (appends || (p->offset < 0 && data))
             return UNKNOWN;
@@ -163,7 +181,7 @@ int64_t offset_of(engine *e, const pending_call *p, uint8_t *source)
     return p->position;
 }
 
-/* Where the call must have left the position, by what was known before it; UNKNOWN if that tells nothing. */
+/* The position that the call must have left, by what was known before it; UNKNOWN if nothing was. */
 static int64_t expected(const lo2_call *call, const pending_call *p, bool appends, int64_t result)
 {
     if (call->kind == LO2_CALL_SEEK)
@@ -183,7 +201,7 @@ bool position_told(engine *e, const pending_call *p, int64_t result, uint32_t ro
     bool seeks = call->kind == LO2_CALL_SEEK, appends = call->kind == LO2_CALL_WRITE && d->append;
     int64_t known = expected(call, p, appends, result), moved = result > 0 && !seeks ? result : 0;
     *after = p->told_position;
-    if (known != UNKNOWN && known != p->told_position) { /* somebody else has moved it, before, amid or behind the call */
+    if (known != UNKNOWN && known != p->told_position) { /* somebody else has moved it before, during or after the call */
         *after = UNKNOWN;
         if (o->offset_source[row] == OFFSET_FOLLOWED) {
             o->offset_source[row] = OFFSET_UNKNOWN;

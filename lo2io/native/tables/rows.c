@@ -1,4 +1,4 @@
-/* Rows on their way into a batch. What may come in floods (handles, tasks) waits in queues. */
+/* Puts rows into a batch. Rows that may come in floods (handles, tasks) wait in queues. */
 #include "tables/rows.h"
 #include "tables/texts.h"
 
@@ -173,8 +173,8 @@ static bool flush_events(engine *e)
 static int64_t told(uint64_t value) { return value > INT64_MAX ? UNKNOWN : (int64_t)value; }
 
 /*
- * What a thread has used. The kernel tells user from system time as cputime_adjust does (kernel/sched/cputime.c): in the
- * proportion of the ticks.
+ * What a thread has used. CPU time is divided into user and system time in proportion to the ticks, as the kernel does
+ * it (cputime_adjust, kernel/sched/cputime.c).
  */
 static void row_of_usage(lo2_batch *b, uint32_t row, const lo2_kernel_usage *used)
 {

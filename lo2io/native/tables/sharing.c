@@ -1,10 +1,19 @@
 /*
- * Who shares a table of descriptors, as the kernel's own programs have seen it: each fact bears the table's address.
+ * Who shares a table of descriptors, as BPF programs saw it: each fact bears the address of its
+ * thread's table. Births and unshare(2) tell it as well, but records may be lacking, and clone3 has its flags in the
+ * program's memory.
  *
- * Births and unshare(2) tell it as well, but records may be lacking, and clone3 has its flags in the program's memory. A
- * table that turns out to be another one than was thought is one of which nothing is known until now; but of a copy that turns
- * out to be none, what both hold is known, for all that was done to either was seen. The address of a table that is gone is
- * used again: two of one address are taken for one too often rather than too rarely.
+ *   the thread's table    the fact's address    then
+ *   has no address        of no table           the address is the table's
+ *   has no address        of another table      The supposed copy is none: all who have it share the other table. What
+ *   is
+ *                                               the same in both (description, close-on-exec) stays, for all that was
+ *                                               done to either was seen. The other slots are unknown
+ *   has another address   any                   The thread has parted. It has the table of this address, or a new one.
+ *                                               All slots of that are unknown
+ *
+ * In the last two cases the handles of calls under way are unknown, too. The kernel gives addresses again. If nobody
+ * saw the last thread of a table exit, two tables may be taken for one. That makes names unknown, and none wrong.
  */
 #include "tables/descriptors.h"
 #include "tables/positions.h"
@@ -19,8 +28,8 @@ static uint32_t table_at(const engine *e, uint64_t address)
 }
 
 /*
- * A copy turns out to be none. A descriptor that is the same in both was changed by nobody, or put back; what stands in any
- * other place, nobody knows. A handle comes before what is inherited of it.
+ * A supposed copy is none. A descriptor that is the same in both was never changed, or was put back. All other slots
+ * are unknown. If one of both handles is inherited from the other, the other stays.
  */
 static void agree(engine *e, uint32_t own, uint32_t with)
 {
@@ -49,7 +58,7 @@ static void agree(engine *e, uint32_t own, uint32_t with)
     }
 }
 
-/* Nothing is known of it, nor what calls that are under way have met. */
+/* Makes the table's slots unknown, and also what calls under way in it have met. */
 static void doubt(engine *e, uint32_t table)
 {
     table_void(e, table, e->totals.last_time_ns);
@@ -64,11 +73,11 @@ static void move(engine *e, task *t, uint32_t to)
         ends_over(e, t, now);
     position_parted(e, t);
     if (e->tables.at[t->table].refs == 1)
-        table_void(e, t->table, now); /* its descriptors have not ended now */
+        table_void(e, t->table, now); /* the table's descriptors did not end at this moment */
     e->tables.at[to].refs++;
     table_release(e, t->table, now);
     t->table = to;
-    if (ends != ENDS_NOTHING) /* its call may still do so there */
+    if (ends != ENDS_NOTHING) /* the thread's call may still end a descriptor in the new table */
         ends_begin(e, t);
 }
 
@@ -83,7 +92,7 @@ void table_told(engine *e, task *t, uint64_t address)
         e->tables.at[own].address = address;
         if (known)
             doubt(e, own);
-    } else if (other == NONE) { /* it has parted from those it shared one with */
+    } else if (other == NONE) { /* the thread has left those with whom it shared a table */
         uint32_t fresh = table_new(e, e->totals.last_time_ns);
         if (fresh == NONE)
             return;
@@ -94,11 +103,11 @@ void table_told(engine *e, task *t, uint64_t address)
     } else if (known) {
         move(e, t, other);
         doubt(e, other);
-    } else { /* and so do all who are thought to share its own */
+    } else { /* all threads that seem to share the supposed copy have the other table */
         agree(e, own, other);
         for (uint32_t i = 0; i < e->tasks.count; i++)
             if (e->tasks.at[i].alive && e->tasks.at[i].table == own)
                 move(e, &e->tasks.at[i], other);
-        e->tables.at[other].ranges_settled = e->totals.last_time_ns; /* as for those who are amid calls */
+        e->tables.at[other].ranges_settled = e->totals.last_time_ns; /* what calls under way have met is unknown */
     }
 }

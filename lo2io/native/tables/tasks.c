@@ -87,7 +87,7 @@ void task_lives(task *t)
 
 void on_kernel_usage(task *t, const uint8_t *record) { memcpy(&t->usage, record, sizeof t->usage); }
 
-/* In all_tasks mode the ones that are not are lo2io's own: the recorder, and by inheritance what is forked by it from now on. */
+/* In all_tasks mode, all processes are recorded but lo2io's own: the recorder, and those that it makes from now on. */
 bool is_recorded_by_default(const engine *e, uint32_t pid)
 {
     for (uint32_t i = 0; i < e->config.nr_own_pids; i++)
@@ -130,14 +130,14 @@ task *task_for_sample(engine *e, uint32_t tid)
     return index == NONE ? NULL : &e->tasks.at[index];
 }
 
-/* What the facts will tell of threads: one may be seen at work shortly before its first fact has its turn. */
+/* Notes which process a thread belongs to. A thread can do something shortly before its first fact has its turn. */
 void note_pid(engine *e, const lo2_fact_task *fact)
 {
     if (fact->tid < TID_LIMIT && fact->pid < TID_LIMIT && !e->pid_by_tid[fact->tid])
         e->pid_by_tid[fact->tid] = fact->pid + 1;
 }
 
-/* Whose table /proc/PID/fd shows: the leader's, or any thread's if the leader is gone. */
+/* The task whose table /proc/PID/fd shows: the leader, or any thread if the leader is gone. */
 task *task_for_fact(engine *e, uint32_t pid)
 {
     uint32_t process_index = process_of(e, pid);

@@ -1,6 +1,6 @@
 /*
- * Texts of processes: paths of cgroups, command lines. Each is kept once and counted: however many processes come and
- * go, only the texts of those that live, and of rows still to be written, take memory.
+ * Texts of processes: paths of cgroups, command lines. Each text is kept once, with a count of references. So only the
+ * texts of living processes and of rows not written yet take memory.
  */
 #include "tables/texts.h"
 

@@ -1,1 +1,1 @@
-"""OTF2 archives without tables of lo2io, other tools' as a rule, read as far as OTF2 carries what the tables hold."""
+"""OTF2 archives without lo2io's tables, mostly other tools', read into such tables as far as OTF2 has the facts."""

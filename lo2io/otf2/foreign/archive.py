@@ -1,8 +1,8 @@
-"""An OTF2 archive without lo2io's tables, whoever wrote it, as a trace that can be reported and exported.
+"""An OTF2 archive of any tool, without lo2io's tables, as a trace that can be reported and exported.
 
-In: an archive. Out: tables in a temporary directory, opened as a trace. What OTF2 does not carry stays unknown, and the
-metadata's key ``foreign`` says whose trace it is and what is not known of it; nothing is claimed about what its tool
-missed. Memory grows with the definitions and with what is under way, not with the events.
+In: an archive. Out: tables in a temporary directory, opened as a trace. Facts that OTF2 does not have stay unknown. The
+metadata's key ``foreign`` names the tool and lists what is not known. lo2io makes no statement about events that the
+tool missed. Memory grows with the number of definitions and of operations under way, not with the number of events.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 _OWN: Final = "lo2io "
-"""How lo2io's archives name their creator."""
+"""The beginning of the creator's name in lo2io's archives."""
 _FACTS: Final = ("COMMAND", "MODE", "KERNEL", "MACHINE", "CLOCK", "COMPLETENESS", "LOST", "RECORDED_BY")
-"""Properties of lo2io's archives that tables have, too."""
+"""Properties of lo2io's archives that the tables' metadata have, too."""
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def open_archive(path: Path) -> Iterator[Trace]:
     """Open an OTF2 archive without tables: a directory, or its ``.otf2`` file.
 
     Raises:
-        TraceError: It is none, or it is damaged.
+        TraceError: The path is no archive, or the archive is damaged.
     """
     if not _is_archive(path):
         answer = "neither lo2io's tables nor an .otf2 file is there" if path.is_dir() else "no such file or directory"
@@ -58,7 +58,7 @@ def open_archive(path: Path) -> Iterator[Trace]:
         )
     anchor = find_anchor(path)
     with tempfile.TemporaryDirectory(prefix="lo2io-") as folder:
-        # Named as the trace, for exports are named after their trace.
+        # The folder has the trace's name, because exports are named after their trace.
         place = Path(folder) / (path.parent if path.is_file() and path.name == ANCHOR else path.absolute()).name
         place.mkdir()
         yield _Archive(anchor, place).tables()
@@ -79,7 +79,7 @@ class _Archive:
         }
 
     def tables(self) -> Trace:
-        """The tables, opened."""
+        """Read the archive; return its tables, opened."""
         try:
             self._read()
             self._write()
@@ -120,7 +120,7 @@ class _Archive:
             writer.close(totals, proof, begin, end, {"foreign": describe(self._subject(), maker.paradigms())})
 
     def _subject(self) -> dict[str, Any]:
-        """What the words about the trace are made of."""
+        """The facts for :mod:`lo2io.otf2.foreign.words`."""
         tally, events = self._events.tally, self._events
         counted = {ref: values[2] for ref, values in self._definitions.table("location").items()}
         return {

@@ -1,8 +1,8 @@
-"""Calls of any OTF2 trace: regions, and what they do to handles.
+"""Calls of any OTF2 trace: regions, and their actions on handles.
 
-A call is a region of role FILE_IO or FILE_IO_METADATA from its ``Enter`` to its ``Leave``; what its thread says
-directly in it is what it did. Where a trace has no such regions at all, handles that are created, destroyed,
-duplicated, sought … are calls, too.
+A call is a region of role FILE_IO or FILE_IO_METADATA, from ``Enter`` to ``Leave``. The thread's events directly inside
+the region are the call's actions. In a trace without any such region, each event that creates, destroys, duplicates or
+seeks a handle is a call.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ ROLES: Final = (27, 38)
 _APPEND: Final = 2
 """OTF2_IO_STATUS_FLAG_APPEND."""
 NO_REGION, ASYNCHRONOUS = -1, -2
-"""What stands in the place of a region where none names the call; the second for non-blocking operations."""
+"""In place of a region, if no region names the call. The second is for non-blocking operations."""
 _WIDTHS: Final = {1: 0xFF, 2: 0xFFFF, 3: 0xFFFFFFFF, 5: 0xFF, 6: 0xFFFF, 7: 0xFFFFFFFF, 11: 0xFFFFFFFF}
-"""OTF2_Type of at most 32 bits → what of the value is defined."""
+"""OTF2_Type of at most 32 bits → mask of the value's defined bits."""
 _ATTRIBUTES: Final = frozenset({
     "Offset", "errno", "InFlight", "Sector", "Operation", "ThreadId", "io_uring user_data", "io_uring result",
     "io_uring ring", "io_uring path", "io_uring status", "EndInferred",
 })  # fmt: skip
-"""Names of the attributes that are understood, which are lo2io's."""
+"""Names of attributes that are understood. All are lo2io's."""
 
 
 @dataclass(slots=True)
 class HandleUse:
-    """What the events say of a handle."""
+    """Facts about a handle from its events."""
 
     origin: str | None = None
     open_time: int = UNKNOWN_TICKS
     close_time: int = UNKNOWN_TICKS
     modes: tuple[int, int, int] | None = None
-    """Access mode, creation and status flags, as OTF2 has them."""
+    """Access mode, creation flags and status flags, in OTF2's values."""
     location: int | None = None
-    """First used here by a call."""
+    """The location of the first call that used the handle."""
 
 
 @dataclass(slots=True)
@@ -63,13 +63,13 @@ class Tally:
 
 
 class Calls:
-    """Takes events of regions and handles: what makes the calls of a trace.
+    """Makes the calls of a trace from its events of regions and handles.
 
     Args:
-        definitions: All of the trace's.
-        kinds: Names of calls whose kind is known, whatever they do: those of system calls.
-        spills: ``calls``, ``requests`` of disks, ``rings``: where rows go.
-        own: lo2io wrote it: regions of these names are calls, whatever their role.
+        definitions: All definitions of the trace.
+        kinds: Name of a system call → its kind, which its actions cannot change.
+        spills: Files for rows: ``calls``, ``requests`` of disks, ``rings``.
+        own: True if lo2io wrote the archive. Then regions with names of ``kinds`` are calls, whatever their role.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Calls:
         self._paradigms = {ref: int(values[2]) for ref, values in table.items()}
         proxies = {ref for ref, values in table.items() if values[3] & HANDLE_ALL_PROXY}
         self._nobody = proxies
-        """Handles that stand for no file in particular."""
+        """Handles that stand for no particular file."""
         self._disks = handles_of(definitions, BLOCK_PARADIGM)
         self._rings = handles_of(definitions, *RING_PARADIGMS)
         self._contexts = {ref: int(values[0]) for ref, values in definitions.table("calling-context").items()}
@@ -105,10 +105,10 @@ class Calls:
         self._bare = dict.fromkeys(self._frames, 0)
         self._groups = {ref: int(values[3]) for ref, values in definitions.table("location").items()}
         self._pending: dict[tuple[int, int], dict[int, Row]] = {}
-        """By handle and matching id what is under way; of each location, for tools may number the calls of each apart,
-        or give all that block one number."""
+        """Handle and matching id → location → operation under way. Locations are kept apart, because tools may number
+        each location's operations separately, or give all blocking ones the same number."""
         self._again: dict[tuple[int, int, int], int] = {}
-        """By location, handle and matching id: how many more transfers of one call are under way with that id."""
+        """Location, handle and matching id → number of further transfers under way with this id, of the same call."""
         self._attributes = {
             ref: (name, _WIDTHS.get(values[2], UNKNOWN_TICKS))
             for ref, values in definitions.table("attribute").items()
@@ -121,7 +121,7 @@ class Calls:
     # ---- attributes ----
 
     def _look(self, attributes: Details) -> dict[str, int]:
-        """What the attributes that are understood say, by their names."""
+        """Name → value of the attributes that are understood."""
         found = {}
         for value, ref, _ in attributes:
             if ref in self._attributes:
@@ -144,7 +144,7 @@ class Calls:
                 row = frames.pop()
                 if row.region == region:
                     break
-                self._end_frame(row, time, {"InFlight": 1})  # left out by its tool
+                self._end_frame(row, time, {"InFlight": 1})  # the tool left out the Leave
             self._end_frame(row, time, facts)
 
     def _context_enter(self, location: int, time: int, attributes: Details, context: int, _distance: int) -> None:
@@ -163,7 +163,7 @@ class Calls:
         self._emit(row, time)
 
     def _emit(self, row: Row, time: int) -> None:
-        """A call is known in full."""
+        """Write the row of a call that has ended."""
         key = row.paradigm, row.region, self._fixed.get(row.region, row.kind)
         self.callers.add(row.location)
         for handle in (row.handle, row.handle2):
@@ -175,14 +175,17 @@ class Calls:
     # ---- handles ----
 
     def _place_of(self, location: int, handle: int) -> tuple[int, int]:
-        """A handle as one process has it."""
+        """The handle of one process: the location's group and the handle."""
         return self._groups.get(location, UNKNOWN_U32), handle
 
     def _use(self, handle: int) -> HandleUse:
         return self.handles.setdefault(handle, HandleUse())
 
     def _act(self, location: int, time: int, handle: int, kind: CallKind) -> Row:
-        """The call that did it: the region, if it has done nothing yet, or else one of its own, or none that counts."""
+        """The row of the call that acted: the current region's if that has not acted yet, else a new row.
+
+        The new row counts only if regions never name calls.
+        """
         frames = self._frames[location]
         row = frames[-1] if frames else None
         if row is None or row.filled:
@@ -197,7 +200,7 @@ class Calls:
             row.handle = handle
 
     def _acted(self, row: Row, time: int, attributes: Details) -> None:
-        """It happened at once; outside of a region it is a call only where regions never name them."""
+        """End an action that takes no time. Outside of a region it is a call only if regions never name calls."""
         row.error = self._look(attributes).get("errno", row.error)
         if not row.frame and not self._regions:
             self._emit(row, time)
@@ -241,7 +244,7 @@ class Calls:
     ) -> None:
         row = self._act(location, time, handle, CallKind.SEEK)
         known = result < 2**63
-        row.offset, row.flags, row.source = asked - (asked >> 63 << 64), whence, 1  # it is signed
+        row.offset, row.flags, row.source = asked - (asked >> 63 << 64), whence, 1  # the offset is signed
         row.result = result if known else UNKNOWN_I64
         if self._positions is not None:
             self._positions.seek(self._place_of(location, handle), result if known else None)
@@ -263,7 +266,7 @@ class Calls:
 
 
 def _io_regions(definitions: Definitions, names: Collection[str]) -> frozenset[int]:
-    """Regions that are calls: of a role of I/O, or of these names; not what a worker of io_uring executes."""
+    """Regions that are calls: those of an I/O role or of these names, except regions of io_uring's workers."""
     return frozenset(
         ref
         for ref, values in definitions.table("region").items()

@@ -1,7 +1,7 @@
 """Definitions of another tool's trace as lo2io's tables of threads, handles, files and devices.
 
-What a definition does not say is unknown: process and thread ids, for one, which OTF2 has no place for. Properties that
-lo2io writes itself (``docs/reference/otf2.md``) are understood, whoever wrote them.
+Facts that a definition lacks are unknown, e.g. ids of processes and threads, for which OTF2 has no field. Properties
+that lo2io writes (``docs/reference/otf2.md``) are understood in any tool's archive.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _STRING: Final = 11
 """OTF2_TYPE_STRING."""
 _NO_NUMBER: Final = 4095
-"""Major number of disks whose own is not told: beyond what Linux gives to any."""
+"""Major number for disks whose own number is not known. Linux gives it to no device."""
 _TYPES: Final = {
     "pipe": stat.S_IFIFO,
     "socket": stat.S_IFSOCK,
@@ -51,7 +51,7 @@ _ACCESS: Final = (os.O_RDONLY, os.O_WRONLY, os.O_RDWR)
 
 
 def make_columns(table: str, rows: int, **known: Any) -> Columns:
-    """Columns of a table for its writer: these, and unknown or zero in the others."""
+    """Columns of a table for its writer: the given ones, and the others filled with unknown or zero."""
     columns: Columns = {}
     for column in TABLES[table]:
         if column.kind == "number":
@@ -65,13 +65,13 @@ def make_columns(table: str, rows: int, **known: Any) -> Columns:
 
 
 class Texts:
-    """Texts of a table's rows, one behind the other."""
+    """Texts of a table's rows, concatenated."""
 
     def __init__(self) -> None:
         self.text = bytearray()
 
     def columns(self, name: str, values: Collection[bytes]) -> dict[str, list[int]]:
-        """Where each lies."""
+        """Add these texts; return the columns with their offsets and lengths."""
         offsets, lengths = [], []
         for value in values:
             offsets.append(len(self.text))
@@ -90,33 +90,33 @@ class Properties:
             self._of.setdefault(ref, {})[definitions.text(name)] = fact
 
     def number(self, ref: int, name: str) -> int | None:
-        """A property that is a number."""
+        """The value of a numeric property; None: there is none."""
         value = self._of.get(ref, {}).get(name)
         return value if isinstance(value, int) else None
 
     def text(self, ref: int, name: str) -> str | None:
-        """A property that is a text."""
+        """The value of a text property; None: there is none."""
         value = self._of.get(ref, {}).get(name)
         return value if isinstance(value, str) else None
 
     def device(self, ref: int) -> tuple[int, int] | None:
-        """Major and minor of the property ``Device``."""
+        """Major and minor number from the property ``Device``."""
         return _numbers(self.text(ref, "Device") or "")
 
 
 def _numbers(text: str) -> tuple[int, int] | None:
-    """``8:1``."""
+    """Two numbers from a text like ``8:1``."""
     major, colon, minor = text.partition(":")
     return (int(major), int(minor)) if colon and major.isdecimal() and minor.isdecimal() else None
 
 
 class Threads:
-    """The locations that are threads: rows of the table, and who a location is.
+    """The locations that are threads: their rows of the table, and the thread of each location.
 
     Args:
-        definitions: The trace's.
+        definitions: The trace's definitions.
         callers: Locations with calls.
-        requesters: Locations with requests of disks, which are threads only if they are callers, too.
+        requesters: Locations with requests to disks. They are threads only if they also have calls.
     """
 
     def __init__(self, definitions: Definitions, callers: Collection[int], requesters: Collection[int]) -> None:
@@ -138,7 +138,7 @@ class Threads:
         self.task_of = {ref: task for task, ref in enumerate(self.locations)}
 
     def columns(self, texts: Texts) -> Columns:
-        """As the table has them; start and end of a thread are not told."""
+        """The table's columns. Start and end of a thread are not known."""
         rows = len(self.locations)
         names = texts.columns("comm", [name.encode(errors="surrogateescape") for name in self.names])
         nowhere = {f"{name}_{part}": [0] * rows for name in ("cgroup", "cmdline") for part in ("offset", "length")}
@@ -160,14 +160,14 @@ def _u32(number: int | None) -> int:
 
 
 def _name_of(definitions: Definitions, location: int, group: int, pid: int) -> str:
-    """The process' name as a rule: where the pid is known, lo2io's ``name [pid]`` without it."""
+    """The name of the location's group without lo2io's suffix ``[pid]``; without a group, the location's name."""
     if group not in definitions.table("location-group"):
         return definitions.name("location", location)
     return definitions.name("location-group", group).removesuffix(f" [{pid}]")
 
 
 def file_columns(definitions: Definitions, texts: Texts) -> Columns:
-    """Rows of the files table: every file and directory, numbered in the order of its references."""
+    """Rows of the files table: every file and directory, numbered in the order of their references."""
     facts = Properties(definitions, "IoFileProperty")
     refs = sorted(definitions.table("file"))
     records = definitions.record_of["file"]
@@ -189,7 +189,7 @@ def file_columns(definitions: Definitions, texts: Texts) -> Columns:
 
 
 def _bytes(definitions: Definitions, string: int) -> bytes:
-    """A string as it stands in the trace, whatever its encoding."""
+    """The bytes of a string, in any encoding."""
     values = definitions.table("string").get(string)
     return definitions.text(string).encode() if values is None else bytes(values[0])
 
@@ -201,12 +201,12 @@ def handle_columns(
     files: Columns,
     times: Mapping[str, Any],
 ) -> Columns:
-    """Rows of the handles table, under the numbers that OTF2 has for them.
+    """Rows of the handles table. Handles keep their OTF2 numbers.
 
     Args:
-        definitions: The trace's.
-        uses: What the events say of handles.
-        threads: Who the locations are.
+        definitions: The trace's definitions.
+        uses: Facts about handles from their events.
+        threads: The threads of locations.
         files: The files' columns.
         times: ``open`` and ``close`` of ``sorted(definitions.table("handle"))`` in ns.
     """
@@ -242,7 +242,7 @@ def _origin(use: HandleUse | None, flags: int) -> str:
 
 
 def open_flags(access: int, creation: int, status: int) -> int:
-    """OTF2's modes as open(2) has them; access modes that Linux has not are read-only."""
+    """OTF2's modes as flags of open(2). Access modes that Linux does not have count as read-only."""
     flags = _ACCESS[access] if access < len(_ACCESS) else os.O_RDONLY
     for known, given in ((_CREATION, creation), (_STATUS, status)):
         for bit, flag in known.items():
@@ -251,7 +251,7 @@ def open_flags(access: int, creation: int, status: int) -> int:
 
 
 def block_devices(definitions: Definitions, handles: Collection[int]) -> dict[int, BlockDevice]:
-    """The disk that each of these handles stands for; one whose number nobody tells gets one that no disk has."""
+    """The disk of each of these handles. A disk with an unknown number gets a number that no disk has."""
     files, nodes = Properties(definitions, "IoFileProperty"), Properties(definitions, "SystemTreeNodeProperty")
     names: dict[str, int] = {}
     found = {}
@@ -259,7 +259,7 @@ def block_devices(definitions: Definitions, handles: Collection[int]) -> dict[in
         name_ref, file = definitions.table("handle")[handle][:2]
         known = definitions.table("file").get(file)
         name = definitions.text(name_ref) if known is None else definitions.text(known[0])
-        name = name.removeprefix("/dev/").removeprefix("dev ")  # lo2io: "dev 8:0", where it knows no name
+        name = name.removeprefix("/dev/").removeprefix("dev ")  # lo2io writes "dev 8:0" for a disk without a name
         number = files.device(file) or (nodes.device(known[1]) if known is not None else None) or _numbers(name)
         unnumbered = kernel_dev(_NO_NUMBER, names.setdefault(name, len(names)))
         found[handle] = BlockDevice(kernel_dev(*number) if number else unnumbered, name, None, None, None)

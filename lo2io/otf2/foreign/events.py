@@ -1,8 +1,8 @@
 """I/O events of any OTF2 trace, in the order of their times, as rows of calls and requests.
 
-Transfers belong to the call their thread is in (``calls.py``); several at once are those of a vector: Score-P begins
-one for each buffer of a ``readv``. Those that are in none, that are non-blocking, or that come second in it are rows of
-their own, from begin to completion. Requests of disks and of io_uring are no calls.
+A transfer belongs to the call that its thread is in (``calls.py``). Several transfers at once belong to one vector:
+Score-P begins one for each buffer of a ``readv``. A transfer is a row of its own, from begin to completion, if it is
+outside of any call, non-blocking, or not the first in its call. Requests of disks and of io_uring are no calls.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ForeignEvents(Calls):
 
     Args:
         locations: Locations with events, in the order in which blocks count them.
-        arguments: Those of :class:`~lo2io.otf2.foreign.calls.Calls`.
+        arguments: The arguments of :class:`~lo2io.otf2.foreign.calls.Calls`.
     """
 
     def __init__(self, locations: Sequence[int], *arguments: Any, **options: Any) -> None:
@@ -91,7 +91,7 @@ class ForeignEvents(Calls):
         self._pending.setdefault((handle, ident), {})[location] = row
 
     def _alone(self, location: int, time: int, handle: int, mode: int, *, blocking: bool) -> Row:
-        """An operation that is a row of its own."""
+        """The row of an operation that belongs to no region."""
         frames = self._frames[location]
         nested = len(frames) > 1 or (not frames and self._bare[location] > 0)
         region = frames[-1].region if frames else NO_REGION
@@ -133,7 +133,7 @@ class ForeignEvents(Calls):
         self._completed(row, handle, time)
 
     def _ended(self, location: int, handle: int, ident: int) -> Row | None:
-        """What was under way: on the same location, or else on that which began it first."""
+        """The operation under way that has ended: the same location's, else the one that began first."""
         rows = self._pending.get((handle, ident))
         if rows is None:
             self.tally.orphans += 1
@@ -150,12 +150,12 @@ class ForeignEvents(Calls):
 
     @staticmethod
     def _has_more(row: Row) -> bool:
-        """Whether others of its transfers are under way, now that one has ended."""
+        """Count the end of one transfer. True if further transfers of the row are under way."""
         row.parts = max(row.parts - 1, 0)
         return row.parts > 0
 
     def _tell(self, row: Row, handle: int, status: int, facts: dict[str, int]) -> None:
-        """What the end of an operation says of it."""
+        """Note the facts that an operation's end tells."""
         row.error = facts.get("errno", row.error)
         row.path = facts.get("io_uring path", UNKNOWN_U32)
         if "io_uring result" in facts:
@@ -205,7 +205,7 @@ class ForeignEvents(Calls):
     # ---- all of them ----
 
     def _takers(self) -> dict[str, Callable[..., None]]:
-        """Each event that is looked into, and what takes its location, time, attributes and arguments."""
+        """Kind of event → method that takes an event's location, time, attributes and arguments."""
         return {
             "Enter": self._enter,
             "Leave": self._leave,
@@ -239,7 +239,7 @@ class ForeignEvents(Calls):
             take(self._locations[row[_LOCATION]], row[_TIME], attributes, *arguments(row))
 
     def finish(self) -> None:
-        """The last event was read: what has not ended is in flight."""
+        """Write the rows of operations that have not ended: they are in flight."""
         for handle, row in ((handle, row) for (handle, _), rows in self._pending.items() for row in rows.values()):
             row.status = IN_FLIGHT
             if handle in self._disks or handle in self._rings:
@@ -255,4 +255,4 @@ class ForeignEvents(Calls):
 
 
 def _nothing(*_: Any) -> None:
-    """What takes events that say nothing of I/O."""
+    """Takes events that are not about I/O."""

@@ -1,4 +1,4 @@
-"""Any trace as an ordinary one: lo2io's own, or another tool's archive."""
+"""Opens any trace: lo2io's own, or another tool's archive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def open_any(path: Path) -> Iterator[Trace]:
     """Open a trace of lo2io, or any other OTF2 archive: a directory, or its ``.otf2`` file.
 
     Raises:
-        TraceError: It is neither, or it is damaged.
+        TraceError: The path is neither of them, or the trace is damaged.
     """
     directory = path.parent if path.name == ANCHOR else path
     if (directory / DIRECTORY / METADATA_FILE).exists():

@@ -1,11 +1,11 @@
-"""File positions of another tool's trace, as far as its seeks tell.
+"""File positions of another tool's trace, as far as its seeks tell them.
 
-A seek says where the position is. From there it is followed while the handle's description is only used by one call at
-a time, by calls that are known to read or write at the position, and by those that are known not to move it. All else
-makes it unknown until the next seek; so does what nobody knows the size of.
+A seek tells the position. From then on the position is followed, as long as only one call at a time uses the
+description, and each such call either reads or writes at the position or leaves it where it is. Any other call makes
+the position unknown until the next seek. So does a transfer of unknown size.
 
-A handle is named by the group of locations that uses it, and its reference: where a tool has one definition for all
-processes (Score-P's of standard streams, say), each has a position of its own.
+A handle is known by its reference and the group of locations that uses it. Some tools have one definition for all
+processes (Score-P for standard streams): each process then has a position of its own.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MOVING: Final = frozenset({
     "read", "write", "readv", "writev", "fread", "fwrite", "fread_unlocked", "fwrite_unlocked", "fgets", "fputs",
     "MPI_File_read", "MPI_File_write",
 })  # fmt: skip
-"""Calls that transfer at the position and move it by what they moved (their manual pages; MPI 4.1, 14.4.3)."""
+"""Calls that transfer at the position, and advance it by the bytes moved (manual pages; MPI 4.1, 14.4.3)."""
 _STILL: Final = (
     *("pread", "pread64", "preadv", "preadv64", "pwrite", "pwrite64", "pwritev", "pwritev64", "fsync", "fdatasync"),
     *("MPI_File_read_at", "MPI_File_write_at", "fflush"),
 )
-"""Calls that leave it where it is."""
+"""Calls that leave the position where it is."""
 _WRITE: Final = 1
 _FOLLOWED: Final = OFFSET_SOURCE.index("followed")
 
@@ -47,28 +47,28 @@ class Positions:
         return self._description.get(handle, handle)
 
     def open(self, handle: Place, *, append: bool) -> None:
-        """A description of its own, at a place that only a seek will tell."""
+        """Open a new description. Its position is unknown until a seek."""
         self.close(handle)
         self.append(handle, append=append)
 
     def close(self, handle: Place) -> None:
-        """The handle's reference may be used again."""
+        """Forget a handle. Its reference may be used again."""
         if self._description.pop(handle, handle) == handle:
             self._at.pop(handle, None)
         self._appends.discard(handle)
 
     def duplicate(self, old: Place, new: Place) -> None:
-        """Both share one position."""
+        """Let both handles share one position."""
         self._description[new] = self._of(old)
         if old in self._appends:
             self._appends.add(new)
 
     def append(self, handle: Place, *, append: bool) -> None:
-        """Whether writes go to the end of the file."""
+        """Note whether writes go to the end of the file."""
         (self._appends.add if append else self._appends.discard)(handle)
 
     def seek(self, handle: Place, position: int | None) -> None:
-        """It is there now, unless another call is moving it."""
+        """Set the position, unless another call may move it at the same time."""
         description = self._of(handle)
         if position is None or self._busy.get(description):
             self._at.pop(description, None)
@@ -76,7 +76,7 @@ class Positions:
             self._at[description] = position
 
     def begin(self, row: Row, handle: Place, call: str) -> None:
-        """A transfer begins; gets its offset if that is known."""
+        """Begin a transfer. The row gets its offset if the position is known."""
         description = self._of(handle)
         if call in _STILL:
             return
@@ -89,7 +89,7 @@ class Positions:
             row.offset, row.source = at, _FOLLOWED
 
     def complete(self, row: Row) -> None:
-        """A transfer ended, and moved the position."""
+        """End a transfer, which moved the position."""
         description = row.place
         if description is None:
             return
@@ -98,7 +98,7 @@ class Positions:
             self._busy[description] = busy
         else:
             del self._busy[description]
-        # One that began meanwhile has made it unknown.
+        # A transfer that began in the meantime has made the position unknown.
         if row.source == _FOLLOWED and row.moved != UNKNOWN_I64 and self._at.get(description) == row.offset:
             self._at[description] = row.offset + row.moved
         else:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lo2io.otf2.read.definitions import Definitions
 
 _NO_CPU: Final = 2**16 - 1
-"""``operations.cpu`` has no null; no machine has so many."""
+"""The CPU of all rows. ``operations.cpu`` has no null, and no machine has this many CPUs."""
 _RWBS: Final = re.compile(r"F?(WZ|DE|[RWDFZN])[FASM]*")
 """Operation and flags of a block request, as the kernel writes them (blk_fill_rwbs in kernel/trace/blktrace.c), with
 lo2io's ``WZ``, ``Z`` and ``N``."""
@@ -55,13 +55,13 @@ _STAND_INS: Final = {
     CallKind.SEEK: "lseek",
     CallKind.DUP: "dup",
 }
-"""What filters take a call for that is no system call: a tracepoint of its kind."""
+"""Kind of a call that is no system call → the tracepoint as which filters treat the call."""
 _RING: Final = re.compile(r"ring (\d+): io_uring fd (\d+) of process (\d+)")
-"""What lo2io calls a ring."""
+"""lo2io's name of a ring."""
 
 
 def _spec(label: str, kind: CallKind, known: CallSpec | None) -> CallSpec:
-    """A call of the trace; ``known``: the system call that it is, if it is one."""
+    """The specification of a call of the trace. ``known`` is the system call of this name, if there is one."""
     if known is not None:
         return replace(known, abi_name=label, core=False, returns=Returns.VALUE, io_mode="none", fields={})
     return CallSpec(
@@ -80,13 +80,13 @@ def _spec(label: str, kind: CallKind, known: CallSpec | None) -> CallSpec:
 
 
 class TableMaker:
-    """Makes the batches of one trace, whose events were all read.
+    """Makes the batches of one trace after all of its events were read.
 
     Args:
-        definitions: The trace's.
-        events: What was found in its events.
-        clock: Its own.
-        disks: The disk of each handle on one.
+        definitions: The trace's definitions.
+        events: The facts from the trace's events.
+        clock: The trace's clock.
+        disks: Handle of a disk → disk.
         catalog: System calls and opcodes that lo2io knows.
     """
 
@@ -110,7 +110,7 @@ class TableMaker:
         self._number = 1
 
     def batches(self, spills: Mapping[str, Spill]) -> Iterator[Batch]:
-        """All rows, numbered in their order; the sums are whole behind the last one."""
+        """All rows, numbered in their order. After the last batch, the sums are complete."""
         texts = Texts()
         files = file_columns(self._definitions, texts)
         threads = self.threads.columns(texts)
@@ -127,7 +127,7 @@ class TableMaker:
             yield _batch(rings=self._ring_columns())
 
     def paradigms(self) -> list[dict[str, Any]]:
-        """What calls of each I/O paradigm moved."""
+        """The sums of calls for each I/O paradigm."""
         return self._sums.of_paradigms(self._paradigms, self._paradigm)
 
     def _ids(self, rows: NDArray[Any]) -> NDArray[np.int64]:
@@ -137,7 +137,7 @@ class TableMaker:
     # ---- names of calls ----
 
     def _name_calls(self) -> tuple[list[CallSpec], NDArray[np.uint16], list[int]]:
-        """What calls there are, the code of each key of the rows, and the paradigm of each code."""
+        """The calls, the code of each key of the rows, and the paradigm of each code."""
         keys = sorted(self._events.keys, key=self._events.keys.__getitem__)
         codes: dict[tuple[int, int, int], int] = {}
         of_key = [codes.setdefault(self._settled(key, keys), len(codes)) for key in keys]
@@ -154,7 +154,10 @@ class TableMaker:
 
     @staticmethod
     def _settled(key: tuple[int, int, int], keys: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
-        """The paradigm of calls that did nothing to tell it by: their region's other calls', if they have only one."""
+        """The key of a call.
+
+        A call without any action takes the paradigm of its region's other calls, if they agree.
+        """
         paradigm, region, _ = key
         if paradigm >= 0 or region < 0:
             return key
@@ -185,7 +188,7 @@ class TableMaker:
         return handle_columns(self._definitions, uses, self.threads, files, times)
 
     def _tasks(self, locations: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
-        """Thread, its process and its number, by location."""
+        """Columns with each location's thread, process and number."""
         distinct, index = np.unique(locations, return_inverse=True)
         tasks = np.array([self.threads.task_of.get(int(ref), UNKNOWN_U32) for ref in distinct], np.int64)
         facts = {"task": tasks}
@@ -222,7 +225,7 @@ class TableMaker:
             device=[self._disks[handle].device for handle in rows["handle"].tolist()],
             task=[task_of.get(tid, UNKNOWN_U32) for tid in tids.tolist()],
             tid=tids,
-            # lo2io begins a request that bypassed the scheduler where it was issued.
+            # A request that bypassed the scheduler begins when it is issued.
             insert_time_ns=np.where(begin == issue, UNKNOWN_I64, begin),
             issue_time_ns=issue,
             complete_time_ns=np.where(rows["status"] == 0, end, UNKNOWN_I64),
@@ -239,7 +242,7 @@ class TableMaker:
         )
 
     def _request_operation(self, operation: int, mode: int) -> int:
-        """By lo2io's attribute, else by OTF2's mode, whose three stand first."""
+        """The operation by lo2io's attribute, else by OTF2's mode, whose three values have the same numbers."""
         found = None if operation == UNKNOWN_U32 else _RWBS.fullmatch(self._definitions.text(operation))
         return int(_REQUEST_OPS[found[1]]) if found else mode
 
@@ -269,14 +272,14 @@ class TableMaker:
             bytes_request=rows["asked"],
             bytes_result=rows["moved"],
             nr_completions=rows["end"] != UNKNOWN_TICKS,
-            # A ring's own handle, which has no file, stands for requests whose file is not known.
+            # Requests with an unknown file have the ring's own handle, which has no file.
             handle=np.where(np.isin(rows["handle"], self._with_file), rows["handle"], UNKNOWN_U32),
             **{name: rows[name] for name in ("user_data", "status", "result", "error")},
             **self._tasks(rows["location"]),
         )
 
     def _ring_columns(self) -> Columns:
-        """The rings that requests name, with what can be counted of them."""
+        """The rings that requests name, with their counts."""
         numbers = sorted(self._rings)
         pids, fds, requests, completions = zip(*(self._rings[number] for number in numbers), strict=True)
         first = {pid: task for task, pid in reversed(list(enumerate(self.threads.pids)))}
@@ -294,7 +297,7 @@ class TableMaker:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The same; further ones of one name get a number, for names of a table's codes differ."""
+    """The names, with a number behind repeated ones: names of a table's codes must differ."""
     seen: dict[str, int] = {}
     found = []
     for name in names:
@@ -310,7 +313,7 @@ def _batch(*, text: bytes = b"", **tables: Columns) -> Batch:
 
 
 class _Sums:
-    """Calls and bytes by call, and those of them that lie within other calls: they are counted twice."""
+    """Calls and bytes by call. Calls within other calls are counted twice, and also summed by themselves."""
 
     _NAMES = ("calls", "bytes_read", "bytes_written")
 
@@ -321,7 +324,7 @@ class _Sums:
         self._writes = np.isin(kind, (CallKind.WRITE, CallKind.COPY))
 
     def add(self, columns: Columns, nested: NDArray[np.uint8]) -> None:
-        """Some more rows of operations."""
+        """Add rows of operations."""
         call, moved = columns["call"], np.maximum(columns["bytes_result"], 0)
         for which in (0, 1):
             chosen = nested == which
@@ -331,7 +334,7 @@ class _Sums:
                 np.add.at(self._of[name][which], call[these], moved[these])
 
     def of_paradigms(self, paradigms: Sequence[int], name_of: Callable[[int], str]) -> list[dict[str, Any]]:
-        """A row for each paradigm, in the order of their references."""
+        """One row for each paradigm, in the order of their references."""
         of = np.array(paradigms, np.int64)
         rows = []
         for paradigm in sorted(set(paradigms)):

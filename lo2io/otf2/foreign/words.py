@@ -1,4 +1,4 @@
-"""What has to be said about an archive that has no tables of lo2io: whose it is, and what is not known of it."""
+"""Texts about an archive without lo2io's tables: the tool that wrote it, and the facts that are not known."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def describe(subject: Mapping[str, Any], paradigms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The metadata's key ``foreign``; keys are those of :class:`lo2io.reports.summary.summary.Foreign`.
+    """The value of the metadata's key ``foreign``, with keys of :class:`lo2io.reports.summary.summary.Foreign`.
 
     Args:
-        subject: What was found in the archive.
+        subject: Facts about the archive.
         paradigms: Sums of calls by I/O paradigm.
     """
     return {
@@ -36,7 +36,7 @@ def _title(subject: Mapping[str, Any]) -> str:
 
 
 def _twice(paradigms: Sequence[Mapping[str, Any]]) -> str:
-    """What totals have twice, in words; empty: nothing."""
+    """A sentence about calls that all totals count twice; empty: there are none."""
     calls, read, written = (sum(row[f"nested_{name}"] for row in paradigms) for name in _COUNTED)
     if not calls:
         return ""
@@ -50,7 +50,7 @@ _COUNTED = ("calls", "bytes_read", "bytes_written")
 
 
 def _unknown(subject: Mapping[str, Any]) -> list[str]:
-    """What the trace does not tell, and what of it is not read, a sentence each."""
+    """The facts that the trace does not tell, and the parts that are not read, one text each."""
     told = subject["told"]
     sentences = [
         "" if subject["own"] else "what its tool did not record: it is not known to be complete",
@@ -87,7 +87,7 @@ def _completeness(subject: Mapping[str, Any]) -> str:
 
 
 def _nothing(subject: Mapping[str, Any]) -> str:
-    """Why the report is empty; empty if it is not."""
+    """The reason why the report is empty; an empty text if it is not."""
     if subject["calls"] or subject["requests"] or subject["ring_requests"]:
         return ""
     if not subject["events"]:

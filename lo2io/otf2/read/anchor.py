@@ -1,4 +1,4 @@
-"""The files of an OTF2 archive: where it begins, and which locations have events."""
+"""The files of an OTF2 archive: its anchor file, and the locations that have events."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def find_anchor(trace: Path) -> Path:
-    """The ``.otf2`` file of a trace given as that file or as its directory.
+    """The ``.otf2`` file of a trace, given the file itself or the trace's directory.
 
     Raises:
-        TraceError: there is none, or the directory holds several.
+        TraceError: There is no such file, or the directory holds several.
     """
     tried = f"opening the trace {trace}"
     remedy = "give the directory or the .otf2 file of an OTF2 trace"
@@ -42,9 +42,9 @@ def readable_locations(
 ) -> list[int]:
     """The locations that have events to read.
 
-    ``undefined`` takes each location that has a file and no definition, and the file's name.
-
-    A location without events needs no file. Traces in one SION file have none at all: the library knows.
+    ``undefined`` takes each location that has a file but no definition, and the file's name. A location without events
+    needs no file. A trace in one SION file has no files of locations: there, counts in definitions tell which have
+    events.
     """
     directory = anchor.with_suffix("")
     files = {int(path.stem) for path in directory.glob("*.evt") if path.stem.isdecimal()}

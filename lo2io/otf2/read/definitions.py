@@ -1,4 +1,4 @@
-"""Global definitions of a trace as they stand in its files: ids and numbers, no reference resolved."""
+"""Global definitions of a trace, as ids and numbers. References are not resolved."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ _GROUP_MEMBERS = {1: "location", GROUP_REGIONS: "region", 3: "metric"}
 
 
 def undefined(kind: str) -> int:
-    """The reference that means "none" for a kind of definition."""
+    """The reference that means "undefined" for a kind of definition."""
     return UNDEFINED.get(kind, UNDEFINED_U32)
 
 
 def narrowed(kind: str | None, value: int) -> int:
-    """A reference from the 64 bits of a value union, whose other bytes are not defined."""
+    """A reference from a 64 bit value union. Bytes beyond the reference are not defined, so they are cut off."""
     return value if kind is None or kind == "location" else value & UNDEFINED_U32
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value of a definition record; ``kind`` set: a reference, which ``needed`` forbids to be undefined."""
+    """One value of a definition record. With ``kind``, the value is a reference; ``needed``: it must be defined."""
 
     name: str
     ctype: Any
@@ -85,7 +85,7 @@ _VALUE = (_ref("string", "name", needed=True), Field("type", U8), Field("value",
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A definition record: callback name, kind of id it defines (None: none, as for properties) and its values."""
+    """A definition record: its callback's name, the kind of id that it defines (None for properties), its values."""
 
     name: str
     kind: str | None
@@ -212,8 +212,8 @@ RECORDS = {
         ),
     )
 }
-"""What is read. Trailing arguments that nobody needs are left out: the C ABIs allow a callee that
-takes fewer than the caller passes."""
+"""The records that are read. Trailing arguments without a use are left out: in C ABIs, a function may take fewer
+arguments than its caller passes."""
 
 
 @dataclass(slots=True)
@@ -229,7 +229,7 @@ class Definitions:
     """(kind, id) → members of groups and metric classes."""
     duplicates: list[tuple[str, int]] = field(default_factory=list)
     clocks: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Resolution, global offset, length, realtime."""
+    """Resolution, global offset, length and realtime of each clock definition."""
     number: int = 0
     anchor_number: int = 0
     anchor_locations: int = 0
@@ -239,7 +239,7 @@ class Definitions:
         return self.tables.setdefault(kind, {})
 
     def text(self, string: int) -> str:
-        """What a string reference says."""
+        """The text of a string reference."""
         values = self.table("string").get(string)
         return f"string {string}" if values is None else values[0].decode(errors="replace")
 
@@ -264,7 +264,7 @@ def read_definitions(library: Library, reader: int) -> Definitions:
     """Read every global definition.
 
     Raises:
-        TraceError: the library cannot read them.
+        TraceError: The library cannot read the definitions.
     """
     found = Definitions()
     found.anchor_locations = library.number("Reader_GetNumberOfLocations", reader, tried="reading the anchor file")
@@ -296,7 +296,7 @@ def _register_clock(library: Library, callbacks: int, found: Definitions) -> Any
 
 
 def _register(library: Library, callbacks: int, record: Record, found: Definitions) -> Any:
-    """Register for one record; the C function is returned, for the caller to keep alive."""
+    """Register a callback for one record. The caller must keep the returned C function alive."""
     if not has(f"GlobalDefReaderCallbacks_Set{record.name}Callback"):
         return None
     keep = _keep_unnamed(record, found) if record.kind is None else _keep(record, record.kind, found)
@@ -336,7 +336,7 @@ def _keep(record: Record, kind: str, found: Definitions) -> Callable[..., int]:
 
 
 def _members(record: Record, values: tuple[Any, ...]) -> tuple[int, ...]:
-    """The array a record points to; it is valid during the callback only."""
+    """The members in the array that a record points to. The array is valid only during the callback."""
     number, address = values[record.index("number")], values[record.index("members")]
     if not address or not number:
         return ()
@@ -345,7 +345,7 @@ def _members(record: Record, values: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def member_kind(record: str, values: tuple[Any, ...]) -> str | None:
-    """What the members of a group or metric class refer to, None if it is not followed."""
+    """The kind of definition that members of a group or metric class refer to; None: not checked."""
     if record == "MetricClass":
         return "metric-member"
     return _GROUP_MEMBERS.get(values[RECORDS["Group"].index("type")])

@@ -1,7 +1,7 @@
-"""Whether the files of an archive are whole: looks at their ends.
+"""Checks by their ends that the files of an archive are whole.
 
-In: an archive. Out: an error, if one was cut off. libotf2 does not always notice: it reads on in what its memory held
-before, so there may be no error, but events and markers that nobody wrote.
+In: an archive. Out: an error if a file was cut off. libotf2 does not always notice a cut: it may read on in old
+contents of its memory, and return events and markers that nobody wrote.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _END: Final = b"\x02\x01"
 
 
 def check_ends(anchor: Path) -> None:
-    """Look at the end of each file that is there: definitions, markers, and those of all locations.
+    """Check the end of each existing file: definitions, markers, and files of all locations.
 
-    The anchor file is the library's to judge, and so is what is missing. Call it behind opening the archive, which
-    refuses what is written in another way (compressed). Where data happen to look like an end, the library misses the
-    next chunk.
+    The library itself checks the anchor file, and that no file is missing. Call this function after opening the
+    archive: opening refuses compressed files. A file that is cut where data happen to look like an end is not noticed
+    here; there the library misses the next chunk.
 
     Args:
         anchor: The ``.otf2`` file.
@@ -46,7 +46,7 @@ def check_ends(anchor: Path) -> None:
 
 
 def _files(anchor: Path) -> Iterator[Path]:
-    """The files of locations bear their numbers. Other files of the directory are ignored."""
+    """The archive's files. Names of locations' files are numbers; other files of the directory are ignored."""
     yield from (path for suffix in (".def", ".marker") if (path := anchor.with_suffix(suffix)).exists())
     for pattern in ("*.def", "*.evt"):
         yield from sorted(path for path in anchor.with_suffix("").glob(pattern) if path.stem.isdecimal())

@@ -1,7 +1,7 @@
 """The events of an archive in blocks of columns, merged by time; ``native/otf2/reader.c`` reads them.
 
-At most :data:`MOST_OPEN` event files are open at once, whatever the number of locations. Memory grows with the number
-of locations (some hundred bytes each) and not with the number of events.
+At most :data:`MOST_OPEN` event files are open at once, for any number of locations. Memory grows with the number of
+locations (some hundred bytes each), not with the number of events.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 
 MOST_OPEN: Final = 32
-"""Event files; each also costs memory for a chunk, which the archive's writer chose (often 1 MiB)."""
+"""The most event files open at once. Each also costs memory for a chunk, of a size that its writer chose (often 1
+MiB)."""
 BLOCK_EVENTS: Final = 1 << 16
 SION: Final = "evt.sion"
-"""One file for the events of all locations, where the trace was written so."""
+"""The file for the events of all locations, in traces written by SION."""
 _LEAST_EVENT_BYTES: Final = 2
-"""An event takes two bytes at least: one for its kind, one for its length or only argument (OTF2_EvtReader.c)."""
+"""The least size of an event: a byte for its kind, and one for its length or its only argument (OTF2_EvtReader.c)."""
 _KIND: Final = "EvtReader"
 _FUNCTIONS: Final = {
     "get_evt_reader": "Reader_GetEvtReader",
@@ -45,7 +46,7 @@ _FUNCTIONS: Final = {
 
 
 def _dtype(struct: str) -> np.dtype[Any]:
-    """A C structure of plain integers as NumPy sees it."""
+    """The NumPy type of a C structure of plain integers."""
     ctype = ffi.typeof(struct)
     return np.dtype({
         "names": [name for name, _ in ctype.fields],
@@ -62,7 +63,7 @@ FIELD: Final = {name: place for place, name in enumerate(EVENT.names or ())}
 
 
 OTHER: Final = ""
-"""Stands for every event whose arguments nobody reads."""
+"""The name for all kinds of events whose arguments are not read."""
 
 
 def _callbacks() -> dict[str, tuple[int, Any]]:
@@ -102,14 +103,14 @@ _ARGUMENTS: Final = {
     "IoReleaseLock": ("ref", "mode"),
     "IoTryLock": ("ref", "mode"),
 }
-"""Event → the columns that hold its arguments, in the order of OTF2's callback; of others nothing is kept.
+"""Event → columns with its arguments, in the order of OTF2's callback. Arguments of other events are not kept.
 
-The metric's are ``ref``, and its values among the details.
+A metric's reference is in ``ref``; its values are among the details.
 """
 
 
 def arguments_of(event: str) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """A function that takes the arguments of such an event out of its tuple."""
+    """A function that returns the arguments of this kind of event from the event's tuple."""
     places = [FIELD[name] for name in _ARGUMENTS.get(event, ())]
     if len(places) > 1:
         return itemgetter(*places)
@@ -120,19 +121,19 @@ def arguments_of(event: str) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some events in the order of their times; of one tick, those of the location that was named first come first.
+    """Some events in the order of time. Events of one tick have the order of the locations.
 
-    A block ends where the time changes. Only of a tick with very many events the rest is in the next one.
+    A block ends with a tick. Only a tick with very many events goes on in the next block.
     """
 
     events: NDArray[Any]
-    """Of type :data:`EVENT`; ``location`` is the place in the list that was given to :func:`read_events`."""
+    """Events, of type :data:`EVENT`. ``location`` is the place in the list given to :func:`read_events`."""
     details: NDArray[Any]
-    """Of type :data:`DETAIL`: for each event its attributes, then the values of its metric."""
+    """Details, of type :data:`DETAIL`: for each event its attributes, then the values of its metric."""
 
 
 class EventTaker(Protocol):
-    """What takes the events of a trace."""
+    """Takes the events of a trace."""
 
     def take(self, block: Block) -> None:
         """Take the next block, whose arrays are valid during the call only."""
@@ -150,7 +151,7 @@ def read_events(
     """Hand over all events of some locations.
 
     Args:
-        library: OTF2's.
+        library: The binding of libotf2.
         reader: An open OTF2 reader.
         anchor: The archive's ``.otf2`` file.
         locations: References of locations, all of which have an event file.
@@ -176,10 +177,10 @@ def read_events(
 
 
 def _read_local_definitions(library: Library, reader: int, anchor: Path, locations: Sequence[int]) -> None:
-    """Mapping tables and clock offsets: the library applies them to the events. Not every trace has any.
+    """Read mapping tables and clock offsets, which the library applies to the events. Not every trace has them.
 
-    A definition reader takes as much memory as a chunk of definitions (4 MiB, say), even where there is no file for
-    it: so only where there is one.
+    A definition reader takes the memory of a chunk of definitions (such as 4 MiB), even without a file. So only
+    existing files are read.
     """
     directory = anchor.with_suffix("")
     if not (directory / SION).exists():
@@ -236,7 +237,7 @@ def _merged(library: Library, native: Any, locations: Sequence[int]) -> Iterator
     code = lib.lo2_event_reader_failed(native, place)
     tried = f"reading the events of location {locations[place[0]]}"
     if lib.lo2_event_reader_overran(native):
-        raise TraceError(tried, "there are more events than its file has room for", DAMAGED)
+        raise TraceError(tried, "the location has more events than its file can hold", DAMAGED)
     raise library.failure(tried, code or None)
 
 
@@ -245,7 +246,7 @@ def _view(rows: Any, number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _most_events(anchor: Path, locations: Sequence[int]) -> list[int]:
-    """How many events fit into each location's file."""
+    """The number of events that fit into each location's file."""
     directory = anchor.with_suffix("")
     if (directory / SION).exists():
         return [2**64 - 1] * len(locations)
@@ -253,10 +254,11 @@ def _most_events(anchor: Path, locations: Sequence[int]) -> list[int]:
 
 
 class Places:
-    """The place of each reference in the ascending list of them; for whole columns."""
+    """Finds the places of references in the ascending list of references, for whole columns."""
 
     _LOOSE: Final = 4
-    """References get a table if it needs at most so many places per reference. Others are found by binary search."""
+    """A table finds the references if it has at most this many entries for each reference; else a binary search
+    does."""
 
     def __init__(self, refs: Sequence[int]) -> None:
         self.refs = np.sort(np.array(refs, np.uint64))
@@ -270,7 +272,7 @@ class Places:
         return len(self.refs)
 
     def of(self, column: NDArray[Any]) -> NDArray[np.int64]:
-        """The place of each, -1 where it is none of them."""
+        """The place of each reference; -1: not in the list."""
         if self._table is not None:
             capped = np.minimum(column, np.uint64(len(self._table) - 1)).astype(np.int64)
             found: NDArray[np.int64] = self._table[capped]

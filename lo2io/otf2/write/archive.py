@@ -1,4 +1,4 @@
-"""An OTF2 archive that libotf2 writes, and the proof that it reached the disk."""
+"""An OTF2 archive that libotf2 writes, and checks that the archive reached the disk."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHUNK_BYTES = 256 * 1024
-"""The least libotf2 allows (OTF2_CHUNK_SIZE_MIN): one chunk is held per open location."""
+"""The least chunk that libotf2 allows (OTF2_CHUNK_SIZE_MIN). Each open location holds one chunk."""
 FILES = (ANCHOR, DEFINITIONS_FILE, MARKER_FILE)
-"""What an archive consists of, besides the directory ``traces``."""
+"""The files of an archive, beside the directory ``traces``."""
 
 _END = b"\x02\x01"
-"""How libotf2 ends each file: the records "end of file" and "end of chunk" (OTF2_Buffer.h)."""
+"""libotf2's end of each file: the records "end of file" and "end of chunk" (OTF2_Buffer.h)."""
 _LAST_EVENT = slice(10, 18)
-"""Where a chunk's header holds the number of its last event; byte 1 says in which byte order: ``B`` is little."""
+"""The bytes of a chunk's header with the number of its last event. Byte 1 is the byte order: ``B`` is little."""
 
 
 class _Callbacks(ctypes.Structure):
@@ -40,11 +40,11 @@ def _address(pointer: Any) -> int:
 
 
 _SPARE_FILES = 8
-"""Descriptors kept for cleaning up: once locations use up all that are allowed, no directory could be listed."""
+"""Descriptors kept for cleaning up. If locations used up all allowed descriptors, no directory could be listed."""
 
 
 def raise_open_files_limit() -> None:
-    """Every location with more than a chunk of events keeps a file open: ask for as many as the hard limit allows."""
+    """Allow as many open files as the hard limit. Each location with more than a chunk of events keeps a file open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -54,12 +54,12 @@ def raise_open_files_limit() -> None:
 class Archive:
     """``traces.otf2``, ``traces.def``, ``traces.marker`` if there are markers, and ``traces/``.
 
-    The anchor ``traces.otf2`` appears with ``close``, when all else is on disk and was seen to be whole: libotf2 writes
-    through stdio and takes no notice when closing a file fails for want of room. ``abort`` removes what was written.
-    libotf2's complaints go into the errors raised, not to stderr.
+    ``close`` writes the anchor ``traces.otf2``, after all other files are on disk and were checked to be whole. The
+    check is needed because libotf2 writes through stdio, and ignores a failure to close a file on a full disk.
+    ``abort`` removes the written files. libotf2's messages go into the errors raised, not to stderr.
 
     Raises:
-        TraceError: by every method, when libotf2 refuses; with its own description.
+        TraceError: libotf2 refuses; the error has its message. Every method may raise this.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -79,8 +79,8 @@ class Archive:
 
     def _open(self) -> None:
         if not self._directory.is_dir():
-            raise self._refused("it is no directory")
-        # Read with any archive beside it: markers left by another one must not become ours.
+            raise self._refused("this is no directory")
+        # Readers take the marker file beside any archive, so another archive's markers must not stay.
         (self._directory / MARKER_FILE).unlink(missing_ok=True)
         posix, none = value("SUBSTRATE_POSIX"), value("COMPRESSION_NONE")
         write, path = value("FILEMODE_WRITE"), os.fsencode(self._directory)
@@ -110,7 +110,7 @@ class Archive:
         return TraceError(f"write the trace {self._directory}", answer, remedy)
 
     def error(self, function: str, code: int = 0) -> TraceError:
-        """The error to raise after libotf2's ``function`` failed with this code; 0: it gave none."""
+        """The error to raise after libotf2's ``function`` failed with this code; 0: without a code."""
         self._broken = True
         said = "".join(self.library.messages[:1])
         self.library.forget()
@@ -134,7 +134,7 @@ class Archive:
         self.check(f"OTF2_Archive_{name}", getattr(self.library, f"Archive_{name}")(self.pointer, *arguments))
 
     def write_local_definitions(self, nr_locations: int) -> None:
-        """Write an empty definition file per location: all ids are global, but readers look for the file."""
+        """Write an empty definition file for each location. All ids are global, but readers look for the files."""
         self.call("OpenDefFiles")
         for location in range(nr_locations):
             self.call("CloseDefWriter", self._writer("DefWriter", location))
@@ -149,7 +149,7 @@ class Archive:
 
     @contextlib.contextmanager
     def definitions(self) -> Iterator[Definitions]:
-        """The global definition writer; closed at the end, unless an exception ends it."""
+        """Yield the writer of global definitions, and close it at the end. After an exception it is not closed."""
         writer = self._writer("GlobalDefWriter")
         yield Definitions(self, writer)
         self.call("CloseGlobalDefWriter", writer)
@@ -157,14 +157,14 @@ class Archive:
 
     @contextlib.contextmanager
     def markers(self) -> Iterator[Markers]:
-        """The marker writer; closed at the end, unless an exception ends it."""
+        """Yield the writer of markers, and close it at the end. After an exception it is not closed."""
         writer = self._writer("MarkerWriter")
         yield Markers(self, writer)
         self.call("CloseMarkerWriter", writer)
         self._require_whole(MARKER_FILE)
 
     def require_events(self, location: int, count: int) -> None:
-        """Raise unless the location's closed file ends with libotf2's marks and holds so many events."""
+        """Raise an error unless the location's closed file ends with libotf2's marks and holds ``count`` events."""
         self._require_whole(f"{ARCHIVE}/{events_file(location)}", count)
 
     def _require_whole(self, name: str, nr_events: int | None = None) -> None:
@@ -182,7 +182,7 @@ class Archive:
             raise self._refused(f"{name} was cut short at {size} bytes")
 
     def close(self) -> None:
-        """Write the anchor: from here on it is a trace."""
+        """Write the anchor. From then on the directory is a trace."""
         pointer, self.pointer = self.pointer, None
         self.check("OTF2_Archive_Close", self.library.Archive_Close(pointer))
         anchor = self._directory / ANCHOR
@@ -193,18 +193,18 @@ class Archive:
         self.library.release()
 
     def abort(self) -> None:
-        """Give up: remove the files, so that nothing looks like a trace. Without effect after ``close``."""
+        """Give up and remove the files, so that no rest looks like a trace. After ``close`` this does nothing."""
         if self._closed:
             return
         self._closed = True
         self._close_spare()
         pointer, self.pointer = self.pointer, None
-        # Closing an archive that has failed to write crashes in libotf2 3.2: its memory is left until the process ends.
+        # libotf2 3.2 crashes when an archive is closed after a failed write, so its memory is not freed.
         if pointer is not None and not self._broken:
             self.library.Archive_Close(pointer)
         self.library.release()
         events = self._directory / ARCHIVE
-        # Files that libotf2 still holds open give their room back at once only if they are emptied.
+        # libotf2 still holds files open. They give their room back at once only if they are emptied.
         for path in (*(self._directory / name for name in FILES), *events.glob("*")):
             with contextlib.suppress(OSError):
                 os.truncate(path, 0)
@@ -213,7 +213,7 @@ class Archive:
 
 
 class Definitions:
-    """Writes definition records; strings are numbered here, equal ones once."""
+    """Writes definition records. Strings are numbered here; equal strings share a number."""
 
     def __init__(self, archive: Archive, writer: int) -> None:
         self._archive = archive
@@ -228,14 +228,17 @@ class Definitions:
         self._archive.check(f"OTF2_{function}", getattr(self._library, function)(self._writer, *arguments))
 
     def handles(self, columns: Any) -> None:
-        """Every handle, natively: ``lo2_otf2_handle_columns *`` but for the writer and its functions."""
+        """Write all handles, natively.
+
+        ``columns`` is a ``lo2_otf2_handle_columns *``; writer and functions are set here.
+        """
         columns.writer = ffi.cast("void *", self._writer)
         for member, record in (("write_io_handle", "IoHandle"), ("write_pre_created_state", "IoPreCreatedHandleState")):
             setattr(columns, member, ffi.cast("void *", address(f"GlobalDefWriter_Write{record}")))
         self._archive.check("OTF2_GlobalDefWriter_WriteIoHandle", lib.lo2_otf2_define_handles(columns))
 
     def string(self, text: str, ref: int | None = None) -> int:
-        """The reference of a text; a given ``ref`` is used as it is. Lone surrogates are written as escapes."""
+        """The reference of a text. A given ``ref`` is used as it is. Lone surrogates are written as escapes."""
         known = self._strings.get(text)
         if known is not None and ref is None:
             return known
@@ -255,12 +258,12 @@ class Markers:
         self._writer = writer
 
     def define(self, ref: int, group: str, category: str, severity: int) -> None:
-        """A kind of marker."""
+        """Define a kind of marker."""
         code = self._library.MarkerWriter_WriteDefMarker(self._writer, ref, group.encode(), category.encode(), severity)
         self._archive.check("OTF2_MarkerWriter_WriteDefMarker", code)
 
     def mark(self, ref: int, text: str, *, time: int, duration: int, scope: int, scope_ref: int) -> None:
-        """One marker, from ``time`` on for ``duration`` ticks."""
+        """Write a marker from ``time`` on, for ``duration`` ticks."""
         code = self._library.MarkerWriter_WriteMarker(
             self._writer, time, duration, ref, scope, scope_ref, text.encode()
         )

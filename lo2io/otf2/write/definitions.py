@@ -1,8 +1,7 @@
 """The definitions of a trace: clock, attributes, processes, threads, files and handles. Other modules write the rest.
 
-References: locations, handles, regions, calling contexts, metrics and the strings of devices and block operations were
-numbered by the native loop in the order of first use; all else is numbered here. What readers rely on is stated at each
-place.
+The native loop numbers locations, handles, regions, calling contexts, metrics and the strings of devices and block
+operations, in the order of first use. All other references are numbered here. Comments name the demands of readers.
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ NS_RESOLUTION = 1_000_000_000
 BLOCK_PARADIGM = 1
 """Calls are of paradigm 0, POSIX."""
 RING_PARADIGMS = {0: ("io_uring", "Linux io_uring"), 1: ("libaio", "Linux native asynchronous I/O")}
-"""Kind of ring → identification and name. Paradigms in use come last: readers demand numbers without gaps."""
+"""Kind of ring → identification and name. Of these only paradigms in use are written, as the last ones: readers demand
+numbers without gaps."""
 
 ATTRIBUTES = {
     "offset": ("Offset", "File offset of the operation in bytes", "UINT64"),
@@ -81,13 +81,13 @@ END_ATTRIBUTES = {
     ),
     "end_earliest": ("EndEarliest", "The earliest such moment, as a time stamp of the trace", "UINT64"),
 }
-"""Likewise, of traces with such ends alone."""
+"""Further attributes, for traces with inferred ends only."""
 SAMPLE_EVENTS = ("insert", "issue", "complete", "merge")
-"""Values of the attribute ``Event``; their strings come behind the empty one."""
+"""Values of the attribute ``Event``. Their strings follow the empty string."""
 
 
 class Writer:
-    """Writes the definitions of one trace, each before those that refer to it."""
+    """Writes the definitions of one trace. A definition comes before all that refer to it."""
 
     def __init__(self, definitions: Definitions, trace: Trace) -> None:
         self._out = definitions
@@ -99,7 +99,7 @@ class Writer:
         self._ring_paradigms = {kind: BLOCK_PARADIGM + 1 + number for number, kind in enumerate(kinds)}
 
     def write_all(self) -> None:
-        """Everything, in order."""
+        """Write all definitions in order."""
         self._clock_and_strings()
         self._paradigms()
         self._attributes()
@@ -140,7 +140,7 @@ class Writer:
             self._out.write("IoParadigm", ref, *strings, serial, of_os, 0, None, None, None)
 
     def _attributes(self) -> None:
-        """Write the groups that events use, and those before them: otf2-print accepts references without gaps only."""
+        """Write groups of attributes up to the last that events use. otf2-print refuses gaps between references."""
         view = self._trace.view
         groups = (
             (ATTRIBUTES, True),
@@ -202,7 +202,7 @@ class Writer:
         write_ring_metrics(self._parts, groups)
 
     def _containment(self, group: int, cgroup: str) -> None:
-        """Say where the process runs: its cgroup, and its container if the cgroup's path holds an id."""
+        """Write the process' cgroup, and its container if the cgroup's path holds the id of one."""
         if not cgroup:
             return
         self._parts.text_property("LocationGroupProperty", group, "Cgroup", cgroup)
@@ -237,7 +237,7 @@ class Writer:
         ref = self._files[number] = self._file(row.path, HOST_NODE, record)
         mount = self._mount_of(row)
         if mount is not None:
-            # The names Score-P gives these properties.
+            # Score-P uses the same names for these properties.
             self._parts.text_property("IoFileProperty", ref, "Mount Point", mount.mount_point)
             self._parts.text_property("IoFileProperty", ref, "Mount Source", mount.source)
             self._parts.text_property("IoFileProperty", ref, "File system", mount.fs_type)
@@ -252,7 +252,7 @@ class Writer:
         return ref
 
     def _mount_of(self, row: FileRow) -> Mount | None:
-        """The file's mount, by its id: a device may be mounted twice. Mounts that came or went later are unknown."""
+        """The file's mount, by id, since a device may be mounted twice. Mounts made after the beginning are unknown."""
         return next((mount for mount in self._trace.meta.mounts if mount.id == row.mount), None)
 
     def _name_of_file(self, number: int) -> tuple[int, int] | None:
@@ -270,7 +270,7 @@ class Writer:
         table.name_by_fd(self._out.string)
         processes = (trace.view.processes[index] for index in range(trace.view.nr_processes))
         for ref in sorted(process.handle for process in processes if known(process.handle)):
-            # What sync(2) flushes is everything: a proxy without a file.
+            # sync(2) flushes all files, so its handle is a proxy without a file.
             flags = value("IO_HANDLE_FLAG_PRE_CREATED") | value("IO_HANDLE_FLAG_ALL_PROXY")
             table.replace(ref, self._out.string("sync"), UNDEFINED_U32, flags, value("IO_ACCESS_MODE_WRITE_ONLY"))
         for ref, device in devices.items():

@@ -1,6 +1,6 @@
-"""Definitions of I/O handles, whole columns at a time: a trace of many small files has millions.
+"""Definitions of I/O handles, in whole columns, since a trace of many small files has millions of handles.
 
-In: what the native loop knows of each handle (its OTF2 reference, whether an event creates it) and the engine's rows.
+In: from the native loop each handle's OTF2 reference, and whether an event creates the handle; and the engine's rows.
 Out: columns by reference, which the native part writes.
 """
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lo2io.model import UNKNOWN_U32
+from lo2io.model.number_sets import distinct
 from lo2io.native._lib import ffi, lib
 from lo2io.otf2.library import UNDEFINED_U32, value
 
@@ -32,10 +33,10 @@ _NATIVE = np.dtype(
 
 
 class HandleTable:
-    """Columns of shape (references,): what is to be defined of each handle.
+    """Columns of shape (references,) with the definition of each handle.
 
     Args:
-        writer: ``lo2_otf2_writer *``; gets references for handles that only the tables name.
+        writer: ``lo2_otf2_writer *``. Handles that only the tables name get references here.
         rows: The engine's rows, in any order: ``handle``, ``fd``, ``parent``, ``file``, ``open_flags``, ``used``.
     """
 
@@ -49,7 +50,7 @@ class HandleTable:
         self._parent: NDArray[np.uint32] = np.full(count, UNDEFINED_U32, np.uint32)
         self._paradigm: NDArray[np.uint8] = np.zeros(count, np.uint8)
         self._status: NDArray[np.uint32] = np.zeros(count, np.uint32)
-        # Unknown flags: READ_WRITE excludes nothing; the handles table says that they are unknown.
+        # For unknown flags, READ_WRITE excludes nothing. The handles table marks these flags as unknown.
         self._access: NDArray[np.uint8] = np.full(count, value("IO_ACCESS_MODE_READ_WRITE"), np.uint8)
         self._flags: NDArray[np.uint32] = np.full(count, value("IO_HANDLE_FLAG_PRE_CREATED"), np.uint32)
         self._flags[created] = value("IO_HANDLE_FLAG_NONE")
@@ -61,7 +62,7 @@ class HandleTable:
         self._set_states(writer, where, rows["open_flags"][named])
 
     def _set_parents(self, where: NDArray[np.uint32], parent: NDArray[np.uint32], refs: NDArray[np.uint32]) -> None:
-        """A parent that is first used after its child is left out: its definition would come too late."""
+        """Set parents. A parent first used after its child is left out, since its definition would come too late."""
         inside = parent < len(refs)
         of = np.full(len(parent), UNDEFINED_U32, np.uint32)
         of[inside] = refs[parent[inside]]
@@ -69,14 +70,14 @@ class HandleTable:
 
     def _set_states(self, writer: Any, where: NDArray[np.uint32], open_flags: NDArray[np.uint32]) -> None:
         access, creation, status = ffi.new("uint8_t *"), ffi.new("uint32_t *"), ffi.new("uint32_t *")
-        for flags in np.unique(open_flags).tolist():
+        for flags in distinct(open_flags).tolist():
             if flags != UNKNOWN_U32:
                 lib.lo2_otf2_open_flags(writer, flags, access, creation, status)
                 same = where[open_flags == flags]
                 self._access[same], self._status[same] = access[0], status[0]
 
     def name_by_file(self, find: Callable[[int], tuple[int, int] | None]) -> None:
-        """Handles on a known file bear its name: ``find`` gives a row of the files table a string and a file."""
+        """Name handles by their files. ``find`` returns string and file for a row of the files table."""
         known = self.file != UNKNOWN_U32
         numbers = self.file[known]
         names, files = (np.full(_size(numbers), UNDEFINED_U32, np.uint32) for _ in range(2))
@@ -85,7 +86,7 @@ class HandleTable:
         self._name[known], self._file_ref[known] = names[numbers], files[numbers]
 
     def name_by_fd(self, string: Callable[[str], int]) -> None:
-        """Handles without a name are called after their number."""
+        """Name the remaining handles by their descriptor's number."""
         unnamed = self._name == UNDEFINED_U32
         numbers = self.fd[unnamed].view(np.uint32) + np.uint32(1)  # -1 is the lowest
         names = np.zeros(_size(numbers), np.uint32)
@@ -94,7 +95,7 @@ class HandleTable:
         self._name[unnamed] = names[numbers]
 
     def replace(self, ref: int, name: int, file: int, flags: int, access: int, *, paradigm: int = 0) -> None:
-        """Set a handle that has no row: a device's, or that of sync(2)."""
+        """Set a handle without a row: a device's, or that of sync(2)."""
         self._name[ref], self._file_ref[ref], self._flags[ref] = name, file, flags
         self._access[ref], self._status[ref], self._paradigm[ref] = access, 0, paradigm
         self._parent[ref] = UNDEFINED_U32
@@ -102,7 +103,7 @@ class HandleTable:
     def mirror(
         self, writer: Any, rows: Columns, refs: NDArray[np.uint32], handles: NDArray[np.uint32], paradigm: int
     ) -> None:
-        """Handles of another paradigm on what the engine's ``handles`` are on: of equal name, file and state."""
+        """Set handles of another paradigm as copies of the engine's ``handles``: of equal name, file and state."""
         self._paradigm[refs] = paradigm
         numbers = rows["handle"]
         size = max(_size(numbers), _size(handles))
@@ -115,7 +116,7 @@ class HandleTable:
         self._set_states(writer, where, rows["open_flags"][row])
 
     def native(self) -> Any:
-        """``lo2_otf2_handle_columns *``, valid as long as this table."""
+        """The columns as ``lo2_otf2_handle_columns *``, valid as long as this table lives."""
         columns = ffi.new("lo2_otf2_handle_columns *")
         columns.count = len(self.fd)
         columns.pre_created = value("IO_HANDLE_FLAG_PRE_CREATED")
@@ -134,7 +135,7 @@ class HandleTable:
 
 
 def _references(writer: Any, rows: Columns) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """OTF2's reference by the engine's number (UNKNOWN_U32: none), and the references that an event creates."""
+    """Engine's number → OTF2 reference (UNKNOWN_U32: none), and the references of handles that an event creates."""
     view = lib.lo2_otf2_state(writer)
     size = view.nr_handles * _NATIVE.itemsize
     known = np.frombuffer(ffi.buffer(view.handles, size) if size else b"", _NATIVE)
@@ -149,12 +150,12 @@ def _references(writer: Any, rows: Columns) -> tuple[NDArray[np.uint32], NDArray
 
 
 def _size(numbers: NDArray[np.uint32]) -> int:
-    """Places of a table that is indexed by these."""
+    """The size of a table indexed by these numbers."""
     return int(numbers.max()) + 1 if len(numbers) else 0
 
 
 def _distinct(numbers: NDArray[np.uint32]) -> list[int]:
-    """Each number once, in rising order. They are small, so a table of them is cheaper than sorting."""
+    """Each number once, in ascending order. The numbers are small, so a table is cheaper than sorting."""
     present = np.zeros(_size(numbers), np.bool_)
     present[numbers] = True
     found: list[int] = np.flatnonzero(present).tolist()

@@ -1,4 +1,4 @@
-"""Which records a trace consists of: what was asked for and recorded, as far as OTF2 allows."""
+"""The choice of a trace's records: those that the user chose, or that fit the recording and OTF2's rules."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ _SYSTEM: Final = "system"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The records of one trace; ``docs/reference/otf2.md`` says what each looks like."""
+    """The records of one trace. ``docs/reference/otf2.md`` describes them."""
 
     block_records: str
     """One of ``BLOCK_RECORDS``."""
     contexts: bool
-    """Regions are entered and left by calling context, which OTF2 forbids beside plain Enter and Leave; CPUs have
-    locations."""
+    """True: regions are entered and left by calling context, and CPUs have locations. OTF2 does not allow such records
+    together with plain Enter and Leave."""
     metrics: bool
 
     @property
     def samples(self) -> bool:
-        """Block events are samples on the locations of CPUs."""
+        """True if block events are samples on the locations of CPUs."""
         return self.block_records != BEGIN_END
 
     @property
     def begin_end(self) -> bool:
-        """Block requests are operations on the locations of devices."""
+        """True if block requests are operations on the locations of devices."""
         return self.block_records != SAMPLES
 
 
 def choose_layout(meta: SpoolMeta, block_records: str | None = None) -> Layout:
-    """The layout for a recording; None: samples of a whole machine, operations of chosen processes.
+    """The layout for a recording. None: samples for a whole machine, operations for chosen processes.
 
     Raises:
-        UsageError: There are no such block records.
+        UsageError: ``block_records`` has an unknown value.
     """
     system = meta.mode == _SYSTEM
     chosen = block_records or (SAMPLES if system else BEGIN_END)
     if chosen not in BLOCK_RECORDS:
         remedy = f"choose one of {', '.join(BLOCK_RECORDS)}"
-        raise UsageError(f"write block records as {chosen!r}", "nothing of that name", remedy)
+        raise UsageError(f"write block records as {chosen!r}", "there are no such records", remedy)
     samples = chosen != BEGIN_END
     return Layout(chosen, contexts=system or samples or _SWITCHES in meta.events, metrics=system or samples)

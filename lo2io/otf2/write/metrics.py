@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Member(NamedTuple):
-    """One curve. The unit is free of any scale, as OTF2 demands; ``exponent`` scales the values to it."""
+    """One curve. The unit has no scale, as OTF2 demands; ``exponent`` is the values' scale."""
 
     name: str
     description: str
@@ -63,11 +63,11 @@ _CLASSES = {
     lib.LO2_OTF2_BATCH_SIZE: (_BATCH_SIZE,),
     lib.LO2_OTF2_COLLECTED: (_COLLECTED,),
 }
-"""By ``enum lo2_otf2_metric_class``: the members in the order of the native loop's values."""
+"""``enum lo2_otf2_metric_class`` → members, in the order of the native loop's values."""
 
 
 def write_metrics(parts: Parts) -> None:
-    """Classes with their members, and an instance per curve: recorded on a metric location, about what lies there."""
+    """Write classes with their members, and an instance for each curve, recorded on a metric location."""
     view = parts.trace.view
     members: dict[_Member, int] = {}
     for ref in range(view.nr_metrics):
@@ -86,7 +86,7 @@ def _write_class(parts: Parts, ref: int, curves: tuple[_Member, ...], members: d
             members[curve] = len(members)
             _write_member(parts, members[curve], curve)
     array = (ctypes.c_uint32 * len(curves))(*(members[curve] for curve in curves))
-    # Only instances are recorded: that is what an abstract class is for.
+    # Classes are abstract, because only instances are recorded.
     how = value("METRIC_ASYNCHRONOUS"), value("RECORDER_KIND_ABSTRACT")
     parts.out.write("MetricClass", ref, len(curves), array, *how)
 

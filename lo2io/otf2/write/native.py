@@ -1,4 +1,4 @@
-"""What the native loop needs of libotf2: its functions, and the values of its enumerations."""
+"""libotf2's functions and enumeration values for the native loop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FUNCTIONS = {
     "add_string": "AttributeList_AddStringRef",
     "add_handle": "AttributeList_AddIoHandleRef",
 }
-"""Member of ``lo2_otf2_functions``, as the native loop names a call that failed → libotf2's, without its prefix."""
+"""Member of ``lo2_otf2_functions`` → libotf2's function without its prefix. The native loop names a failed call so."""
 _VALUES = {
     "mode_read": "IO_OPERATION_MODE_READ",
     "mode_write": "IO_OPERATION_MODE_WRITE",

@@ -1,4 +1,4 @@
-"""The flags of open(2) on each architecture, in OTF2's words."""
+"""The flags of open(2) on each architecture, as OTF2's flags."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from lo2io.otf2.library import value
 _GENERIC_FLAGS = {"O_DIRECT": 0o40000, "O_LARGEFILE": 0o100000, "O_DIRECTORY": 0o200000, "O_NOFOLLOW": 0o400000}
 """include/uapi/asm-generic/fcntl.h."""
 _ARM_FLAGS = {"O_DIRECTORY": 0o40000, "O_NOFOLLOW": 0o100000, "O_DIRECT": 0o200000, "O_LARGEFILE": 0o400000}
-"""arch/arm64/include/uapi/asm/fcntl.h; arm, and powerpc but for O_DIRECT and O_LARGEFILE, likewise."""
+"""arch/arm64/include/uapi/asm/fcntl.h. arm has the same; powerpc differs in O_DIRECT and O_LARGEFILE."""
 _PPC_FLAGS = {**_ARM_FLAGS, "O_LARGEFILE": 0o200000, "O_DIRECT": 0o400000}
 O_CLOEXEC = 0o2000000
 
 
 def open_flags(machine: str) -> list[tuple[int, int, int, int]]:
-    """What each open(2) flag of that machine (as uname names it) means: (mask, value, creation flags, status flags)."""
+    """For each open(2) flag: (mask, value, creation flags, status flags). ``machine`` is uname's name."""
     own = (
         _ARM_FLAGS if machine.startswith(("arm", "aarch64")) else _PPC_FLAGS if machine[:3] == "ppc" else _GENERIC_FLAGS
     )
@@ -24,7 +24,7 @@ def open_flags(machine: str) -> list[tuple[int, int, int, int]]:
         (0o400, 0o400, "NO_CONTROLLING_TERMINAL"),
         (0o1000, 0o1000, "TRUNCATE"),
         (own["O_LARGEFILE"], own["O_LARGEFILE"], "LARGEFILE"),
-        # O_TMPFILE contains O_DIRECTORY, O_SYNC contains O_DSYNC: each has to be told from its part.
+        # O_TMPFILE includes O_DIRECTORY, and O_SYNC includes O_DSYNC, so the masks tell them apart.
         (temporary, own["O_DIRECTORY"], "DIRECTORY"),
         (temporary, temporary, "TEMPORARY_FILE"),
         (own["O_NOFOLLOW"], own["O_NOFOLLOW"], "NO_FOLLOW"),

@@ -1,4 +1,4 @@
-"""What all definitions of a trace share: the facts behind them, unique names, counters of references."""
+"""Shared by all definitions of a trace: the facts behind them, unique names, counters of references."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from lo2io.otf2.write.rows import Rows
 
 HOST_NODE = 0
-"""The system tree's root."""
+"""Reference of the system tree's root."""
 NO_OPCODE = 255
-"""A request whose opcode the kernel did not say."""
+"""The opcode of a request if the kernel did not tell it."""
 
 
 @dataclass(slots=True)
 class Trace:
-    """All that definitions are made of."""
+    """All facts that definitions are made of."""
 
     meta: SpoolMeta
     layout: Layout
     calls: Sequence[CallSpec]
     opcodes: Mapping[int, OpcodeSpec]
-    """By number."""
+    """Number → opcode."""
     rows: Rows
     native: Any
     """``lo2_otf2_writer *``."""
@@ -40,7 +40,7 @@ class Trace:
 
     @property
     def view(self) -> Any:
-        """``lo2_otf2_view *``, read anew: references may have been given out since."""
+        """``lo2_otf2_view *``. Each access reads it anew, since more references may have been given out."""
         return lib.lo2_otf2_state(self.native)
 
     def device_name(self, number: int) -> str:
@@ -56,20 +56,20 @@ class Trace:
 
 
 class Parts:
-    """Writes nodes, groups and locations of one trace. Each gets a name that no other has."""
+    """Writes nodes, groups and locations of one trace. Each gets a unique name."""
 
     def __init__(self, definitions: Definitions, trace: Trace) -> None:
         self.out = definitions
         self.trace = trace
         self.scopes: dict[int, tuple[str, int]] = {}
-        """What each metric location is about: the scope (``LOCATION_GROUP`` …) and its reference."""
+        """Metric location → scope of its metrics (``LOCATION_GROUP`` …), and the scope's reference."""
         self._names: set[str] = set()
         self._next_node = HOST_NODE
         self._next_group = 0
         self._string_type = value("TYPE_STRING")
 
     def unique(self, name: str) -> int:
-        """A string for a node, group or location: ViTE aborts when two of them bear the same name."""
+        """A string for a unique name of a node, group or location: ViTE aborts if two names are equal."""
         candidate, count = name, 1
         while candidate in self._names:
             count += 1
@@ -78,7 +78,7 @@ class Parts:
         return self.out.string(candidate)
 
     def node(self, name: str, class_name: str, parent: int, domains: Sequence[str] = ()) -> int:
-        """The reference of a node of the system tree."""
+        """Write a node of the system tree; return its reference."""
         ref, self._next_node = self._next_node, self._next_node + 1
         self.out.write("SystemTreeNode", ref, self.unique(name), self.out.string(class_name), parent)
         for domain in domains:
@@ -86,21 +86,21 @@ class Parts:
         return ref
 
     def group(self, name: str, node: int, creator: int = UNDEFINED_U32, kind: str = "PROCESS") -> int:
-        """The reference of a location group."""
+        """Write a location group; return its reference."""
         ref, self._next_group = self._next_group, self._next_group + 1
         group_type = value(f"LOCATION_GROUP_TYPE_{kind}")
         self.out.write("LocationGroup", ref, self.unique(name), group_type, node, creator)
         return ref
 
     def location(self, ref: int, name: str, group: int, kind: str = "CPU_THREAD") -> None:
-        """A location the native loop has given this reference."""
+        """Write a location with the reference that the native loop gave it."""
         count = self.trace.view.locations[ref].nr_events
         self.out.write("Location", ref, self.unique(name), value(f"LOCATION_TYPE_{kind}"), count, group)
 
     def text_property(self, record: str, ref: int, name: str, text: str) -> None:
-        """A property that is a string."""
+        """Write a property with a text."""
         self.out.write(record, ref, self.out.string(name), self._string_type, self.out.string(text))
 
     def number_property(self, record: str, ref: int, name: str, number: int) -> None:
-        """A property that is a number."""
+        """Write a property with a number."""
         self.out.write(record, ref, self.out.string(name), value("TYPE_UINT64"), number)

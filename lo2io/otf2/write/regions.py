@@ -44,7 +44,7 @@ _OFF_CPU = (
     ("blocked", "In an uninterruptible wait, no block request of its own under way"),
     ("sleeping", "In an interruptible wait, no block request of its own under way"),
 )
-"""By ``enum lo2_off_state``."""
+"""Name and description of each ``enum lo2_off_state``."""
 
 
 class _Region(NamedTuple):
@@ -57,7 +57,7 @@ class _Region(NamedTuple):
 
 
 def write_regions(parts: Parts) -> None:
-    """The regions that events name, in the order of their references, and their groups."""
+    """Write the regions that events name, in the order of their references, and their groups."""
     out, trace = parts.out, parts.trace
     groups: dict[str, list[int]] = {}
     view = trace.view
@@ -74,7 +74,7 @@ def write_regions(parts: Parts) -> None:
 
 
 def write_contexts(parts: Parts, *, samples: bool) -> None:
-    """Write the calling contexts, each behind its parent, and the interrupt generator: every event is a sample."""
+    """Write the calling contexts, each after its parent, and the interrupt generator, whose period is one event."""
     view = parts.trace.view
     for ref in range(view.nr_contexts):
         context = view.contexts[ref]
@@ -93,7 +93,7 @@ def _describe(trace: Trace, region: Any) -> _Region:
         return _Region(name, name, meaning, "ARTIFICIAL", "off CPU")
     if region.kind == lib.LO2_OTF2_REQUEST:
         name = f"{trace.device_name(region.key)} {REQUEST_NAMES[RequestOp(region.operation)]}"
-        # Regions of this paradigm are only sampled, never entered (OTF2_GeneralDefinitions.h).
+        # A region of this paradigm is only sampled and never entered (OTF2_GeneralDefinitions.h).
         return _Region(name, name, "Block request", "FILE_IO", "block I/O", "SAMPLING")
     if region.kind == lib.LO2_OTF2_RING_WORK:
         return _describe_work(trace, region.key)

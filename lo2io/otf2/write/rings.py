@@ -1,7 +1,7 @@
-"""Definitions of what io_uring and libaio add to a trace: attributes, texts, handles, and where metrics of rings lie.
+"""Definitions for io_uring and libaio: attributes, texts, handles, and the locations of rings' metrics.
 
-The native loop numbers texts, handles and metrics in the order of first use; what they are called is told here, where
-the rows of the rings are known.
+The native loop numbers texts, handles and metrics in the order of first use. They get their names here, where the rows
+of the rings are known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lo2io.native._lib import ffi, lib
 from lo2io.otf2.library import UNDEFINED_U32, value
 from lo2io.otf2.write.parts import HOST_NODE
 from lo2io.otf2.write.rows import known
-from lo2io.trace.ring_columns import NOPS
+from lo2io.trace.ring_columns import NOPS, RING_INFERRED, RING_TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,36 +54,11 @@ RING_ATTRIBUTES: Final = {
     "submitted": ("submitted", "Requests that were submitted", "UINT32"),
     "completed": ("completed", "Completions that came to the ring during the call; of libaio: collected", "UINT32"),
 }
-"""Members of ``lo2_otf2_attributes`` behind the others; defined only in a trace that has requests or calls of rings."""
+"""Members of ``lo2_otf2_attributes`` after the first ones. Only traces with requests or calls of rings define them."""
 
 RING_THREADS: Final = {lib.LO2_TASK_RING_WORKER: "worker", lib.LO2_TASK_RING_POLLER: "SQ thread"}
-"""What threads the kernel makes for a ring are for."""
+"""Kind of thread that the kernel makes for a ring → its purpose."""
 
-_TRAITS: Final = {
-    lib.LO2_TRAIT_SQPOLL: "SQPOLL",
-    lib.LO2_TRAIT_DRAINED: "drained",
-    lib.LO2_TRAIT_HASHED: "hashed",
-    lib.LO2_TRAIT_OVERFLOWED: "overflowed",
-    lib.LO2_TRAIT_NOTIFIED: "notified",
-    lib.LO2_TRAIT_MULTISHOT: "multi-shot",
-    lib.LO2_TRAIT_CONTINUED: "continued by a worker",
-    lib.LO2_TRAIT_SHORT: "short write",
-    lib.LO2_TRAIT_BOUNDED: "bounded worker",
-    lib.LO2_TRAIT_UNBOUNDED: "unbounded worker",
-    lib.LO2_TRAIT_OLDER: "older than the trace",
-}
-_INFERRED: Final = {
-    lib.LO2_INFERRED_ISSUE: "issue time",
-    lib.LO2_INFERRED_WORKER: "worker",
-    lib.LO2_INFERRED_WORK_BEGIN: "begin of work",
-    lib.LO2_INFERRED_WORK_END: "end of work",
-    lib.LO2_INFERRED_PATH: "path",
-    lib.LO2_INFERRED_BOUND: "bounded or not",
-    lib.LO2_INFERRED_IDENTITY: "identity",
-    lib.LO2_INFERRED_CULPRIT: "culprit",
-    lib.LO2_INFERRED_SIZE: "size",
-    lib.LO2_INFERRED_END: "end",
-}
 _SQE_FLAGS: Final = {
     1: "FIXED_FILE",
     2: "IO_DRAIN",
@@ -100,7 +75,7 @@ _MODES: Final = {"read": "READ", "write": "WRITE"}
 
 
 def native_opcodes(opcodes: Mapping[int, OpcodeSpec]) -> Any:
-    """``lo2_otf2_opcode[]`` by number. What moves no data flushes: OTF2 has no fourth mode, nor one without bytes."""
+    """``lo2_otf2_opcode[]`` by number. Opcodes that move no data count as flushes, since OTF2 has no better mode."""
     flush = value("IO_OPERATION_MODE_FLUSH"), False, False
     table = [flush] * (max(opcodes, default=-1) + 1)
     for number, spec in opcodes.items():
@@ -110,7 +85,7 @@ def native_opcodes(opcodes: Mapping[int, OpcodeSpec]) -> Any:
 
 
 def ring_texts(trace: Trace) -> dict[int, str]:
-    """The texts that events name: reference of the string → text."""
+    """Reference of a string that events name → text."""
     view = trace.view
     return {text.ref: _text(trace, text.kind, text.key) for text in (view.texts[i] for i in range(view.nr_texts))}
 
@@ -126,7 +101,7 @@ def _text(trace: Trace, kind: int, key: int) -> str:
         return _member(RingStatus, key)
     if kind == lib.LO2_OTF2_TEXT_SQE_FLAGS:
         return "|".join(_names(_SQE_FLAGS, key))
-    return ", ".join(_names(_TRAITS if kind == lib.LO2_OTF2_TEXT_TRAITS else _INFERRED, key))
+    return ", ".join(_names(RING_TRAITS if kind == lib.LO2_OTF2_TEXT_TRAITS else RING_INFERRED, key))
 
 
 def _member(kind: type[RingPath | RingStatus], code: int) -> str:
@@ -138,7 +113,7 @@ def _names(names: Mapping[int, str], bits: int) -> Iterator[str]:
 
 
 def ring_name(trace: Trace, ring: int) -> str:
-    """``ring 3: io_uring fd 5 of process 100``; the number is the row of the rings table."""
+    """The name of a ring: ``ring 3: io_uring fd 5 of process 100``. The number is the row of the rings table."""
     row = trace.rows.rings.get(ring)
     if row is None:
         return f"ring {ring}" if known(ring) else "unknown ring"
@@ -146,14 +121,14 @@ def ring_name(trace: Trace, ring: int) -> str:
 
 
 def _place(row: RingRow | None) -> str:
-    """By what its process knows it."""
+    """The fd or address by which the process knows the ring."""
     if row is not None and row.kind:
         return f" {row.context:#x}"
     return "" if row is None or row.fd < 0 else f" fd {row.fd}"
 
 
 def write_ring_metrics(parts: Parts, groups: Groups) -> None:
-    """Locations of metrics, in the group of the process that the ring belongs to."""
+    """Write the locations of rings' metrics, in the groups of the rings' processes."""
     trace = parts.trace
     view = trace.view
     nobody: int | None = None
@@ -210,14 +185,14 @@ def _write_properties(parts: Parts, location: int, row: RingRow) -> None:
 
 
 def kinds_of_ring_handles(trace: Trace) -> list[int]:
-    """The kind of ring behind each of the view's handles: 0 io_uring, 1 libaio."""
+    """The kind of ring of each of the view's ring handles: 0 io_uring, 1 libaio."""
     view, rings = trace.view, trace.rows.rings
     rows = (rings.get(view.ring_handles[index].ring) for index in range(view.nr_ring_handles))
     return [0 if row is None else int(row.kind) for row in rows]
 
 
 def define_ring_handles(parts: Parts, table: HandleTable, paradigms: Mapping[int, int]) -> None:
-    """Define the handles of requests: on a file, or on the ring itself; ``paradigms`` by kind of ring."""
+    """Define the handles of requests, on a file or on the ring itself. ``paradigms``: kind of ring → paradigm."""
     trace = parts.trace
     view = trace.view
     handles = [view.ring_handles[index] for index in range(view.nr_ring_handles)]

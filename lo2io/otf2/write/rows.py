@@ -1,6 +1,6 @@
-"""The rows behind an OTF2 trace's definitions: handles, files, threads, losses, kept until the end.
+"""The rows behind an OTF2 trace's definitions: handles, files, threads, losses. They are kept until the end.
 
-Memory grows with their number, not with that of the operations.
+Memory grows with the number of these rows, not with the number of operations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    r"""One row of the files table; ``path`` with bytes that are no UTF-8 escaped (``\\\\xff``)."""
+    r"""One row of the files table. In ``path``, bytes that are not UTF-8 are escaped (``\\\\xff``)."""
 
     mode: int
     device: int
@@ -34,7 +34,7 @@ class FileRow:
     mount: int
     path: str
     name_source: int = 0
-    """Who proved the name, as in the table."""
+    """The source that proved the name, as in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class TaskRow:
     exit_time_ns: int
     comm: str
     cgroup: str = ""
-    """Its process' last one; empty: unknown."""
+    """The process' last cgroup; empty: unknown."""
     kind: int = 0
     """``enum lo2_task_kind``."""
     cmdline: str = ""
-    """Its process' last command line; empty: unknown."""
+    """The process' last command line; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,17 @@ class RingRow:
 
 
 MAX_DRIFT = 1_000
-"""Clocks that differ by more than one part in so many did not drift: one was set (adjtimex(2): 500 ppm at most)."""
+"""Clocks that differ by more than one part in this many did not drift. One was set (adjtimex(2): 500 ppm at most)."""
 _HANDLE_COLUMNS = ("handle", "fd", "parent", "file", "open_flags", "used")
 
 
 def text_at(text: bytes, offset: int, length: int) -> str:
-    """A piece of a batch's text. Paths are bytes to the kernel; readers of OTF2 expect UTF-8."""
+    """A piece of a batch's text, as UTF-8 for readers of OTF2. Other bytes, which paths may have, are escaped."""
     return text[offset : offset + length].decode("utf-8", errors="backslashreplace")
 
 
 class Rows:
-    """Collects; everything is copied out of the batch.
+    """Collects rows of all batches, as copies.
 
     Args:
         nops: Numbers of the opcodes that do nothing.
@@ -100,7 +100,7 @@ class Rows:
         self.nr_nops = 0
 
     def add(self, batch: Batch) -> None:
-        """Take what the definitions will need from a batch."""
+        """Take the rows of a batch that definitions need."""
         if len(batch.handles["handle"]):
             self._handles.append({name: batch.handles[name].copy() for name in _HANDLE_COLUMNS})
         self._add_files(batch)
@@ -132,7 +132,7 @@ class Rows:
         self.rings |= {row.ring: row for row in (RingRow(*values) for values in zip(*columns, strict=True))}
 
     def handles(self) -> Columns:
-        """The handles' rows, in the order they came: columns ``handle``, ``fd``, ``parent`` … of one length."""
+        """The rows of handles, in the order of the batches: columns ``handle``, ``fd``, ``parent`` … of one length."""
         parts, self._handles = self._handles, []
         if not parts:
             dtypes = column_dtypes("handle")
@@ -143,7 +143,7 @@ class Rows:
 
 
 def given_paths(trace: Trace) -> dict[int, str]:
-    """The paths that calls were given, by the references of their strings."""
+    """Reference of a string → path that a call was given."""
     view = trace.view
     if not view.nr_given:
         return {}
@@ -154,7 +154,7 @@ def given_paths(trace: Trace) -> dict[int, str]:
 
 
 def known(reference: int) -> bool:
-    """Whether a uint32 reference points to something."""
+    """True if a uint32 reference is not unknown."""
     return reference != UNKNOWN_U32
 
 
@@ -188,10 +188,10 @@ def request_operation(code: int) -> str:
 
 
 def realtime_at(syncs: Sequence[ClockSync], time_ns: int) -> int:
-    """CLOCK_REALTIME at a time of the spool's clock: on the line through the two readings it lies between or next to.
+    """CLOCK_REALTIME at a time of the spool's clock, on the line through the two nearest readings of the clocks.
 
-    Where these moved apart by more than drift (the machine slept, somebody set the clock) there is no line: only the
-    reading that is closer in time counts. Without a reading: OTF2's undefined timestamp.
+    If the clocks moved apart by more than drift between these readings (the machine slept, or the clock was set), only
+    the nearer reading counts. Without any reading, the result is OTF2's undefined timestamp.
     """
     if not syncs:
         return UNDEFINED_U64

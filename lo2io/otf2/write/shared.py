@@ -1,6 +1,6 @@
-"""Definitions of what threads and rings share: locations, and the group of the processes without one of their own.
+"""Definitions of shared locations of threads and rings, and of the group shared by processes without an own one.
 
-Which thread has which location, and when, is the native loop's to say (``lo2io/native/otf2/threads.c``).
+The native loop decides which thread has which location at which time (``lo2io/native/otf2/threads.c``).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from lo2io.otf2.write.rows import TaskRow
 
 COMMON: Final = 0
-"""Place of the process that stands for all processes without a location group."""
+"""The index that stands for all processes without a location group."""
 LIFE_ATTRIBUTES: Final = {
     "life_process": ("Process ID", "Process of the thread that has this location from here on", "UINT64"),
     "life_thread": ("Thread ID", "Thread that has this location from here on", "UINT64"),
     "life_task": ("lo2io task", "Thread that has this location from here on: its row in the tables", "UINT64"),
 }
-"""Members of ``lo2_otf2_attributes`` behind those of rings; defined only in a trace with shared locations."""
+"""Members of ``lo2_otf2_attributes`` after those of rings. Only traces with shared locations define them."""
 LIFE: Final = "thread in turn"
-"""Canonical name of the regions that are a thread's life on a shared location."""
+"""Canonical name of the regions that stand for a thread's life on a shared location."""
 _FURTHER: Final = "further processes"
 
 
 def life_words(trace: Trace, task: int) -> tuple[str, str]:
-    """Name and description of the region that is a thread's life on a shared location."""
+    """Name and description of the region that stands for a thread's life on a shared location."""
     row = trace.rows.tasks.get(task)
     if row is None:
         return f"thread of task {task}", "A thread on a location that threads have in turn"
@@ -52,23 +52,23 @@ class Groups:
         self._common: int | None = None
 
     def add(self, process: int, index: int, group: int, name: str) -> None:
-        """A process with a group of its own: its number in the tables and in the native loop, the group, its name."""
+        """Add a process with a group of its own. ``index`` is the process' number in the native loop."""
         self._of[process] = group, name
         if index != COMMON:
             self._of_index[index] = group, name
 
     def find(self, process: int) -> int | None:
-        """The group of a process by its number in the tables, if it has one of its own."""
+        """The group of a process, by the process' number in the tables; None: it has no group of its own."""
         return self._of[process][0] if process in self._of else None
 
     def shared(self, location: Any) -> tuple[int, str]:
-        """The group that a location lies in, and whose threads and rings it is."""
+        """The group of a shared location, and the name of the processes that use the location."""
         if location.group != COMMON and location.group in self._of_index:
             return self._of_index[location.group]
         return self.common(), _FURTHER
 
     def common(self) -> int:
-        """The group of the processes that have none of their own."""
+        """The group of all processes without a group of their own."""
         if self._common is None:
             view = self._parts.trace.view
             all_shared = (view.locations[i] for i in range(view.nr_locations) if view.locations[i].shared)
@@ -80,7 +80,7 @@ class Groups:
 
 
 def write_shared_threads(parts: Parts, groups: Groups) -> None:
-    """Write the locations that threads have in turn. A location with a single thread bears the thread's name."""
+    """Write the locations that threads use in turn. A location with a single thread has the thread's name."""
     trace = parts.trace
     view = trace.view
     for ref in range(view.nr_locations):
@@ -98,7 +98,7 @@ def write_shared_threads(parts: Parts, groups: Groups) -> None:
 
 
 def write_thread(parts: Parts, location: int, row: TaskRow) -> None:
-    """Properties of a location that one thread has."""
+    """Write the properties of a location that belongs to one thread."""
     parts.number_property("LocationProperty", location, "Thread ID", row.tid)
     parts.number_property("LocationProperty", location, "lo2io task", row.task)
     if row.kind in RING_THREADS:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DeviceFile(NamedTuple):
-    """What a device's handle refers to."""
+    """The string and file that a device's handle refers to."""
 
     name: str
     path: str
@@ -23,7 +23,10 @@ class DeviceFile(NamedTuple):
 
 
 def write_cpus(parts: Parts) -> None:
-    """Host, package, core, CPU: a PROCESS group of one CPU_THREAD location per CPU, as readers expect of locations."""
+    """Write the nodes of packages, cores and CPUs beneath the host.
+
+    Each CPU has a PROCESS group with one CPU_THREAD location, as readers expect of locations.
+    """
     view = parts.trace.view
     topology = {cpu.cpu: cpu for cpu in parts.trace.meta.cpus}
     nodes: dict[tuple[int, ...], int] = {}
@@ -45,13 +48,13 @@ def write_cpus(parts: Parts) -> None:
 
 
 def write_devices(parts: Parts) -> dict[int, DeviceFile]:
-    """A node and a group per device.
+    """Write a node and a group for each device.
 
-    Its requests as operations are on a CPU_THREAD location of a PROCESS group: the only kinds every reader handles. A
-    PROCESS group must have such a location, so one that has metrics alone is of type UNKNOWN.
+    Requests as operations are on a CPU_THREAD location of a PROCESS group, the only kinds that every reader handles. A
+    PROCESS group must have such a location, so a group with metrics alone is of type UNKNOWN.
 
     Returns:
-        By the reference of the device's handle: what it refers to.
+        Reference of the device's handle → string and file of the handle.
     """
     trace = parts.trace
     view = trace.view

@@ -1,11 +1,11 @@
 """Writes batches to an OTF2 archive: events natively as they come, definitions at the end.
 
-Layout: every process is a location group of the host, every thread a location, every call a region with its I/O
-operation inside; requests of rings are operations of the thread that submitted them, and regions of the workers that
-execute them; every block device a location with its requests, or every CPU one with samples of them (details:
-``lo2io/native/otf2/writer.c``). Beyond ``OWN_LOCATIONS`` threads and rings share locations (``otf2/threads.c``). A gap
-the kernel reported is a marker of severity HIGH: on the CPU's location, or where CPUs have none at the host's node of
-the system tree; the text names the CPU.
+Layout: a process is a location group of the host, and a thread is a location. A call is a region with its I/O operation
+inside. A request of a ring is an operation of the thread that submitted it, and a region of the worker that executes
+it. A block device is a location with its requests, or a CPU is a location with samples of requests (details:
+``lo2io/native/otf2/writer.c``). Beyond ``OWN_LOCATIONS``, threads and rings share locations (``otf2/threads.c``). A gap
+that the kernel reported is a marker of severity HIGH. It marks the CPU's location, or, if CPUs have no locations, the
+host's node of the system tree. The marker's text names the CPU.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 OWN_LOCATIONS = 768
-"""So many locations belong to one thread, ring, disk … each; threads and rings beyond them share locations. As many
-processes have a location group each.
+"""The number of locations that belong to one thread, ring, disk … each. Further threads and rings share locations. As
+many processes have a location group of their own.
 
-Readers open a file per location, and a process may open 1,024 by default: a quarter is left for what is shared.
+Readers open one file for each location, and a process may open 1,024 files by default. A quarter of them is left for
+shared locations.
 """
 _LOST, _VANISHED = 0, 1
 """The two kinds of markers."""
@@ -47,20 +48,21 @@ _FOR_EVER = 2**63 - 1
 class Otf2Writer:
     """Writes ``traces.otf2``, ``traces.def`` and ``traces/`` into a directory that exists.
 
-    The anchor is written by ``close`` alone; left without it, by an error or otherwise, everything written is removed.
+    Only ``close`` writes the anchor. If the context ends without ``close``, by an error or otherwise, all written files
+    are removed.
 
     Args:
-        directory: Holds no OTF2 archive yet; what else lies there stays untouched.
-        meta: What was recorded.
-        calls: By the codes of ``operations.call``.
-        opcodes: What io_uring's opcodes are; those that are not among them go by their number.
-        block_records: ``samples`` of block events on the locations of their CPUs, ``begin-end``: requests as
-            operations on the locations of their devices, or ``both``. None: samples of a whole machine, operations of
-            chosen processes.
+        directory: A directory without an OTF2 archive. Other files in it stay untouched.
+        meta: The recording's metadata.
+        calls: The calls, indexed by the codes of ``operations.call``.
+        opcodes: io_uring's opcodes by number. Other opcodes are named by their number.
+        block_records: ``samples``: block events as samples on the locations of their CPUs. ``begin-end``: requests as
+            operations on the locations of their devices. Or ``both``. None: samples for a whole machine, operations
+            for chosen processes.
 
     Raises:
-        TraceError: libotf2 refuses; holds its own description. By every method.
-        UsageError: There are no such block records.
+        TraceError: libotf2 refuses; the error has its message. Every method may raise this.
+        UsageError: ``block_records`` has an unknown value.
     """
 
     def __init__(
@@ -97,12 +99,12 @@ class Otf2Writer:
         self._abandon()
 
     def write(self, batch: Batch) -> None:
-        """Write a batch's events. The native part runs without the GIL; one batch at a time."""
+        """Write a batch's events, one batch at a time. The native part runs without the GIL."""
         self._check(lib.lo2_otf2_write(self._open_native(), batch.native))
         self._rows.add(batch)
 
     def close(self, end: TraceEnd) -> None:
-        """Close open regions, write definitions, markers and properties, and last the anchor."""
+        """Close open regions; then write definitions, markers and properties, and last the anchor."""
         native = self._open_native()
         try:
             self._end_locations(end)
@@ -127,7 +129,7 @@ class Otf2Writer:
     # ---- native state ----
 
     def _config(self) -> tuple[list[Any], Any]:
-        """The native loop's configuration, and what it points to."""
+        """The native loop's configuration, and the objects that it points to."""
         flags = ffi.new("lo2_otf2_flag[]", open_flags(self._meta.machine))
         calls = ffi.new(
             "lo2_otf2_call[]",
@@ -188,17 +190,17 @@ class Otf2Writer:
             lib.lo2_otf2_free(native)
 
     def _abandon(self) -> None:
-        """Without effect after ``close``."""
+        """Remove all written files. After ``close`` this does nothing."""
         self._archive.abort()
         self._free_native()
 
     def _end_locations(self, end: TraceEnd) -> None:
-        """End all locations. A call in flight ends with its thread or the trace, all else with the trace."""
+        """End all locations. A call in flight ends with its thread or the trace, anything else with the trace."""
         self._check(lib.lo2_otf2_add_waiting(self._native))
         view = lib.lo2_otf2_state(self._native)
         if not view.nr_locations:
-            # otf2-print and others refuse a trace without locations. The threads were there, though they did nothing;
-            # without even a thread, one stands for none.
+            # otf2-print and other readers refuse a trace without locations. So all threads get one, though they did
+            # nothing. Without any thread, task 0 gets one.
             for task in self._rows.tasks or (0,):
                 self._check(lib.lo2_otf2_add_task(self._native, task))
         for location in range(view.nr_locations):
@@ -211,7 +213,7 @@ class Otf2Writer:
 
     @staticmethod
     def _span(end: TraceEnd, view: Any) -> tuple[int, int]:
-        """The clock's range: no event lies outside it."""
+        """The clock's range. No event lies outside of it."""
         start = max(min(end.start_ns, view.first_time_ns), 0)
         return start, max(end.stop_ns, view.last_time_ns, start)
 
@@ -284,12 +286,12 @@ class Otf2Writer:
         }
         for name, fact in facts.items():
             text = _line(str(fact))
-            if text:  # an empty value means: remove the property
+            if text:  # libotf2 would remove a property with an empty value
                 key = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name.upper())
                 self._archive.call("SetProperty", f"LO2IO::{key}".encode(), text, True)
 
 
 def _line(text: str) -> bytes:
-    """The anchor file holds one property a line."""
+    """The text as one line: the anchor file holds one property in each line."""
     printable = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
     return printable.encode(errors="backslashreplace")

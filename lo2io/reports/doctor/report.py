@@ -30,7 +30,7 @@ SCHEMA_VERSION = 1
 LEAST_IDLE_NS = 50_000_000
 """Missing events prove little if CPUs idled for less time than this."""
 WANTED_RING_BYTES = 1 << 20
-"""Rings of this size recorded 1.9 M events/s without loss."""
+"""Buffers of this size recorded 1.9 M events/s without loss."""
 LEAST_RING_BYTES = 64 << 10
 _AS_ROOT = 'run it as root: sudo "$(command -v lo2io)" record … (the recorded command stays yours)'
 _WANTED = ("BPF", "PERFMON", "IPC_LOCK", "SYS_PTRACE", "SYS_NICE")
@@ -102,15 +102,15 @@ def judge(facts: Facts) -> Diagnosis:
 def _kernel(facts: Facts) -> Iterator[Check]:
     if facts.paranoid is None:
         remedy = "a kernel with CONFIG_PERF_EVENTS"
-        yield Check("kernel", FAIL, facts.kernel, "it has no perf events: nothing can be recorded", remedy)
+        yield Check("kernel", FAIL, facts.kernel, "the kernel has no perf events: nothing can be recorded", remedy)
     else:
-        yield Check("kernel", OK, facts.kernel, "it has perf events")
+        yield Check("kernel", OK, facts.kernel, "the kernel has perf events")
 
 
 def _namespaces(facts: Facts) -> Iterator[Check]:
     """A check only if something is wrong: outside of containers, nothing is."""
     if facts.namespaces.error:
-        meaning = "numbers of processes or times are others here than in what the kernel tells"
+        meaning = "process numbers or times here differ from those in the kernel's records"
         yield Check("namespaces", FAIL, facts.namespaces.error, meaning, facts.namespaces.remedy)
 
 
@@ -136,9 +136,9 @@ def _tracepoints(facts: Facts) -> Iterator[Check]:
         remedy = "name events that are there: lo2io tracepoints check"
         if any(event.startswith("syscalls:") for event in facts.missing):
             remedy = "a kernel with CONFIG_FTRACE_SYSCALLS; or leave the calls out: --events block"
-        yield Check("tracepoints", FAIL, f"{found}; not {_some(facts.missing)}", "recording wants them all", remedy)
+        yield Check("tracepoints", FAIL, f"{found}; not {_some(facts.missing)}", "recording needs all of them", remedy)
     elif facts.optional:
-        meaning = "recording does without what this kernel lacks"
+        meaning = "recording works without the events that this kernel lacks"
         yield Check("tracepoints", OK, f"{found}; not {_some(facts.optional)}", meaning)
     else:
         yield Check("tracepoints", OK, found, "the default set is recorded whole")
@@ -187,7 +187,7 @@ def _capabilities(facts: Facts) -> Iterator[Check]:
     wants = {
         "CAP_PERFMON": "events of every task",
         "CAP_BPF": "programs in the kernel",
-        "CAP_IPC_LOCK": "rings beyond the limits of locked memory",
+        "CAP_IPC_LOCK": "buffers beyond the limits of locked memory",
         "CAP_SYS_PTRACE": "names of files that other users' processes hold open",
         "CAP_SYS_NICE": "draining before everything else, so that a busy machine loses nothing",
     }
@@ -210,9 +210,9 @@ def _rings(facts: Facts) -> Iterator[Check]:
     bound = facts.paranoid is not None and facts.paranoid > -1 and "CAP_IPC_LOCK" not in facts.capabilities
     largest = access.largest_ring_bytes(facts.cpus, facts.perf_mlock_bytes, facts.memlock_bytes, facts.page_bytes)
     if not bound or largest is None:
-        yield Check("locked memory", OK, found, "rings of any size can be had")
+        yield Check("locked memory", OK, found, "buffers can have any size")
         return
-    meaning = f"rings of up to {format_bytes(largest)} for each of {facts.cpus} CPUs"
+    meaning = f"buffers of up to {format_bytes(largest)} for each of {facts.cpus} CPUs"
     need = facts.cpus * (WANTED_RING_BYTES + facts.page_bytes)
     remedy = f"sudo prlimit --pid $$ --memlock={need}:{need}"
     if largest < LEAST_RING_BYTES:
@@ -250,14 +250,16 @@ def _idle(facts: Facts) -> Iterator[Check]:
     found = f"of {tried.counted:,} timers that the kernel counted {tried.delivered:,} were delivered"
     if tried.delivered < tried.counted:
         meaning = (
-            "while a CPU's current task is the idle task (or a thread of process 1) this machine delivers no event "
-            "and runs no program: completions of requests vanish in bursts, and recordings say how many"
+            "while a CPU is idle (or runs a thread of process 1), this machine delivers no event and runs no program: "
+            "completions of requests vanish in bursts, and recordings say how many"
         )
         yield Check(name, WARN, found, meaning, "keep the CPUs busy: docs/how-to/losses.md#what-helps")
     elif tried.idle_ns < LEAST_IDLE_NS:
-        yield Check(name, OK, "hardly any idled while it was tried", "whether their events are delivered is not known")
+        yield Check(
+            name, OK, "hardly any CPU was idle during the trial", "it is not known whether events are delivered"
+        )
     else:
-        yield Check(name, OK, found, "completions of requests can be recorded whatever a CPU does")
+        yield Check(name, OK, found, "completions of requests can be recorded at all times")
 
 
 def _cgroups(facts: Facts) -> Iterator[Check]:
@@ -315,9 +317,7 @@ def _programs(facts: Facts) -> Check:
     if not facts.bpf.error:
         meaning = "calls are recorded by programs in the kernel, which also tell whose file a descriptor is"
         return Check(name, OK, facts.bpf.found, meaning)
-    meaning = (
-        "calls are recorded as perf samples, which costs more, and files are named by /proc, as far as it shows them"
-    )
+    meaning = "calls are recorded as perf samples, which costs more, and only files that /proc shows have names"
     wanting = not {"CAP_BPF", "CAP_PERFMON"} <= facts.capabilities and "CAP_SYS_ADMIN" not in facts.capabilities
     return Check(name, WARN, facts.bpf.error, meaning, _more_rights(facts) if wanting else facts.bpf.remedy)
 
@@ -350,7 +350,7 @@ def render(diagnosis: Diagnosis, *, terminal: bool | None = None) -> str:
     """Text for people: one or two lines for a check, and one for its remedy.
 
     Args:
-        diagnosis: What to show.
+        diagnosis: The diagnosis to show.
         terminal: True for colours; by default, whether stdout is a terminal.
     """
     from rich.console import Console  # noqa: PLC0415 - --json needs no rich

@@ -98,8 +98,8 @@ def describe_rings(facts: RingFacts) -> tuple[bool, str, str]:
     """True if requests of rings can be followed; what was found; and what this means for a trace."""
     state, meaning = _state(facts)
     if not facts.readable:
-        unknown = "whether requests in rings can be followed is not known" if meaning == FOLLOWED else meaning
-        return True, f"{state}; its tracepoints could not be asked for", unknown
+        unknown = "it is not known whether requests in rings can be followed" if meaning == FOLLOWED else meaning
+        return True, f"{state}; its tracepoints could not be read", unknown
     if facts.setup.error == errno.ENOSYS and not facts.there:
         return True, state, meaning
     missing = f"; not {', '.join(facts.missing)}" if facts.missing and facts.there else ""

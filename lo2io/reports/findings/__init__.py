@@ -1,4 +1,4 @@
-"""What stands out in a trace: known ways to get little out of storage, each with its evidence.
+"""Findings in a trace: known ways to get little out of storage, each with its evidence.
 
 In: :class:`~lo2io.reports.summary.sums.TraceSums`, and the numbers of rings. Out: findings and, on request, the first
 rows of the tables behind each. A rule is a function; its thresholds are constants beside it.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lo2io.reports.summary.tally import OPERATION_COLUMNS, derive, read_ahead
+from lo2io.reports.summary.tally import OPERATION_COLUMNS, read_ahead
 from lo2io.trace.reader import as_numpy
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _nr_wanted(finding: Finding) -> int:
 def _find_rows(sums: TraceSums, table: str, wanting: list[_Rows]) -> None:
     """Look for the first rows behind each finding, in one pass over the table."""
     for batch in read_ahead(sums.trace.batches(table, _COLUMNS[table])) if wanting else ():
-        rows = derive(batch, sums.owners, sums.classes, sums.spans) if table == "operations" else batch
+        rows = sums.context.derive(batch) if table == "operations" else batch
         for each in wanting:
             which = np.flatnonzero(each.finding.where(rows))[: each.wanted - len(each.ids)]
             each.ids = np.append(each.ids, rows["id"][which])

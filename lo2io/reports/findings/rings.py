@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import RingPath
+from lo2io.native._lib import lib
 from lo2io.reports.findings.finding import Finding
 from lo2io.reports.text.lines import count_of
 from lo2io.units import format_duration
@@ -26,8 +27,6 @@ MOSTLY: Final = 0.9
 """A program uses its ring this way, if this part of its submitting calls submits a single request."""
 OFTEN: Final = 0.1
 """Least part of the requests on workers."""
-_OVERFLOWED: Final = 8
-"""A bit of enum lo2_ring_trait."""
 
 
 def one_request_batches(rings: RingsSummary) -> list[Finding]:
@@ -93,7 +92,7 @@ def completion_overflow(rings: RingsSummary) -> list[Finding]:
                 {"overflows": ring.overflows, "cq_entries": ring.cq_entries or 0},
                 "ring_requests",
                 ring.overflows,
-                _of(ring, lambda rows: (rows["traits"] & _OVERFLOWED) != 0),
+                _of(ring, lambda rows: (rows["traits"] & lib.LO2_TRAIT_OVERFLOWED) != 0),
             )
         )
     return found

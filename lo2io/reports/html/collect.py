@@ -15,8 +15,7 @@ import numpy as np
 from lo2io.model import UNKNOWN_I64, CallClass, CallKind
 from lo2io.reports.html.grid import PointSums, Presence, Smallest, TimeGrid, scatter_keys, time_grid
 from lo2io.reports.html.lanes import CLASSES, HUES, Lanes
-from lo2io.reports.summary.classes import Classes
-from lo2io.reports.summary.tally import read_ahead
+from lo2io.reports.summary.tally import OPERATION_COLUMNS, read_ahead
 from lo2io.trace.columns import latest_end
 from lo2io.units import SECTOR_BYTES
 
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
-    from lo2io.reports.summary.owners import Owners
-    from lo2io.reports.summary.tally import RequestTally
+    from lo2io.reports.summary.sums import TraceSums
     from lo2io.trace.reader import Trace
 
 HEAT_BINS: Final = 240
@@ -45,10 +43,6 @@ _MERGED: Final = 2
 """The status of a request that was merged into another."""
 _READ_OR_WRITE: Final = 2
 """Requests with an operation below this number move data: 0 reads, 1 writes."""
-_OPERATIONS: Final = (
-    "id", "begin_time_ns", "end_time_ns", "task", "call", "handle", "handle2", "flags", "offset_bytes", "bytes_result",
-    "error",
-)  # fmt: skip
 _RING_REQUESTS: Final = (
     "id", "ring", "submit_time_ns", "complete_time_ns", "task", "opcode", "handle", "handle2", "offset_bytes",
     "bytes_result",
@@ -103,13 +97,14 @@ def latency_edges_ns() -> list[float]:
 class Pictures:
     """All that is drawn. The constructor gathers the numbers; :meth:`plain` hands them out."""
 
-    def __init__(self, trace: Trace, owners: Owners, requests: RequestTally, lanes: ChosenLanes) -> None:
+    def __init__(self, sums: TraceSums, lanes: ChosenLanes) -> None:
+        trace, owners, requests = sums.trace, sums.owners, sums.requests
         meta = trace.metadata
+        self._context = sums.context
         self._owners, self._lanes = owners, lanes
         self._stop_ns = max(meta["stop_ns"], meta["start_ns"] + 1)
         self._heat = time_grid(meta["start_ns"], self._stop_ns, HEAT_BINS)
         self._fine = time_grid(meta["start_ns"], self._stop_ns, TIMELINE_BINS)
-        self._classes = Classes(meta["calls"])
         self._way = np.array([CallClass.of_kind(CallKind[call["kind"].upper()]) for call in meta["calls"]], np.int64)
         """For each call, what it does with bytes, whatever answers it: the class that it has on storage."""
         self._opcode_class = np.full(256, CallClass.OTHER, np.int64)
@@ -119,7 +114,7 @@ class Pictures:
         self._last_ns = _last_moments(trace, self._stop_ns)
         self._whole = trace.completeness.proven and not trace.completeness.lost
         self._make(self._heat, self._fine)
-        for batch in read_ahead(trace.batches("operations", _OPERATIONS)):
+        for batch in read_ahead(trace.batches("operations", OPERATION_COLUMNS)):
             self._add_operations(batch)
         for batch in read_ahead(trace.batches("ring_requests", _RING_REQUESTS)):
             self._add_ring_requests(batch)
@@ -144,10 +139,9 @@ class Pictures:
         begin, ended = rows["begin_time_ns"], rows["end_time_ns"] != UNKNOWN_I64
         last = self._last_ns[np.minimum(rows["task"], len(self._last_ns) - 1)]
         end = np.maximum(np.where(ended, rows["end_time_ns"], last), begin)
-        group, written = (self._owners.groups(rows[name]) for name in ("handle", "handle2"))
-        call, types = rows["call"].astype(np.intp), self._owners.types
-        which = self._classes.of_rows(call, rows["flags"], types[group], types[written])
-        self._add_moved(rows, end, self._way[call], (group, written))
+        rows = self._context.derive(rows)
+        group, written, which = rows["group"], self._owners.groups(rows["handle2"]), rows["class"]
+        self._add_moved(rows, end, self._way[rows["call"]], (group, written))
         for activity, lane in (
             (self.processes, self._lanes.processes.of(self._owners.processes(rows["task"]))),
             (self.files, self._lanes.files.of(group)),

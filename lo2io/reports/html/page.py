@@ -62,7 +62,7 @@ def gather_pictures(sums: TraceSums) -> dict[str, Any]:
         devices=device_lanes(trace, sums.requests),
         rings=ring_lanes(trace),
     )
-    pictures = Pictures(trace, owners, sums.requests, lanes)
+    pictures = Pictures(sums, lanes)
     names = file_names(trace, owners, people, pictures.slice_groups())
     calls = [call["name"] for call in trace.metadata["calls"]]
     return pictures.plain(calls, {group: file_text(name) for group, name in names.items()})

@@ -147,7 +147,7 @@ def _devices(summary: Summary) -> Sheet:
 
 
 def _losses(summary: Summary) -> Sheet:
-    columns = [("CPU", True), ("ring full", True), ("times", True), ("for", True), ("vanished", True)]
+    columns = [("CPU", True), ("buffer full", True), ("times", True), ("for", True), ("vanished", True)]
     rows = [
         [count(row.cpu), count(row.lost), count(row.gaps), time(row.gap_ns), count(row.vanished)]
         for row in summary.losses

@@ -1,4 +1,4 @@
-"""What the rings did: io_uring and libaio, ring by ring.
+"""The numbers of rings: io_uring and libaio, ring by ring.
 
 In: a trace's tables. Out: a :class:`RingsSummary` of plain values, which are keys of ``lo2io report --json``. The
 kernel does not tell why a worker executed a request; :data:`REASONS` names the facts that lo2io infers this from.

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, RingPath, RingStatus
+from lo2io.model.number_sets import distinct
+from lo2io.native._lib import lib
 from lo2io.reports.summary.histogram import LatencyHistograms
 from lo2io.reports.summary.tally import read_ahead
 
@@ -33,11 +35,7 @@ MAX_CULPRITS: Final = 1 << 16
 """Requests that broke a chain and are looked up. Further ones are only counted."""
 _ASYNC: Final = 1 << 4
 """IOSQE_ASYNC (include/uapi/linux/io_uring.h)."""
-_DRAINED, _HASHED, _MULTISHOT, _CONTINUED = 2, 4, 32, 64
-_BOUNDED, _UNBOUNDED = 256, 512
-"""enum lo2_ring_trait."""
-_INFERRED_PATH, _INFERRED_WORK = 16, 2 | 4 | 8
-"""enum lo2_ring_inferred: the worker, the begin and the end of its work."""
+_INFERRED_WORK: Final = lib.LO2_INFERRED_WORKER | lib.LO2_INFERRED_WORK_BEGIN | lib.LO2_INFERRED_WORK_END
 _ERRNO_BITS: Final = 12
 _COLUMNS: Final = (
     "id", "ring", "task", "opcode", "sqe_flags", "status", "path", "traits", "inferred", "handle", "handle2",
@@ -147,7 +145,7 @@ class RingTally:
     def _make_histograms(self, trace: Trace) -> None:
         keys = np.zeros(0, np.int64)
         for batch in trace.batches("ring_requests", ["ring", "opcode", "path"]):
-            keys = np.union1d(keys, self._key(self._slots.slots(batch["ring"]), batch))
+            keys = distinct(np.append(keys, self._key(self._slots.slots(batch["ring"]), batch)))
         self.keys = keys
         """``(slot * 256 + opcode) * 7 + path`` of all combinations that occur, ascending."""
         self.key_requests, self.key_bytes, self.key_errors = (np.zeros(len(keys), np.int64) for _ in range(3))
@@ -167,7 +165,7 @@ class RingTally:
         opcode = rows["opcode"].astype(np.int64) % NR_OPCODES
         read, written = moved * self._reads[opcode], moved * self._writes[opcode]
         failed = (rows["error"] != 0).astype(np.int64)
-        multishot = (rows["traits"] & _MULTISHOT) != 0
+        multishot = (rows["traits"] & lib.LO2_TRAIT_MULTISHOT) != 0
         for sums, amount in (
             (self.written, 1),
             (self.errors, failed),
@@ -179,7 +177,7 @@ class RingTally:
             np.add.at(sums, slot, amount)
         np.add.at(self.statuses, (slot, rows["status"]), 1)
         np.add.at(self.path_requests, (slot, rows["path"]), 1)
-        np.add.at(self.path_inferred, (slot, rows["path"]), (rows["inferred"] & _INFERRED_PATH) != 0)
+        np.add.at(self.path_inferred, (slot, rows["path"]), (rows["inferred"] & lib.LO2_INFERRED_PATH) != 0)
         self._add_times(rows, slot, moved, failed)
         self._add_files(rows, slot, read, written, failed)
         process = self._owners.processes(rows["task"])
@@ -197,7 +195,7 @@ class RingTally:
         path = slot * NR_PATHS + rows["path"]
         submit, complete = rows["submit_time_ns"], rows["complete_time_ns"]
         done = (rows["status"] == RingStatus.COMPLETED) & (submit != UNKNOWN_I64) & (complete != UNKNOWN_I64)
-        done &= (rows["traits"] & _MULTISHOT) == 0  # these last as long as the program likes
+        done &= (rows["traits"] & lib.LO2_TRAIT_MULTISHOT) == 0  # these last as long as the program likes
         lasted = complete[done] - submit[done]
         self.latency.add(path[done], lasted)
         self.key_latency.add(key[done], lasted)
@@ -232,7 +230,8 @@ class RingTally:
         which = np.flatnonzero(on_worker)
         np.add.at(self.reasons, (slot[which], self._reason({name: rows[name][which] for name in rows})), 1)
         traits = rows["traits"][which]
-        bounded, unbounded, hashed = ((traits & bit) != 0 for bit in (_BOUNDED, _UNBOUNDED, _HASHED))
+        bits = (lib.LO2_TRAIT_BOUNDED, lib.LO2_TRAIT_UNBOUNDED, lib.LO2_TRAIT_HASHED)
+        bounded, unbounded, hashed = ((traits & bit) != 0 for bit in bits)
         for kind, holds in enumerate((bounded, unbounded, ~(bounded | unbounded), hashed)):
             np.add.at(self.worker_kinds[:, kind], slot[which], holds)
         pairs, places = np.unique(slot[which] * self._owners.nr_groups + group[which], return_inverse=True)
@@ -247,12 +246,12 @@ class RingTally:
         is_async = (rows["sqe_flags"] & _ASYNC) != 0
         opcode = rows["opcode"].astype(np.int64) % NR_OPCODES
         choices = [
-            (rows["traits"] & _CONTINUED) != 0,
-            (rows["traits"] & _DRAINED) != 0,
+            (rows["traits"] & lib.LO2_TRAIT_CONTINUED) != 0,
+            (rows["traits"] & lib.LO2_TRAIT_DRAINED) != 0,
             self._always[opcode],
             is_async,
             rows["nr_polls"] > 0,
-            (rows["traits"] & _HASHED) != 0,
+            (rows["traits"] & lib.LO2_TRAIT_HASHED) != 0,
             self._without_file[opcode],
         ]
         return np.select(choices, list(range(len(choices))), PuntReason.BLOCKED).astype(np.intp)

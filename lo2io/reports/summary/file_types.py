@@ -1,8 +1,8 @@
 """The type of a file: storage, or something that another program, a person or the kernel answers.
 
 In: the table of files, and the file systems of the metadata's mounts. Out: a type for each file group, and whether a
-read or write of it waits for somebody. If the type was not recorded, the name decides. A file
-without both is unknown.
+read or write of it waits for another program. If a file's type was not recorded, its name decides. A file without both
+is unknown.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class FileType(enum.IntEnum):
-    """What answers a read or a write of a file."""
+    """The type of a file, by the side that answers reads and writes."""
 
     UNKNOWN = 0
     STORAGE = 1
-    """A regular file, directory or disk; on tmpfs, too."""
+    """A regular file, directory or disk, also on tmpfs."""
     PIPE = 2
     SOCKET = 3
     TERMINAL = 4
     EVENT = 5
-    """What the kernel makes for waiting: eventfd, timerfd, inotify …"""
+    """A kernel object to wait for: eventfd, timerfd, inotify …"""
     SPECIAL = 6
     """Other character devices (/dev/zero …), and files that the kernel makes up while they are read (/proc, /sys …)."""
 
@@ -44,7 +44,7 @@ _OF_MODE: Final = {
     stat.S_IFIFO: FileType.PIPE,
     stat.S_IFSOCK: FileType.SOCKET,
 }
-"""inode(7)."""
+"""Type in a file's mode (inode(7)) → type."""
 _S_IFMT: Final = 0o170000
 _WAITED_FOR: Final = (FileType.PIPE, FileType.SOCKET, FileType.TERMINAL, FileType.EVENT)
 _READY: Final = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
@@ -58,15 +58,15 @@ _OF_NAME: Final = (
     ("/dev/", FileType.UNKNOWN),  # a disk or not
     ("/", FileType.STORAGE),
 )
-"""By how a name begins, the first that fits (proc_pid_fd(5); Documentation/admin-guide/devices.txt)."""
+"""Beginning of a name → type. The first match counts (proc_pid_fd(5); Documentation/admin-guide/devices.txt)."""
 
 
 def file_types(trace: Trace, nr_groups: int) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Of each file group its :class:`FileType`, and whether calls on it wait for somebody to write or read.
+    """The :class:`FileType` of each file group, and True if calls on it wait for another side to write or read.
 
     Args:
-        trace: Where the files are.
-        nr_groups: Groups that are no named files come behind those, and are unknown.
+        trace: The trace with the table of files.
+        nr_groups: The number of groups. Groups after the named files have an unknown type.
     """
     types = np.full(nr_groups, FileType.UNKNOWN, np.uint8)
     devices: list[int] = []

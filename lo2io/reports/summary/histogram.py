@@ -71,6 +71,10 @@ class LatencyHistograms:
         np.minimum.at(self._min, rows, durations)
         np.maximum.at(self._max, rows, durations)
 
+    def arrays(self) -> dict[str, NDArray[np.int64]]:
+        """Members of ``lo2_histograms``, which adds as :meth:`add` does."""
+        return {"bins": self._bins, "total_ns": self._total, "min_ns": self._min, "max_ns": self._max}
+
     def log2(self, rows: int | NDArray[np.intp]) -> tuple[Bin, ...]:
         """One histogram, or the sum of several, by powers of two.
 

@@ -234,8 +234,7 @@ _OPENS: Final = ("opens", "syncs", "sync_ns", "locks", "lock_ns")
 def summarize_io(sums: TraceSums) -> IoSummary:
     """Make rows from the sums."""
     accessed, opened = _most_accessed(sums), _most_opened(sums)
-    slow = sums.slow.slowest()
-    wanted = {key for key, _ in accessed} | set(opened) | {row.group for row in slow}
+    wanted = {key for key, _ in accessed} | set(opened) | {row.group for row in sums.slow}
     names = file_names(sums.trace, sums.owners, sums.people, wanted)
     return IoSummary(
         time=_time(sums),
@@ -308,7 +307,7 @@ def device_name(meta: Mapping[str, Any], device: int) -> str:
 
 
 def _slowest(sums: TraceSums, names: dict[int, FileName]) -> tuple[SlowRow, ...]:
-    slow = sums.slow.slowest()
+    slow = sums.slow
     threads = _threads(sums.trace, {row.task for row in slow})
     owners = {row.task: int(sums.owners.processes(np.array([row.task]))[0]) for row in slow}
     processes = sums.people.names(set(owners.values()))

@@ -1,4 +1,4 @@
-"""How complete a recording is, in words: the line that every command ends with.
+"""The line about a recording's completeness, with which every command ends.
 
 In: a :class:`Completeness`, which ``lo2io/convert/completeness.py`` computes or a trace has stored. Out: text.
 """
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from lo2io.model import Completeness, EventCompleteness
 
 NAMED_EVENTS = 3
-"""Events named in the line; the table ``completeness`` has them all."""
+"""The number of events named in the line. The table ``completeness`` has all events."""
 
 
 def completeness_line(
     proof: Completeness, reconciliation: str = "", filtered: str = "", sampled: str = "", shortfall: str = ""
 ) -> str:
-    """The line: how much of what was captured, what is missing, the other three counters, the kernel's accounts.
+    """The line: captured and missing events, the other three counters, and the kernel's accounts.
 
     Args:
         proof: The four counters.
-        reconciliation: What was captured of the kernel's own accounts, in words.
-        filtered: What a filter left out of what was captured, in words.
-        sampled: Which part of the rings' requests was written, in words.
-        shortfall: In words, if too little of the kernel's own accounts was captured. The line begins with it.
+        reconciliation: The captured part of the kernel's own accounts, in words.
+        filtered: The rows that a filter left out, in words.
+        sampled: The written part of the rings' requests, in words.
+        shortfall: A warning, if too little of the kernel's own accounts was captured. The line begins with it.
     """
     first = _short(proof, shortfall) if shortfall else _verdict(proof)
     others = f"late {proof.late:,} · orphan {proof.orphan:,} · in flight {proof.in_flight:,}"
@@ -63,11 +63,11 @@ def filtered_words(text: str, calls: int, requests: int, ring_requests: int = 0)
 
 
 def sampled_words(rate: int, requests: int) -> str:
-    """Which part of the rings' requests was written, in words; empty if all were.
+    """The written part of the rings' requests, in words; empty if all were written.
 
     Args:
         rate: ``sample_rate`` of the metadata.
-        requests: All of them, written or not.
+        requests: The number of all requests, written or not.
     """
     return f"sampled: 1 in {rate:,} of {requests:,} requests of rings written" if rate > 1 else ""
 
@@ -90,7 +90,10 @@ def _verdict(proof: Completeness) -> str:
 
 
 def _short(proof: Completeness, shortfall: str) -> str:
-    """The words for a shortfall. It outweighs the counts: events that were never counted are missing."""
+    """The words for a shortfall.
+
+    A shortfall outweighs the counts, because events are missing that were never counted.
+    """
     missing = f", {_all_missing(proof)}" if proof.lost or not proof.whole else ""
     known = _counts_known(proof)
     return f"incomplete: {shortfall} · {_captured(proof)}{missing}" if known else f"{shortfall} · {_verdict(proof)}"
@@ -129,9 +132,9 @@ def _counted(event: EventCompleteness) -> int:
 
 
 def _missing(proof: Completeness) -> list[str]:
-    """Two kinds of loss: the kernel says that a buffer was full; the kernel counted and never delivered."""
+    """The words for two kinds of loss: the kernel found a buffer full; the kernel counted but never delivered."""
     in_rings = proof.lost - proof.vanished
-    # Some kernels do not count losses by event. Then the buffers' losses are among what vanished, of unknown events.
+    # Some kernels do not count losses by event. Then the buffers' losses are counted as vanished, of unknown events.
     untold = sum(event.vanished for event in proof.events) > proof.vanished
     lost = "" if untold else _where((event.event, event.lost) for event in proof.events)
     side_records = "" if untold else ": records of forks, exits and names"

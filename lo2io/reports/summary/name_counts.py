@@ -1,6 +1,6 @@
-"""How many of a trace's files and descriptors have a name, by what proved it.
+"""The number of files and descriptors with a name, by the source that proved the name.
 
-In: the tables of handles and files. Out: counts by ``name_source``, as they stand in the summary.
+In: the tables of handles and files. Out: counts by ``name_source``, for the summary.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _OPENED: Final = ORIGIN.index("opened")
 _SAID: Final = {"kernel": "by the kernel", "proc": "by /proc", "call": "by the call's argument"}
-"""The most reliable first."""
+"""Source of a name → words. The most reliable source comes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """How many have a name, by what proved it (``files.name_source``), and how many have none."""
+    """Numbers of names by source (``files.name_source``), and the number without a name."""
 
     kernel: int
     proc: int
@@ -32,18 +32,18 @@ class Named:
 
     @property
     def all(self) -> int:
-        """Named or not."""
+        """The number with and without a name."""
         return self.kernel + self.proc + self.call + self.unknown
 
 
 @dataclass(frozen=True, slots=True)
 class NameCounts:
-    """How many names are known.
+    """Numbers of known names.
 
     Attributes:
         files: Rows of the files table.
         handles: Descriptors that some operation names.
-        opened: Of them, those that a call of the trace opened.
+        opened: Descriptors among these that a call of the trace opened.
     """
 
     files: Named
@@ -66,7 +66,9 @@ def count_names(trace: Trace) -> NameCounts:
         np.maximum.at(of_files, np.minimum(batch["file"], len(of_files) - 1), source.astype(np.uint8))
     if "name_source" in trace.schema("files").names:
         of_files = np.concatenate([*(part["name_source"] for part in trace.batches("files", ["name_source"])), [0]])
-    files = np.bincount(of_files[:-1], minlength=len(NAME_SOURCE))  # of an earlier trace: as its descriptors have it
+    files = np.bincount(
+        of_files[:-1], minlength=len(NAME_SOURCE)
+    )  # an earlier version's trace has sources for descriptors only
     return NameCounts(*(Named(**dict(zip(NAME_SOURCE, row.tolist(), strict=True))) for row in (files, handles, opened)))
 
 

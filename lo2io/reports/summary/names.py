@@ -1,6 +1,6 @@
 """Names of processes and files, looked up for the few that are shown.
 
-In: a trace and its owners. Out: pids, names and paths; None for what has no name.
+In: a trace and its owners. Out: pids, names and paths; None without a name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class People:
         return int(self._pids[row]) if self._pids[row] >= 0 else None
 
     def names(self, rows: Collection[int]) -> dict[int, str | None]:
-        """The name of each of these processes, with its title or script where its command line tells."""
+        """The name of each of these processes, with its title or script if the command line shows one."""
         comms, lines = (self.texts(column, rows) for column in ("comm", "cmdline"))
         return {row: process_name(comms.get(row), lines.get(row)) for row in comms.keys() | lines.keys()}
 
@@ -57,9 +57,9 @@ class People:
 
 
 class FileName(NamedTuple):
-    """What a file group is called.
+    """The name of a file group.
 
-    As :class:`~lo2io.reports.summary.summary.FileRow` has it; besides, a path may be ``given`` to a call.
+    Fields are those of :class:`~lo2io.reports.summary.summary.FileRow`. A further kind is ``given``: a call's path.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class FileName(NamedTuple):
 
 
 def file_names(trace: Trace, owners: Owners, people: People, groups: Iterable[int]) -> dict[int, FileName]:
-    """The names of these file groups, as ``Owners.groups`` numbers them."""
+    """The names of these file groups, by the numbers of ``Owners.groups``."""
     wanted = sorted(set(groups))
     paths = trace.texts("files", "file", "path", [group for group in wanted if group < owners.nr_files])
     processes = {group: group - owners.nr_files for group in wanted if owners.nr_files <= group < owners.no_handle}

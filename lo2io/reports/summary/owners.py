@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_U32
+from lo2io.native.columns import pointer_to
 from lo2io.reports.summary.file_types import file_types
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Owners:
         task, process = trace.column("threads", "task"), trace.column("threads", "process")
         self.process_ids, rows = np.unique(process, return_inverse=True)
         self.nr_processes = len(self.process_ids)
-        self._process_of_task = np.full(int(task.max(initial=0)) + 2, self.nr_processes, np.intp)
+        self._process_of_task = np.full(int(task.max(initial=0)) + 2, self.nr_processes, np.int64)
         self._process_of_task[task] = rows
         files = trace.column("files", "file")
         self.nr_files = int(files.max()) + 1 if len(files) else 0
@@ -41,9 +42,10 @@ class Owners:
         self.no_handle = self.nr_groups - 1
         self._dsync = np.uint32(_DSYNC.get(trace.metadata["machine"], 0o10000))
         self._is_synced = np.zeros(1, np.bool_)
+        """For each handle, True if it was opened with O_DSYNC or O_SYNC: each write waits for the device."""
         self._group_of_handle = self._groups(trace)
         self.types, self.waits = file_types(trace, self.nr_groups)
-        """For each file group, its :class:`FileType`, and True if calls on it wait for somebody to write or read."""
+        """The :class:`FileType` of each file group, and True if calls on it wait for another side to write or read."""
 
     def _groups(self, trace: Trace) -> NDArray[np.int32]:
         groups = np.full(trace.rows("handles") + 1, self.no_handle, np.int32)
@@ -73,9 +75,17 @@ class Owners:
         """File group of each handle."""
         return _look_up(self._group_of_handle, handle)
 
-    def synced(self, handle: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """For each handle, True if it was opened with O_DSYNC or O_SYNC: each write waits for the device."""
-        return _look_up(self._is_synced, handle)
+    def tell(self, context: Any) -> None:
+        """Point a ``lo2_sum_context`` to the tables that this object looks up."""
+        tables = (
+            ("process_of_task", "nr_tasks", self._process_of_task, "int64_t"),
+            ("group_of_handle", "nr_handles", self._group_of_handle, "int32_t"),
+            ("is_synced", "nr_synced", self._is_synced, "bool"),
+        )
+        for name, count, table, native in tables:
+            setattr(context, name, pointer_to(table, native))
+            setattr(context, count, len(table))
+        context.type_of_group, context.waits = pointer_to(self.types, "uint8_t"), pointer_to(self.waits, "bool")
 
 
 def _look_up(table: NDArray[Any], index: NDArray[np.uint32]) -> NDArray[Any]:

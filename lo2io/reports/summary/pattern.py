@@ -13,12 +13,13 @@ accesses that moved bytes have a size. Memory: 16 B a handle, some 150 B a file,
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallClass
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.native._lib import lib
+from lo2io.native.columns import allocate_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,11 +34,10 @@ SMALL_BYTES: Final = 4096
 """Smaller accesses move less than a page."""
 ALIGNMENT: Final = 512
 """No disk has smaller logical blocks."""
-NR_SIZES: Final = 65
+NR_SIZES: Final = int(lib.LO2_NR_SIZES)
 """Bins of sizes: bin 0 for size 0, then bin b for 2^(b-1) … 2^b - 1."""
-MAX_COMMON: Final = 1 << 16
+MAX_COMMON: Final = int(lib.LO2_MAX_COMMON)
 """Only this many distinct sizes are counted one by one."""
-_EINVAL: Final = 22
 _DIRECT: Final = {"aarch64": 0o200000, "armv7l": 0o200000, "ppc64le": 0o400000, "ppc64": 0o400000, "alpha": 0o2000000}
 
 
@@ -45,32 +45,34 @@ class AccessSums:
     """Accesses of one kind by file group: arrays of shape (groups,), int64."""
 
     def __init__(self, groups: int) -> None:
-        self.accesses = np.zeros(groups, np.int64)
+        rows = self.rows = allocate_rows("lo2_access_sums", groups)
+        rows["first"] = np.iinfo(np.int64).max
+        self.accesses: NDArray[np.int64] = rows["accesses"]
         """Accesses that moved bytes."""
-        self.small = np.zeros(groups, np.int64)
+        self.small: NDArray[np.int64] = rows["small"]
         """Accesses that asked for less than :data:`SMALL_BYTES`."""
-        self.placed = np.zeros(groups, np.int64)
+        self.placed: NDArray[np.int64] = rows["placed"]
         """Accesses at a known offset, without the first one through each handle."""
-        self.consecutive = np.zeros(groups, np.int64)
-        self.sequential = np.zeros(groups, np.int64)
-        self.bytes = np.zeros(groups, np.int64)
+        self.consecutive: NDArray[np.int64] = rows["consecutive"]
+        self.sequential: NDArray[np.int64] = rows["sequential"]
+        self.bytes: NDArray[np.int64] = rows["bytes"]
         """Bytes moved at known offsets."""
-        self.first = np.full(groups, np.iinfo(np.int64).max, np.int64)
+        self.first: NDArray[np.int64] = rows["first"]
         """Offset of the first of these bytes."""
-        self.end = np.zeros(groups, np.int64)
+        self.end: NDArray[np.int64] = rows["end"]
         """Offset behind the last of these bytes."""
-        self.waited = np.zeros(groups, np.int64)
+        self.waited: NDArray[np.int64] = rows["waited"]
         """Accesses at known offsets during which a request of their thread was at a device."""
-        self.waited_bytes = np.zeros(groups, np.int64)
+        self.waited_bytes: NDArray[np.int64] = rows["waited_bytes"]
         """Bytes that these moved."""
-        self.unaided = np.zeros(groups, np.int64)
+        self.unaided: NDArray[np.int64] = rows["unaided"]
         """Waiting accesses that the kernel cannot do ahead or later: with O_DIRECT, or reads that jump."""
-        self.unaided_bytes, self.unaided_ns = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
+        self.unaided_bytes: NDArray[np.int64] = rows["unaided_bytes"]
+        self.unaided_ns: NDArray[np.int64] = rows["unaided_ns"]
         """Bytes that these moved, and their time."""
-        self.alone = np.zeros(groups, np.int64)
+        self.alone: NDArray[np.int64] = rows["alone"]
         """Those of them that began after the access before to the same file had ended."""
-        self.last_end_ns = np.zeros(groups, np.int64)
-        self.time_ns = np.zeros(groups, np.int64)
+        self.time_ns: NDArray[np.int64] = rows["time_ns"]
 
     def random(self, key: Any = slice(None)) -> NDArray[np.int64]:
         """Accesses that were not sequential."""
@@ -89,30 +91,33 @@ class AccessSums:
 
 
 class PatternTally:
-    """Sizes and order of accesses, and other sums by file group."""
+    """Sizes and order of accesses, and other sums by file group. ``adding.py`` adds them up."""
 
     def __init__(self, trace: Trace, owners: Owners) -> None:
         groups = owners.nr_groups
         self.read, self.write = AccessSums(groups), AccessSums(groups)
         self.sizes = np.zeros((2, NR_SIZES), np.int64)
         """Reads and writes by the size that they asked for."""
-        self.common: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
+        self.common: tuple[dict[int, int], dict[int, int]] = ({}, {})
         """Reads and writes by their exact size, for the first :data:`MAX_COMMON` sizes."""
-        self.uncommon = np.zeros(2, np.int64)
-        self.syncs, self.sync_ns = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-        self.synced_writes, self.synced_write_ns = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-        """Writes that are syncs, too, and their time."""
-        self.opens, self.locks, self.lock_ns, self.locks_refused, self.short_writes, self.direct, self.buffered = (
-            np.zeros(groups, np.int64) for _ in range(7)
+        rows = self.rows = allocate_rows("lo2_group_sums", groups)
+        rows["way"] = -1
+        self.opens, self.locks, self.lock_ns, self.locks_refused, self.short_writes = (
+            rows[name] for name in ("opens", "locks", "lock_ns", "locks_refused", "short_writes")
         )
-        self.misaligned, self.invalid = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
+        self.syncs, self.sync_ns = rows["syncs"], rows["sync_ns"]
+        self.synced_writes, self.synced_write_ns = rows["synced_writes"], rows["synced_write_ns"]
+        """Writes that are syncs, too, and their time."""
+        self.direct, self.buffered = rows["direct"], rows["buffered"]
+        self.misaligned, self.invalid = rows["misaligned"], rows["invalid"]
         """Accesses with O_DIRECT at odd offsets or of odd sizes, and those refused with EINVAL."""
-        self.turns, self._way = np.zeros(groups, np.int64), np.full(groups, -1, np.int8)
-        """Changes between accesses with O_DIRECT and those without; and which kind the last access was."""
-        self._ends = np.full((1, 2), -1, np.int64)
+        self.turns = rows["turns"]
+        """Changes between accesses with O_DIRECT and those without."""
         self.is_direct = np.zeros(1, np.bool_)
         """For each handle, True if it was opened with O_DIRECT."""
         self._load_handles(trace)
+        self.ends = np.full((len(self.is_direct), 2), -1, np.int64)
+        """For each handle, where its last read and its last write ended; -1: there was none."""
 
     def _load_handles(self, trace: Trace) -> None:
         flag = direct_flag(trace.metadata["machine"])
@@ -122,131 +127,6 @@ class PatternTally:
                 self.is_direct = np.append(self.is_direct, np.zeros(2 * size - len(self.is_direct), np.bool_))
             flags = rows["open_flags"]
             self.is_direct[rows["handle"]] = (flags != UNKNOWN_U32) & (flags & np.uint32(flag) != 0)
-        self._ends = np.full((len(self.is_direct), 2), -1, np.int64)
-        self._some_direct = bool(self.is_direct.any())
-
-    def add(self, rows: Columns) -> None:
-        """Add operations, as :func:`~lo2io.reports.summary.tally.derive` gives them."""
-        kind = rows["class"]
-        for direction, sums, wanted in ((0, self.read, CallClass.READ), (1, self.write, CallClass.WRITE)):
-            which = np.flatnonzero(kind == wanted)
-            if len(which):
-                self._add_accesses(direction, sums, {name: rows[name][which] for name in _ACCESS})
-        if self._some_direct:
-            self._add_turns(rows["group"], rows["handle"], np.flatnonzero(kind <= CallClass.WRITE))
-        for calls, wanted in ((self.opens, CallClass.OPEN), (self.syncs, CallClass.SYNC), (self.locks, CallClass.LOCK)):
-            np.add.at(calls, rows["group"][kind == wanted], 1)
-        for times, wanted in ((self.sync_ns, CallClass.SYNC), (self.lock_ns, CallClass.LOCK)):
-            np.add.at(times, rows["group"][kind == wanted], rows["duration_ns"][kind == wanted])
-        for counts, values in ((self.synced_writes, 1), (self.synced_write_ns, rows["duration_ns"][rows["synced"]])):
-            np.add.at(counts, rows["group"][rows["synced"]], values)
-        np.add.at(self.locks_refused, rows["group"][(kind == CallClass.LOCK) & (rows["error"] != 0)], 1)
-
-    def _add_accesses(self, direction: int, sums: AccessSums, rows: Columns) -> None:
-        group, moved, asked = rows["group"], rows["moved"], rows["bytes_request"]
-        self._add_direct(rows)
-        if direction:
-            short = (moved > 0) & (asked > moved) & (rows["error"] == 0)
-            np.add.at(self.short_writes, group[short], 1)
-        np.add.at(sums.time_ns, group, rows["duration_ns"])
-        known = moved > 0
-        size = np.where(asked != UNKNOWN_I64, asked, moved)[known]
-        np.add.at(sums.accesses, group[known], 1)
-        np.add.at(sums.small, group[known][size < SMALL_BYTES], 1)
-        self._add_sizes(direction, size)
-        known &= (rows["offset_bytes"] >= 0) & (rows["handle"] != UNKNOWN_U32)
-        self._place(direction, sums, {name: values[known] for name, values in rows.items()})
-
-    def _add_direct(self, rows: Columns) -> None:
-        handle = np.minimum(rows["handle"], len(self.is_direct) - 1)
-        direct = self.is_direct[handle]
-        np.add.at(self.direct, rows["group"][direct], 1)
-        np.add.at(self.buffered, rows["group"][~direct], 1)
-        if direct.any():
-            np.add.at(self.misaligned, rows["group"][direct & odd(rows)], 1)
-            np.add.at(self.invalid, rows["group"][direct & (np.abs(rows["error"]) == _EINVAL)], 1)
-
-    def _add_turns(self, group: NDArray[np.intp], handle: NDArray[np.uint32], accesses: NDArray[np.intp]) -> None:
-        """Compare each access with the one before to the same file, in these rows or in earlier ones."""
-        order = accesses[np.argsort(group[accesses], kind="stable")]
-        group = group[order]
-        way = self.is_direct[np.minimum(handle[order], len(self.is_direct) - 1)].astype(np.int8)
-        fresh = np.ones(len(order), np.bool_)
-        fresh[1:] = group[1:] != group[:-1]
-        before = np.empty_like(way)
-        before[1:] = way[:-1]
-        before[fresh] = self._way[group[fresh]]
-        np.add.at(self.turns, group[(before >= 0) & (before != way)], 1)
-        lasts = np.append(fresh[1:], True)[: len(order)]
-        self._way[group[lasts]] = way[lasts]
-
-    def _add_sizes(self, direction: int, size: NDArray[np.int64]) -> None:
-        self.sizes[direction] += np.bincount(np.frexp(size.astype(np.float64))[1], minlength=NR_SIZES)[:NR_SIZES]
-        common = self.common[direction]
-        for value, number in zip(*(part.tolist() for part in np.unique(size, return_counts=True)), strict=True):
-            if value in common or len(common) < MAX_COMMON:
-                common[value] += number
-            else:
-                self.uncommon[direction] += number
-
-    def _place(self, direction: int, sums: AccessSums, rows: Columns) -> None:
-        """Compare each access with the one before through the same handle, in these rows or in earlier ones."""
-        group, begin, moved = rows["group"], rows["offset_bytes"], rows["moved"]
-        end = begin + moved
-        np.add.at(sums.bytes, group, moved)
-        np.minimum.at(sums.first, group, begin)
-        np.maximum.at(sums.end, group, end)
-        waited = rows["device_ns"] > 0
-        np.add.at(sums.waited, group[waited], 1)
-        np.add.at(sums.waited_bytes, group[waited], moved[waited])
-        handle = np.minimum(rows["handle"], len(self._ends) - 1)
-        order = np.argsort(handle, kind="stable")
-        handle, group, begin, end = handle[order], group[order], begin[order], end[order]
-        fresh = np.ones(len(order), np.bool_)
-        fresh[1:] = handle[1:] != handle[:-1]
-        before = np.empty_like(end)
-        before[1:] = end[:-1]
-        before[fresh] = self._ends[handle[fresh], direction]
-        lasts = np.append(fresh[1:], True)[: len(order)]
-        self._ends[handle[lasts], direction] = end[lasts]
-        gap = begin - before
-        placed = before >= 0
-        for counts, which in (
-            (sums.placed, placed),
-            (sums.consecutive, placed & (gap == 0)),
-            (sums.sequential, placed & (gap >= 0) & (gap <= NEAR_BYTES)),
-        ):
-            np.add.at(counts, group[which], 1)
-        rows = {name: values[order] for name, values in rows.items()}
-        unaided = self.is_direct[handle] & ~rows["synced"]
-        if not direction:
-            unaided |= placed & ~((gap >= 0) & (gap <= NEAR_BYTES))
-        self._add_unaided(sums, rows, np.flatnonzero(unaided & waited[order]))
-
-    def _add_unaided(self, sums: AccessSums, rows: Columns, which: NDArray[np.intp]) -> None:
-        """Compare each access with the one before to the same file. If each begins later, at most one was under way."""
-        which = which[np.lexsort((rows["end_time_ns"][which], rows["group"][which]))]
-        group, begin, end = (rows[name][which] for name in ("group", "begin_time_ns", "end_time_ns"))
-        fresh = np.ones(len(which), np.bool_)
-        fresh[1:] = group[1:] != group[:-1]
-        before = np.empty_like(end)
-        before[1:] = end[:-1]
-        before[fresh] = sums.last_end_ns[group[fresh]]
-        lasts = np.append(fresh[1:], True)[: len(which)]
-        sums.last_end_ns[group[lasts]] = end[lasts]
-        for counts, values in (
-            (sums.unaided, 1),
-            (sums.unaided_bytes, rows["moved"][which]),
-            (sums.unaided_ns, rows["duration_ns"][which]),
-            (sums.alone, begin >= before),
-        ):
-            np.add.at(counts, group, values)
-
-
-_ACCESS: Final = (
-    "group", "moved", "bytes_request", "offset_bytes", "handle", "error", "duration_ns", "device_ns",
-    "begin_time_ns", "end_time_ns", "synced",
-)  # fmt: skip
 
 
 def odd(rows: Columns) -> NDArray[np.bool_]:

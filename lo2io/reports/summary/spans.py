@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.model.number_sets import distinct
+from lo2io.native._lib import ffi, lib
+from lo2io.native.columns import pointer_to
 from lo2io.trace.columns import OFF_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from lo2io.trace.reader import Trace
@@ -32,7 +33,7 @@ _OFF_CPU: Final = ("task", "begin_time_ns", "end_time_ns", "state")
 
 
 class Spans:
-    """Stretches of time by task, united if they overlap; their total length up to any moment.
+    """Stretches of time by task, united if they overlap; their total length up to the begin of each.
 
     Args:
         task: shape (n,), the task of each stretch.
@@ -49,7 +50,7 @@ class Spans:
     ) -> None:
         order = np.lexsort((begin, task))
         task, begin, end = task[order], begin[order], end[order]
-        starts, ends, self._first = [], [], [0]
+        starts, ends, first = [], [], [0]
         for low, high in pairwise([*np.searchsorted(task, tasks).tolist(), len(task)]):
             reached = np.maximum.accumulate(end[low:high])
             opens = np.ones(high - low, np.bool_)
@@ -57,24 +58,22 @@ class Spans:
             closes = np.append(opens[1:], True)[: high - low]
             starts.append(begin[low:high][opens])
             ends.append(reached[closes])
-            self._first.append(self._first[-1] + len(starts[-1]))
+            first.append(first[-1] + len(starts[-1]))
         self._starts = np.concatenate([np.zeros(0, np.int64), *starts])
         self._ends = np.concatenate([np.zeros(0, np.int64), *ends])
         self._before = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._ends - self._starts)])
+        self._first = np.array(first, np.int64)
+        self._last = self._first.copy()
 
-    def within(self, index: int, begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The time in ns that is covered between each ``begin`` and ``end``, for the task number ``index``."""
-        return self._until(index, end) - self._until(index, begin)
-
-    def _until(self, index: int, moment: NDArray[np.int64]) -> NDArray[np.int64]:
-        low, high = self._first[index], self._first[index + 1]
-        if low == high:
-            return np.zeros(len(moment), np.int64)
-        place = low + np.searchsorted(self._starts[low:high], moment, side="right")
-        last = np.maximum(place - 1, low)
-        beyond = np.where(place > low, np.maximum(self._ends[last] - moment, 0), 0)
-        covered: NDArray[np.int64] = self._before[place] - beyond
-        return covered
+    def native(self) -> Any:
+        """A ``lo2_spans``, which points to the arrays of this object."""
+        return {
+            "starts": pointer_to(self._starts, "int64_t"),
+            "ends": pointer_to(self._ends, "int64_t"),
+            "before": pointer_to(self._before, "int64_t"),
+            "first": pointer_to(self._first, "int64_t"),
+            "last": pointer_to(self._last, "int64_t"),
+        }
 
 
 class CallSpans:
@@ -89,13 +88,22 @@ class CallSpans:
         self.knows_cpu = bool(trace.rows("off_cpu")) or any(e.event == SWITCH for e in trace.completeness.events)
         """True if the scheduler's switches were recorded."""
         preempted, away, unknown = _off_cpu(trace)
-        self._tasks = np.unique(np.concatenate([part[0] for part in (device, preempted, away, unknown)]))
-        self._device, self._either = self._spans(device), self._spans(either)
-        self._preempted, self._away, self._unknown = (self._spans(part) for part in (preempted, away, unknown))
+        self._tasks = distinct(np.concatenate([part[0] for part in (device, preempted, away, unknown)]))
+        parts: dict[str, tuple[_Stretches, ...]] = {"device": (device,), "either": (either,)}
         if self.knows_cpu:
-            self._away_or_device, self._away_or_either = self._spans(away, device), self._spans(away, either)
+            parts |= {"preempted": (preempted,), "away": (away,), "unknown": (unknown,)}
+            parts |= {"away_or_device": (away, device), "away_or_either": (away, either)}
+        self._spans = {name: self._united(*stretches) for name, stretches in parts.items()}
+        self._of_task = np.full(int(self._tasks.max(initial=0)) + 1, -1, np.int32)
+        self._of_task[self._tasks] = np.arange(len(self._tasks))
+        self.native = ffi.new("lo2_call_spans *")
+        """The same for the native part."""
+        self.native.of_task, self.native.nr_tasks = pointer_to(self._of_task, "int32_t"), len(self._of_task)
+        self.native.knows_cpu = self.knows_cpu
+        for name, spans in self._spans.items():
+            setattr(self.native, name, spans.native())
 
-    def _spans(self, *parts: _Stretches) -> Spans:
+    def _united(self, *parts: _Stretches) -> Spans:
         task, begin, end = (np.concatenate(column) for column in zip(*parts, strict=True))
         return Spans(task, begin, end, self._tasks)
 
@@ -107,44 +115,11 @@ class CallSpans:
         If the scheduler's switches were recorded, only time counts in which the thread waited: a thread can work
         while its request is under way.
         """
-        if not self.knows_cpu:
-            device, either = self._measure((self._device, self._either), task, begin, duration)
-            return device, either - device
-        parts = (self._device, self._either, self._away, self._away_or_device, self._away_or_either)
-        device, either, away, or_device, or_either = self._measure(parts, task, begin, duration)
-        device, either = device + away - or_device, either + away - or_either  # the overlaps
-        return device, either - device
-
-    def off_cpu(
-        self, task: NDArray[np.uint32], begin: NDArray[np.int64], duration: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """For each call, the time in ns in which its thread was preempted; waited; had an unknown state."""
-        parts = (self._preempted, self._away, self._unknown)
-        preempted, away, unknown = self._measure(parts, task, begin, duration)
-        return preempted, away, unknown
-
-    def _measure(
-        self,
-        parts: Sequence[Spans],
-        task: NDArray[np.uint32],
-        begin: NDArray[np.int64],
-        duration: NDArray[np.int64],
-    ) -> list[NDArray[np.int64]]:
-        """For each of these parts, the time in ns that it covers of each call."""
-        covered = [np.zeros(len(task), np.int64) for _ in parts]
-        if not len(self._tasks):
-            return covered
-        place = np.searchsorted(self._tasks, task).clip(0, len(self._tasks) - 1)
-        which = np.flatnonzero((self._tasks[place] == task) & (duration > 0))
-        which = which[np.argsort(place[which], kind="stable")]
-        if not len(which):
-            return covered
-        indices, starts = np.unique(place[which], return_index=True)
-        for index, rows in zip(indices.tolist(), np.split(which, starts[1:]), strict=True):
-            first, last = begin[rows], begin[rows] + duration[rows]
-            for values, spans in zip(covered, parts, strict=True):
-                values[rows] = spans.within(index, first, last)
-        return covered
+        task, begin, duration = np.ascontiguousarray(task), np.ascontiguousarray(begin), np.ascontiguousarray(duration)
+        device, queue = np.zeros(len(task), np.int64), np.zeros(len(task), np.int64)
+        times = (pointer_to(values, "int64_t") for values in (begin, duration, device, queue))
+        lib.lo2_spans_within(self.native, len(task), pointer_to(task, "uint32_t"), *times)
+        return device, queue
 
 
 def _requests(trace: Trace) -> tuple[_Stretches, _Stretches]:

@@ -1,8 +1,8 @@
-"""What happened, on one page: totals, processes, files, calls, errors, devices, and how complete these numbers are.
+"""The report on one page: totals, processes, files, calls, errors, devices, and the completeness of these numbers.
 
 In: a trace's tables. Out: a :class:`Summary` of plain values, as JSON (``to_json``, schema in
-``docs/reference/report.md``) or as text (``render``). Only percentiles are estimated (``histogram.py``). Nobody guesses
-the names of unnamed files: they are summed by process.
+``docs/reference/report.md``) or as text (``render``). Only percentiles are estimated (``histogram.py``). Names of
+unnamed files are not guessed: these files are summed by process.
 """
 
 from __future__ import annotations
@@ -175,10 +175,10 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class CpuLosses:
-    """What is missing of one CPU's samples. A CPU without losses has no row.
+    """The missing samples of one CPU. A CPU without losses has no row.
 
-    ``lost``: the kernel says that the CPU's ring had no room. ``vanished``: counted by the kernel, never delivered.
-    ``gaps``: how often the ring was full; ``gap_ns``: for how long in all.
+    ``lost``: the CPU's buffer had no room. ``vanished``: the kernel counted but never delivered them. ``gaps``: number
+    of times that the buffer was full; ``gap_ns``: the time of all gaps.
     """
 
     cpu: int
@@ -244,12 +244,12 @@ class Foreign:
     title: str
     paradigms: tuple[Paradigm, ...]
     twice: str
-    """What all sums count twice, as text; empty: nothing."""
+    """A sentence about calls that all sums count twice; empty: there are none."""
     unknown: tuple[str, ...]
-    """What the archive does not tell, one sentence each."""
+    """Facts that the archive does not tell, one sentence each."""
     completeness_line: str
     nothing: str
-    """Why there is nothing to report; empty: there is something."""
+    """The reason why the report is empty; an empty text if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +282,10 @@ class Summary:
     completeness: Mapping[str, Any]
     completeness_line: str
     verdict: str
-    """The verdict of that line: ``complete``, ``incomplete``, ``not proven``, or ``short``. Short means that the
+    """The verdict of this line: ``complete``, ``incomplete``, ``not proven``, or ``short``. Short means that the
     kernel's own accounts hold much more than was captured."""
     shortfall: str
-    """What is missing most compared with these accounts, and the likely causes; empty: enough was captured."""
+    """The largest difference from these accounts, and its likely causes; empty: enough was captured."""
     notices: tuple[str, ...]
     chosen: Chosen
     losses: tuple[CpuLosses, ...]
@@ -296,9 +296,9 @@ class Summary:
     rings: RingsSummary | None = None
     """None: the trace has no table of rings, or no program used a ring."""
     names: NameCounts | None = None
-    """Who proved the names of files and descriptors."""
+    """Numbers of files and descriptors with a name, by the source of the name."""
     findings: tuple[Finding, ...] = ()
-    """What stands out, each with its evidence. docs/reference/findings.md has the rules."""
+    """Findings, each with its evidence. docs/reference/findings.md has the rules."""
     cmdlines: tuple[CommandLineRow, ...] = ()
     """The processes summed by command line."""
     io: IoSummary | None = None
@@ -330,45 +330,28 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
     Raises:
         TraceError: A table is missing or damaged.
     """
-    meta = trace.metadata
     sums = sums or gather(trace)
-    owners, tally, requests = sums.owners, sums.operations, sums.requests
-    total = _total(tally.by_call)
-    proof, span_ns = trace.completeness, max(0, meta["stop_ns"] - meta["start_ns"])
-    rings, by_rings = _rings(sums)
+    meta, tally, requests = trace.metadata, sums.operations, sums.requests
     chosen, foreign = _chosen(meta), _foreign(meta)
-    all_of_it = meta["mode"] == "process" and not (foreign or meta.get("filter") or meta.get("selection"))
-    usage = sums.usage.total(meta.get("usage"), total.time_ns) if all_of_it else None
+    rings, by_rings = _rings(sums)
+    total = _total(tally.by_call)
+    whole_command = meta["mode"] == "process" and not (foreign or meta.get("filter") or meta.get("selection"))
+    usage = sums.usage.total(meta.get("usage"), total.time_ns) if whole_command else None
     empty = not (tally.by_call.calls.any() or requests.requests.any() or rings)
     return Summary(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
-        trace=foreign.trace if foreign else str(trace.path),
-        command=tuple(meta["command"]),
-        roots=tuple(meta["roots"]),
-        **{key: meta[key] for key in ("mode", "exit_code", "hostname", "kernel", "start_ns")},
-        span_ns=span_ns,
-        start_realtime_ns=_realtime_ns(meta),
-        activity=total,
-        bytes_read_per_s=_rate(total.bytes_read, span_ns),
-        bytes_written_per_s=_rate(total.bytes_written, span_ns),
-        nr_processes=int(np.count_nonzero(_active(sums, by_rings)[: owners.nr_processes])),
-        nr_files=int(np.count_nonzero(tally.by_group.calls[: owners.nr_files])),
+        **_recording(trace, foreign),
+        **_whole(sums, by_rings, total),
+        **_proof(trace, chosen, foreign),
         processes=_processes(sums, by_rings, by_bytes=meta["mode"] == "system"),
         cmdlines=_command_lines(sums, by_rings),
         files=_files(sums),
         calls=_calls(meta, tally),
         errors=_errors(meta, tally),
         devices=_devices(trace, requests),
-        completeness=proof.as_dict(),
-        completeness_line=foreign.completeness_line if foreign else _last_line(meta, proof, chosen),
-        verdict="not proven" if foreign else verdict(proof, meta.get("shortfall", "")),
-        shortfall=meta.get("shortfall", ""),
-        notices=tuple(meta["notices"]),
         chosen=chosen,
-        losses=_losses(trace, proof),
-        reconciliation=tuple(meta.get("reconciliation", ())),
-        hints=_why_nothing(meta, proof, chosen, foreign) if empty else (),
+        hints=_why_nothing(meta, trace.completeness, chosen, foreign) if empty else (),
         rings=rings,
         findings=find(sums, rings),
         living_on=_living_on(sums),
@@ -378,6 +361,46 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         not_recorded=not_recorded(meta, usage) if usage else {},
         foreign=foreign,
     )
+
+
+def _recording(trace: Trace, foreign: Foreign | None) -> dict[str, Any]:
+    """Fields of the summary: what was recorded, where and when."""
+    meta = trace.metadata
+    return {
+        "trace": foreign.trace if foreign else str(trace.path),
+        "command": tuple(meta["command"]),
+        "roots": tuple(meta["roots"]),
+        **{key: meta[key] for key in ("mode", "exit_code", "hostname", "kernel", "start_ns")},
+        "span_ns": _span_ns(meta),
+        "start_realtime_ns": _realtime_ns(meta),
+        "notices": tuple(meta["notices"]),
+    }
+
+
+def _whole(sums: TraceSums, rings: RingTally | None, total: Activity) -> dict[str, Any]:
+    """Fields of the summary: the numbers of the whole trace."""
+    owners, span_ns = sums.owners, _span_ns(sums.trace.metadata)
+    return {
+        "activity": total,
+        "bytes_read_per_s": _rate(total.bytes_read, span_ns),
+        "bytes_written_per_s": _rate(total.bytes_written, span_ns),
+        "nr_processes": int(np.count_nonzero(_active(sums, rings)[: owners.nr_processes])),
+        "nr_files": int(np.count_nonzero(sums.operations.by_group.calls[: owners.nr_files])),
+    }
+
+
+def _proof(trace: Trace, chosen: Chosen, foreign: Foreign | None) -> dict[str, Any]:
+    """Fields of the summary: whether the trace is complete, and what is missing."""
+    meta, proof = trace.metadata, trace.completeness
+    shortfall = meta.get("shortfall", "")
+    return {
+        "completeness": proof.as_dict(),
+        "completeness_line": foreign.completeness_line if foreign else _last_line(meta, proof, chosen),
+        "verdict": "not proven" if foreign else verdict(proof, shortfall),
+        "shortfall": shortfall,
+        "losses": _losses(trace, proof),
+        "reconciliation": tuple(meta.get("reconciliation", ())),
+    }
 
 
 def to_json(summary: Summary) -> str:
@@ -444,7 +467,7 @@ def _active(sums: TraceSums, rings: RingTally | None) -> NDArray[np.bool_]:
 
 
 def _rings(sums: TraceSums) -> tuple[RingsSummary | None, RingTally | None]:
-    """None for a trace without rings, or of an earlier version without a table of rings."""
+    """The numbers of rings, and the tally behind them. None for a trace without rings or without a table of rings."""
     trace = sums.trace
     if "rings" not in trace.metadata["tables"] or not (trace.rows("rings") or trace.rows("ring_requests")):
         return None, None
@@ -452,7 +475,7 @@ def _rings(sums: TraceSums) -> tuple[RingsSummary | None, RingTally | None]:
 
 
 def _processes(gathered: TraceSums, rings: RingTally | None, *, by_bytes: bool) -> tuple[ProcessRow, ...]:
-    """Rows by time in calls. A whole machine's rows are by bytes: most of its time is that of daemons that wait."""
+    """Rows by time in calls. A whole machine's rows are by bytes, as most of its time is that of waiting daemons."""
     sums, requests, people = gathered.operations.by_process, gathered.requests, gathered.people
     ring_requests, ring_bytes = _ring_sums(gathered, rings)
     weight = sums.bytes_read + sums.bytes_written + requests.process_bytes + ring_bytes if by_bytes else None
@@ -655,6 +678,11 @@ def _why_nothing(
     if foreign is None:
         return why_nothing(meta, proof, chosen)
     return (foreign.nothing or "nothing of the trace was chosen",)
+
+
+def _span_ns(meta: Mapping[str, Any]) -> int:
+    """The length of the trace. An end before the begin counts as length 0."""
+    return max(0, int(meta["stop_ns"] - meta["start_ns"]))
 
 
 def _rate(amount: int, span_ns: int) -> float | None:

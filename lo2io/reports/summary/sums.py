@@ -9,17 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lo2io.reports.summary.call_time import OffCpuTally, SlowTally, TimeTally
-from lo2io.reports.summary.classes import Classes
+from lo2io.reports.summary.adding import Adder, RowContext
+from lo2io.reports.summary.call_time import OffCpuTally, Sleeps, TimeTally
 from lo2io.reports.summary.names import People
 from lo2io.reports.summary.owners import Owners
 from lo2io.reports.summary.paths import Paths
 from lo2io.reports.summary.pattern import PatternTally
 from lo2io.reports.summary.spans import CallSpans
-from lo2io.reports.summary.tally import OPERATION_COLUMNS, SLICE_ROWS, OperationTally, RequestTally, derive, read_ahead
+from lo2io.reports.summary.tally import OPERATION_COLUMNS, OperationTally, RequestTally, read_ahead
 from lo2io.reports.summary.usage import UsageTally
 
 if TYPE_CHECKING:
+    from lo2io.reports.summary.call_time import Slow
     from lo2io.trace.reader import Trace
 
 
@@ -31,11 +32,12 @@ class TraceSums:
     owners: Owners
     paths: Paths
     people: People
-    classes: Classes
+    context: RowContext
     operations: OperationTally
     pattern: PatternTally
     time: TimeTally
-    slow: SlowTally
+    slow: tuple[Slow, ...]
+    """Longest first."""
     off_cpu: OffCpuTally
     requests: RequestTally
     spans: CallSpans
@@ -56,28 +58,25 @@ def gather(trace: Trace) -> TraceSums:
     calls = trace.metadata["calls"]
     owners = Owners(trace)
     requests = RequestTally(trace, owners)
-    spans, classes = CallSpans(trace), Classes(calls)
-    time = TimeTally(trace, owners, classes, spans)
-    sums = TraceSums(
+    spans, pattern = CallSpans(trace), PatternTally(trace, owners)
+    operations, time = OperationTally(calls, owners), TimeTally(owners, spans)
+    context = RowContext(calls, owners, spans, pattern.is_direct)
+    adder = Adder(context, operations, pattern, time)
+    sleeps = Sleeps(trace, spans)
+    for batch in read_ahead(trace.batches("operations", OPERATION_COLUMNS)):
+        adder.add(batch, None if spans.knows_cpu else sleeps.worked(batch))
+    return TraceSums(
         trace=trace,
         owners=owners,
         paths=Paths(trace, owners),
         people=People(trace, owners),
-        classes=classes,
-        operations=OperationTally(calls, owners),
-        pattern=PatternTally(trace, owners),
+        context=context,
+        operations=operations,
+        pattern=pattern,
         time=time,
-        slow=SlowTally(owners.waits, classes),
+        slow=adder.finish(),
         off_cpu=OffCpuTally(trace),
         requests=requests,
         spans=spans,
         usage=UsageTally(trace, owners),
     )
-    consumers = (sums.operations, sums.pattern, sums.time, sums.slow)
-    for batch in read_ahead(trace.batches("operations", OPERATION_COLUMNS)):
-        for start in range(0, len(batch["call"]), SLICE_ROWS):
-            rows = {name: values[start : start + SLICE_ROWS] for name, values in batch.items()}
-            rows = derive(rows, owners, sums.classes, spans)
-            for consumer in consumers:
-                consumer.add(rows)
-    return sums

@@ -1,4 +1,4 @@
-"""What processes used, and the part of their time that recorded calls explain.
+"""The usage of processes: their times, and the part of their time that recorded calls explain.
 
 In: the table of threads, with the usage of each at its exit, and the command's own figures. Out: rows of plain
 values. A figure that is unknown for one thread is unknown for its process.
@@ -33,7 +33,7 @@ _HALF: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What one process, or all of them, used during the recording; None: unknown.
+    """The usage of one process, or of all processes, during the recording; None: unknown.
 
     lo2io's programs in the kernel read a thread's figures when it exits. So the figures of processes that lived before
     or after the recording are unknown.

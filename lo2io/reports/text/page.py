@@ -189,7 +189,7 @@ def _numbers(activity: Activity) -> list[str]:
 
 
 def _usage(usage: UsageRow, not_recorded: Mapping[str, Sequence[str]], console: Console) -> None:
-    """What the processes used, and the part of their time that the calls explain."""
+    """Print the processes' usage, and the part of their time that the calls explain."""
     parts = [f"wall {format_duration(usage.wall_ns)}"]
     if usage.user_ns is not None and usage.system_ns is not None:
         parts.append(f"user {format_duration(usage.user_ns)} · system {format_duration(usage.system_ns)}")
@@ -368,7 +368,7 @@ def _devices(summary: Summary, console: Console) -> None:
 
 
 def _findings(summary: Summary, console: Console) -> None:
-    """What stands out, two lines each. The JSON has the rows behind each finding."""
+    """Print the findings, two lines each. The JSON has the rows behind each finding."""
     if not summary.findings:
         return
     print_line(console, "\nFindings", "bold")
@@ -403,25 +403,25 @@ _UNFOLLOWED: Final = (
 
 
 def _losses(summary: Summary, console: Console) -> None:
-    """What is missing, by CPU. A full ring and a vanished event have different causes and different cures."""
+    """Print losses by CPU. A full buffer and a vanished event have different causes and different cures."""
     if summary.completeness.get("unfollowed"):
         for line in _UNFOLLOWED:
             print_line(console, line, "bold yellow")
     if summary.completeness.get("compat"):
-        text = "perf's tracepoints leave out the calls of 32-bit programs; --backend bpf has them"
+        text = "the tracepoints of single calls leave out those of 32-bit programs; --backend bpf --hook raw has them"
         print_line(console, text, "bold yellow")
     if not summary.losses or summary.verdict == "complete":  # the last line names other losses
         return
     rows = [[f"CPU {row.cpu}", f"{row.lost:,}", *_gaps(row), f"{row.vanished:,}"] for row in summary.losses[:ROWS]]
-    print_table(console, ["Missing", "ring full", "times", "for", "vanished"], "lrrrr", rows)
+    print_table(console, ["Missing", "buffer full", "times", "for", "vanished"], "lrrrr", rows)
     if len(summary.losses) > ROWS:
         print_more(console, len(summary.losses) - ROWS)
     if any(row.lost for row in summary.losses):
-        print_line(console, "ring full: give it more room (--ring 16MiB), or record fewer events (-e)")
+        print_line(console, "buffer full: give it more room (--ring 16MiB), or record fewer events (-e)")
     if any(row.vanished for row in summary.losses):
         ended = any(kind_of(notice) is NoticeKind.ENDED_EARLY for notice in summary.notices)
         why = "counted before recording could be ended" if ended else _WHY_VANISHED
-        print_line(console, f"vanished: counted, never delivered, by no full ring;\n{why}")
+        print_line(console, f"vanished: the kernel counted, but did not deliver; no buffer was full;\n{why}")
 
 
 def _gaps(row: CpuLosses) -> list[str]:
@@ -444,7 +444,7 @@ def _accounts(summary: Summary, console: Console) -> None:
     sources = {row["source"] for row in compared}
     reasons = {row["source"]: row["reason"] for row in summary.reconciliation if row["source"] not in sources}
     if summary.chosen.cgroup and not any(row["source"] == "cgroup_io" for row in summary.reconciliation):
-        reasons["cgroup_io"] = "it has none (I/O controller off, or nothing sent)"
+        reasons["cgroup_io"] = "there is none (I/O controller off, or no I/O)"
     for source, reason in reasons.items():
         print_line(console, f"not compared with the account of {_SOURCES[source]}: {reason}")
 

@@ -1,6 +1,6 @@
-"""A trace's tables as batches of the engine, as far as the rules that choose rows ask for their columns.
+"""A trace's tables as batches of the engine, with only the columns that the rules of filters need.
 
-In: a trace. Out: batches, the calls and the machine as ``filter/rows.py`` and ``filter/batches.py`` want them.
+In: a trace. Out: batches, calls and the machine in the form that ``filter/rows.py`` and ``filter/batches.py`` take.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ REQUESTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a matcher asks of a recording."""
+    """The facts about a machine that a filter's matcher needs."""
 
     devices: tuple[BlockDevice, ...]
     mounts: tuple[Mount, ...]
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> Machine:
-        """Of a trace's metadata."""
+        """The machine that a trace's metadata describe."""
         return cls(
             tuple(BlockDevice(**device) for device in metadata["devices"]),
             tuple(Mount(**mount) for mount in metadata["mounts"]),
@@ -48,7 +48,7 @@ class Machine:
 
 
 def call_specs(metadata: Mapping[str, Any]) -> tuple[CallSpec, ...]:
-    """The calls by their codes; one that this lo2io no longer knows takes no path."""
+    """The calls by their codes. A call that this version no longer knows counts as one without paths."""
     known = {call.name: call for call in load_catalog().calls}
     return tuple(
         known.get(call["tracepoint"])
@@ -81,14 +81,14 @@ _EMPTY: Final = {table: {name: np.zeros(0, np.int64) for name in columns} for ta
 
 
 def make_batch(text: bytes = b"", **tables: Columns) -> Batch:
-    """A batch as the engine's, with rows of few tables and the columns that deciding needs."""
+    """A batch like the engine's, with only the given tables and columns."""
     nothing: Columns = {}
     rest = ("handle_events", "request_events", "completions", "switches", "off_cpu", "losses")
     return Batch(text=text, first_operation=0, **{**_EMPTY, **dict.fromkeys(rest, nothing), **tables})
 
 
 def iter_subjects(trace: Trace) -> Iterator[Batch]:
-    """What rows are about: threads, files, paths that calls were given, handles, rings.
+    """Batches of the subjects of rows: threads, files, paths given to calls, handles, rings.
 
     Raises:
         TraceError: A table cannot be read.
@@ -108,7 +108,7 @@ def iter_subjects(trace: Trace) -> Iterator[Batch]:
 def _with_texts(
     trace: Trace, table: str, numbers: Sequence[str], texts: Sequence[str]
 ) -> Iterator[tuple[Columns, bytes]]:
-    """Batches with the engine's way to hold texts: the bytes of all, and where each row's lie."""
+    """Batches that hold texts as the engine does: all bytes together, and each row's offset and length."""
     if not trace.rows(table):
         return
     for rows, strings in zip(trace.batches(table, numbers), trace.text_batches(table, texts), strict=True):

@@ -1,4 +1,4 @@
-"""Moments of a trace as people write them."""
+"""Moments of a trace, read from the command line."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def parse_moment(text: str, metadata: Mapping[str, Any]) -> int:
     """A moment in nanoseconds on the trace's clock.
 
     Args:
-        text: ``2.5s``: so long behind the trace's begin; ``-10s``: before its end; a date and time of day (ISO 8601),
-            which is this machine's local one if no offset stands behind it; ``@NS``: as in the tables.
-        metadata: The trace's: ``start_ns``, ``stop_ns``, ``syncs``.
+        text: ``2.5s``: 2.5 s after the trace's begin; ``-10s``: 10 s before its end; ``@NS``: a time of the tables; or
+            a date and time of day (ISO 8601), in this machine's local time unless an offset follows.
+        metadata: The trace's metadata. ``start_ns``, ``stop_ns`` and ``syncs`` are used.
 
     Raises:
-        UsageError: It is no moment, or the trace does not say what time of day it was.
+        UsageError: The text is no moment, or the trace does not say which time of day its times are.
     """
     tried = f"read the moment {text!r}"
     asked = text.strip()

@@ -1,12 +1,12 @@
-"""A part of a trace: the rows that fit a filter, of a span of time.
+"""A part of a trace: the rows that match a filter and belong to a span of time.
 
-In: a trace. Out: a trace again, which yields the rows that fit, batch by batch; its memory grows by a bit a row. The
-language, and what passes, are those of recording: ``filter/rows.py`` and ``filter/batches.py`` decide.
+In: a trace. Out: a trace again, which yields only the rows of the part, batch by batch. Memory: one bit for each row.
+Filters mean the same as when recording: ``filter/rows.py`` and ``filter/batches.py`` decide.
 
-A row belongs to a span if anything of it does: it began before the span's end and ended after its begin, or lasts
-until the trace's end. It stays whole, so what lies across a border belongs to both sides. What stays besides is what
-``filter/batches.py`` says. Threads, rings, losses, devices and the proof of completeness stay whole; of ``ring_states``
-those of the span, and for each ring the one that held at its begin.
+A row belongs to a span if it began before the span's end, and ended after the span's begin or lasts until the trace's
+end. Such a row stays unchanged. So a row across a border belongs to both sides. ``filter/batches.py`` says which other
+rows stay. The tables of threads, rings, losses and devices, and the proof of completeness, stay whole. Of
+``ring_states`` the span's rows stay, and for each ring the row that held at the span's begin.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     Rule = Callable[[Columns], Flags]
 
 _MERGED: Final = 2
-"""``requests.status``: it ended where it was merged, and no row says when."""
+"""``requests.status`` of a merged request. It ended when it was merged; no column has this time."""
 
 
 @dataclass(frozen=True)
 class Selection(Trace):
-    """A trace without the rows that were not asked for."""
+    """A trace of which only the chosen rows are read."""
 
     kept: Mapping[str, tuple[NDArray[np.uint8] | bool, ...]] = field(repr=False)
-    """Table → of each of its batches a bit a row, or whether all stay. A table that is not in it stays whole."""
+    """Table → for each batch one bit a row (1: the row stays), or one bool for all rows. Other tables stay whole."""
     named: Callable[[NDArray[Any]], Flags] = field(repr=False)
-    """Which handles some row that stays names."""
+    """Says for handles whether a row that stays names them."""
 
     def record_batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """As :meth:`Trace.record_batches`, of what stays; batches without any such row are not read."""
+        """As :meth:`Trace.record_batches`, with only the rows that stay. Batches without such a row are not read."""
         kept = self.kept.get(name)
         if kept is None:
             yield from super().record_batches(name, columns)
@@ -75,28 +75,28 @@ class Selection(Trace):
                 yield batch
 
     def _renewed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Handles that only rows that were left out name are not used."""
+        """The batch of handles with ``used`` set only for handles that a row that stays names."""
         place = batch.schema.get_field_index("used")
         used = as_numpy(batch.column("used")) & self.named(as_numpy(batch.column("handle")))
         return batch.set_column(place, batch.schema.field(place), pa.array(used))
 
 
 def select(trace: Trace, filters: Sequence[str] = (), *, begin: str | None = None, end: str | None = None) -> Trace:
-    """The part of a trace that fits all filters and belongs to a span; the trace itself if nothing is asked.
+    """The part of a trace that matches all filters and belongs to a span. Without filter and span, the trace itself.
 
-    Its metadata say so: ``filter`` and ``filtered`` as if it had been recorded with these filters, ``start_ns`` and
-    ``stop_ns`` of the span, the rows of ``tables``, and a key of its own, ``selection``: ``filter``, ``begin_ns`` and
-    ``end_ns`` (null: not asked), and the rows ``outside`` of the span. The counters of completeness stay the whole
-    recording's.
+    The metadata describe the part. ``filter`` and ``filtered`` are as if the part had been recorded with these filters.
+    ``start_ns`` and ``stop_ns`` are the span's, ``tables`` has the part's rows. A further key, ``selection``, holds
+    ``filter``, ``begin_ns`` and ``end_ns`` (null: not given), and the numbers of rows ``outside`` of the span. The
+    counters of completeness stay those of the whole recording.
 
     Args:
-        trace: The whole.
+        trace: The whole trace.
         filters: Texts of ``--filter``.
         begin: First moment of the span, as :func:`lo2io.trace.selection.moments.parse_moment` reads it.
-        end: The moment behind it.
+        end: The first moment after the span.
 
     Raises:
-        UsageError: A filter or time cannot be read, or nothing was recorded in the span.
+        UsageError: A filter or time cannot be read, or the span lies outside of the trace.
         TraceError: A table cannot be read.
     """
     chosen = parse_all(filters)
@@ -130,7 +130,10 @@ class _Span:
         return cls(*moments)
 
     def holds(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Flags:
-        """Rows of which something lies in it; unknown times are before, or after, all others."""
+        """True for rows that lie at least partly in the span.
+
+        An unknown begin is before, an unknown end after all times.
+        """
         inside = np.ones(len(begin), np.bool_)
         if self.end is not None:
             inside &= begin < self.end
@@ -141,7 +144,7 @@ class _Span:
 
 @dataclass(slots=True)
 class _Outside:
-    """Rows outside of the span."""
+    """Numbers of rows outside of the span."""
 
     calls: int = 0
     requests: int = 0
@@ -149,7 +152,7 @@ class _Outside:
 
 
 class _Choice:
-    """Finds out what stays, in two passes over the tables: the first learns what passes, the second notes each row."""
+    """Finds the rows that stay in two passes: the first learns what passes, the second notes each row."""
 
     def __init__(self, trace: Trace, criteria: Criteria, span: _Span) -> None:
         self._trace = trace
@@ -234,7 +237,7 @@ class _Choice:
         return inside & passes
 
     def _note_calls(self) -> None:
-        """Calls, and the stretches in which their threads waited."""
+        """Note calls, and the stretches in which their threads had no CPU."""
         referred = any(self._trace.rows(table) for table in ("paths", "batches", "iocbs"))
         waits = _Waits(self._trace) if self._trace.rows("off_cpu") else None
 
@@ -259,7 +262,7 @@ class _Choice:
             self._note("off_cpu", ("task",), lambda _: next(places))
 
     def _note_states(self) -> None:
-        """States in the span, and for each ring the last one before it."""
+        """Note the rings' states in the span, and for each ring the last state before the span."""
         span, number = self._span, 0
         last: dict[int, int] = {}
         for rows in self._trace.batches("ring_states", ("time_ns", "ring")) if span.begin is not None else ():
@@ -302,7 +305,7 @@ class _Choice:
 
 
 class _Waits:
-    """Whose each stretch without a CPU is: its thread's call that began last before it."""
+    """The call of each stretch without a CPU: its thread's call that began last before the stretch."""
 
     def __init__(self, trace: Trace) -> None:
         tasks, begins = trace.column("off_cpu", "task"), trace.column("off_cpu", "begin_time_ns")
@@ -311,11 +314,11 @@ class _Waits:
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
         self._claims = np.full(len(keys), UNKNOWN_I64, np.int64)
-        """Of each wait in that order: twice the begin of the last call between it and the wait before, odd if that
-        call stays; unknown: there is none."""
+        """One number for each wait, in that order: twice the begin of the last call between the previous wait and this
+        one, plus 1 if that call stays. Unknown: no call began between the two waits."""
 
     def _keys(self, tasks: NDArray[Any], times: NDArray[Any]) -> NDArray[np.uint64]:
-        """By thread, then by the place among all times at which a wait began."""
+        """Keys that sort by thread, then by time: the time's place among all times at which a wait began."""
         places = np.searchsorted(self._times, times).astype(np.uint64)
         return tasks.astype(np.uint64) << np.uint64(32) | places
 
@@ -327,7 +330,7 @@ class _Waits:
         np.maximum.at(self._claims, places[own], begins[own] * 2 + stays[own])
 
     def kept(self) -> Flags:
-        """Of each wait in the table's order, whether its call stays."""
+        """One flag for each wait, in the table's order: True if the wait's call stays."""
         places = np.arange(len(self._claims))
         last = np.maximum.accumulate(np.where(self._claims != UNKNOWN_I64, places, -1))
         own = (last >= 0) & (self._sorted[last] >> np.uint64(32) == self._sorted >> np.uint64(32))
@@ -354,7 +357,7 @@ def _flags(bits: NDArray[np.uint8] | bool, rows: int) -> Flags:
 def _within(
     former: Sequence[NDArray[np.uint8] | bool], notes: Sequence[NDArray[np.uint8] | bool]
 ) -> tuple[NDArray[np.uint8] | bool, ...]:
-    """What stays of a part: of each batch of the whole, where of those that the part yields it is known."""
+    """Notes about a part's batches as notes about the whole trace's batches."""
     found: list[NDArray[np.uint8] | bool] = []
     later = iter(notes)
     for before in former:
@@ -373,7 +376,7 @@ def _filtered(batch: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
 
 
 def _filter(array: pa.Array, flags: Flags) -> pa.Array:
-    """Numbers keep what lies under their nulls, which Arrow's own filter does not promise."""
+    """The chosen rows of a column. Numbers under nulls are kept, which Arrow's own filter does not promise."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return pa.DictionaryArray.from_arrays(pa.array(as_numpy(array)[flags]), array.dictionary)

@@ -1,4 +1,4 @@
-"""What the programs in the kernel are told of each call."""
+"""The configuration of each call for the programs in the kernel."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def leave(name: str, number: int = 699) -> Event:
 
 
 def plan(name: str) -> KernelCall:
-    """What is told of one call, both of whose events are recorded."""
+    """The configuration of one call whose events are both recorded."""
     (call,) = plan_calls([entry(name), leave(name)], load_catalog())
     return call
 
@@ -116,14 +116,14 @@ def test_where_the_kernel_may_write() -> None:
     enter = Event("syscalls:sys_enter_readlink", 7, "", EventFormat("syscalls:sys_enter_readlink", 7, tuple(fields)))
     (call,) = plan_calls([enter, leave("readlink")], load_catalog())
     assert call.spec.filled == 1 << 1
-    fields[0] = FieldLayout("path", "char *", 16, 8, signed=False)  # as mount(2) has it
+    fields[0] = FieldLayout("path", "char *", 16, 8, signed=False)  # like that of mount(2)
     enter = Event(enter.name, 7, "", EventFormat(enter.name, 7, tuple(fields)))
     (call,) = plan_calls([enter, leave("readlink")], load_catalog())
     assert call.spec.filled == 1 << 1
 
 
 def test_counters_follow_the_calls() -> None:
-    """Two for each call, in the order of events; what is no call has none, half a call keeps its place."""
+    """Two for each call, in the order of events. Other events have none, and half a call keeps its place."""
     block = Event("block:block_rq_issue", 9, "", EventFormat("block:block_rq_issue", 9, ()))
     events = [leave("read", 11), block, entry("close", 13), entry("read", 12)]
     calls = plan_calls(events, load_catalog(), droppable={"close"})
@@ -146,7 +146,7 @@ def test_opcodes_ask_for_files() -> None:
 
 
 def told_compat(name: str, number: int) -> tuple[int, int, list[int]]:
-    """What the programs are told of a call of 32 bit programs: memory, words there, arguments."""
+    """The configuration of a 32 bit call: memory, words there, arguments."""
     compat = compat_calls(load_catalog().by_event[f"syscalls:sys_enter_{name}"], "x86_64")
     call = BpfCall(
         enter_event=700, exit_event=600, enter_index=0, exit_index=1, flags=0, nr_args=6, number=1, compat=compat
@@ -173,18 +173,18 @@ HIGH = 1 << lib.LO2_COMPAT_HIGH_SHIFT
     ],
 )
 def test_arguments_of_32_bit_programs(name: str, number: int, args: list[int]) -> None:
-    """Where each argument of the 64 bit call comes from."""
+    """The source of each argument of the 64 bit call."""
     assert told_compat(name, number) == (0, 0, args)
 
 
 def test_arguments_of_32_bit_programs_in_memory() -> None:
-    """Of a socketcall behind its second argument, of the old mmap behind its first."""
+    """The second argument of a socketcall points to them, and the first of the old mmap."""
     assert told_compat("sendto", lib.LO2_SOCKETCALLS + 9) == (2, 4, [1, 2, 3, 4, 0, 0])
     assert told_compat("mmap", 90) == (1, 6, [1, 2, 3, 4, 5, 6])
 
 
 def test_numbers_of_32_bit_programs_fit_what_the_programs_hold() -> None:
-    """Those of socketcalls stand behind all others. Other machines have no numbers that are known."""
+    """Numbers of socketcalls come after all others. On other machines, no numbers are known."""
     assert MAX_NUMBER == lib.LO2_SOCKETCALLS
     calls = load_catalog().calls
     assert all(call.compat for call in calls)

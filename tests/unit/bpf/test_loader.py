@@ -1,4 +1,4 @@
-"""Loading the kernel programs, as far as it needs no rights: structures, refusals, what the package holds."""
+"""Loading the programs, as far as that needs no rights: structures, refusals, the package's content."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_structures_are_as_large_as_in_the_programs(name: str, struct: str) -> N
 
 
 def test_what_is_told_lies_where_the_programs_look() -> None:
-    """A call's number leads to its place, and its place to what is worth reading of it."""
+    """A call's number leads to its place, and its place to its configuration."""
     calls = [CALL, loader.BpfCall(9, 10, 2, 3, lib.LO2_CALL_CLOSES, 1, fd=1, number=3)]
     told = ffi.from_buffer(
         "struct lo2_bpf_told *", loader.tell(loader.BpfConfig(recorder=77, devices=(8 << 20,)), calls)
@@ -46,18 +46,30 @@ def test_what_is_told_lies_where_the_programs_look() -> None:
     assert (told.config.recorder, told.config.nr_devices, told.config.devices[0]) == (77, 1, 8 << 20)
     assert (told.calls[1].flags, told.calls[1].fd, told.calls[1].exit_index) == (lib.LO2_CALL_CLOSES, 1, 3)
     assert {number: place for number, place in enumerate(told.of_number) if place} == {3: 2}
+    assert [number for number, wanted in enumerate(told.wanted) if wanted] == [3]
     told = ffi.from_buffer("struct lo2_bpf_told *", loader.tell(loader.BpfConfig(recorder=1, calls=False), calls))
     assert not any(told.of_number)  # facts alone come from the events that are open anyway
 
 
+def test_a_number_is_wanted_if_a_call_of_either_kind_has_it() -> None:
+    """Of 64 bits, of 32 bits, or the one number that all calls of sockets of 32 bits share."""
+    known = {call.name: call for call in load_catalog().calls}
+    compat = known["recvfrom"].compat
+    assert {each.is_socketcall for each in compat} == {True, False}
+    call = loader.BpfCall(9, 10, 0, 1, 0, 6, number=45, compat=compat)
+    told = ffi.from_buffer("struct lo2_bpf_told *", loader.tell(NOTHING, [call]))
+    own = {each.number for each in compat if not each.is_socketcall}
+    assert {number for number, wanted in enumerate(told.wanted) if wanted} == {45, 102} | own
+
+
 def test_more_than_the_programs_hold_is_refused() -> None:
     """17 devices, where there is room for 16: nothing is cut silently."""
-    with pytest.raises(CaptureError, match="they hold no more"):
+    with pytest.raises(CaptureError, match="there are too many calls or devices"):
         loader.tell(loader.BpfConfig(recorder=1, devices=tuple(range(17))), [CALL])
 
 
 def test_a_package_without_the_object_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It was built where there was no clang."""
+    """The package was built without clang."""
     monkeypatch.setattr(loader, "OBJECT", tmp_path / "lo2io.bpf.o")
     with pytest.raises(AccessError, match="built without them") as caught:
         loader.load_programs(NOTHING, [CALL], [0], 4096)
@@ -65,7 +77,7 @@ def test_a_package_without_the_object_says_what_to_install(monkeypatch: pytest.M
 
 
 def test_a_kernel_without_types_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No BTF: nobody knows where the kernel's fields are."""
+    """Without BTF, the places of the kernel's fields are unknown."""
     monkeypatch.setattr(loader, "OBJECT", Path(__file__))
     monkeypatch.setattr(loader, "ROOT", tmp_path)
     with pytest.raises(AccessError, match="does not describe its types"):
@@ -89,8 +101,8 @@ def test_without_the_library_its_package_is_named(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_the_verifiers_complaint_is_what_is_told(monkeypatch: pytest.MonkeyPatch, said: list[str], words: str) -> None:
-    """Not its statistics, nor that loading failed, which is known."""
-    monkeypatch.setattr(libbpf, "_said", said)
+    """Neither its statistics, nor that loading failed, which is known."""
+    monkeypatch.setattr(libbpf, "_messages", lambda: "\n".join(said))
     assert libbpf.last_words().startswith(words)
     assert bool(libbpf.last_words()) == bool(words)
 
@@ -105,10 +117,10 @@ def test_every_call_of_the_catalog_has_a_number() -> None:
 
 
 def test_calls_need_events_where_their_number_is_not_known() -> None:
-    """Else raw tracepoints see them; facts alone always come with the perf events of their samples."""
+    """The raw pair sees other calls, unless each is seen singly. Facts alone need the events of their samples."""
     calls = [CALL, loader.BpfCall(9, 10, 2, 3, 0, 1, number=3)]
-    for has_calls, expected in ((True, [True, False]), (False, [True, True])):
-        programs: Any = loader.Programs(loader.BpfConfig(recorder=1, calls=has_calls), [0], 4096)
+    for changes, expected in (({}, [True, False]), ({"calls": False}, [True, True]), ({"single": True}, [True, True])):
+        programs: Any = loader.Programs(loader.BpfConfig(recorder=1, **changes), [0], 4096)
         programs._calls = calls
         assert [programs.needs_event(place) for place in range(2)] == expected
 

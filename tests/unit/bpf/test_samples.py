@@ -1,4 +1,4 @@
-"""Which events programs can record: only those whose fields lie where a program writes them."""
+"""Programs record only events whose fields lie where the programs write them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def events(era: str = "6.18") -> dict[str, Event]:
 
 
 def planned(found: dict[str, Event], **filters: str) -> set[str]:
-    """What programs record of these."""
+    """The fields that programs write for these events."""
     return {sample.name for sample in plan_samples(list(found.values()), load_catalog(), filters)}
 
 
@@ -74,6 +74,6 @@ def test_other_fields_leave_samples(change: str) -> None:
 
 
 def test_older_kernels_have_some_of_them() -> None:
-    """What a kernel names otherwise stays a sample; nothing fails."""
+    """An event with other names stays a sample; nothing fails."""
     for era in ("6.1", "6.12"):
         assert planned(events(era)) <= set(events(era))

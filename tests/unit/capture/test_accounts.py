@@ -26,14 +26,14 @@ def test_a_windows_times_by_the_next_comparison() -> None:
 
 
 def test_a_window_without_a_look_has_no_accounts() -> None:
-    """Nothing is made up where a border was not looked at."""
+    """A border without a look gives no numbers."""
     sync = (ClockSync(0, 0, 0, 1),)
     assert window_accounts((), (reading(1, 5),), sync) == ()
     assert window_accounts((reading(1, 5),), (), sync) == ()
 
 
 def test_a_command_is_looked_at_while_it_is_a_zombie() -> None:
-    """What it did between the two looks, and nothing of before."""
+    """Its I/O between the two looks, and none of before."""
     script = "import os; r = os.read(0, 1); os.write(1, bytes(1000)); os.write(1, bytes(234))"
     command = subprocess.Popen(
         [sys.executable, "-S", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0

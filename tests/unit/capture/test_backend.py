@@ -1,4 +1,4 @@
-"""What calls are recorded by, and who names their files: what follows from the options, before anything is tried."""
+"""How calls are recorded, and who names their files: the consequences of options, before any attempt."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from lo2io.capture import backend
-from lo2io.capture.backend import WITHOUT_PROGRAMS, BackendChoice, choose_backend
+from lo2io.capture.backend import FEW_CALLS, WITHOUT_PROGRAMS, BackendChoice, choose_backend, choose_hook
 from lo2io.capture.checks import check_options
 from lo2io.capture.options import RecordOptions
 from lo2io.errors import UsageError
 from lo2io.kernel.cgroups import Cgroup
+from lo2io.kernel.tracefs import parse_format
+from lo2io.model.events import Event
 
+FORMATS = Path(__file__).parents[2] / "data/6.18/events/syscalls"
 CALLS = ("syscalls:sys_enter_read", "syscalls:sys_exit_read", "block:block_rq_issue")
 V1, V2 = Cgroup("/a", Path("/sys/a"), b"perf_event"), Cgroup("/a", Path("/sys/a"), b"")
 
@@ -24,7 +27,7 @@ def _by_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def options(**changes: Any) -> RecordOptions:
-    """Of a command that is recorded."""
+    """Options of a recorded command."""
     return RecordOptions(Path("S"), CALLS, **({"command": ("true",)} | changes))
 
 
@@ -37,6 +40,7 @@ def options(**changes: Any) -> RecordOptions:
         ({"backend": "perf"}, BackendChoice("perf", "kernel")),
         ({"backend": "perf", "names": "kernel"}, BackendChoice("perf", "kernel", required=True)),
         ({"names": "kernel"}, BackendChoice("bpf", "kernel", required=True)),
+        ({"hook": "single"}, BackendChoice("bpf", "kernel", required=True)),
         ({"names": "proc"}, WITHOUT_PROGRAMS),
         ({"backend": "perf", "names": "proc"}, WITHOUT_PROGRAMS),
         ({"opener": "python-perf"}, WITHOUT_PROGRAMS),
@@ -49,7 +53,7 @@ def options(**changes: Any) -> RecordOptions:
     ],
 )
 def test_what_is_tried(asked: dict[str, Any], choice: BackendChoice) -> None:
-    """The best that goes with what was asked for; what stands in its way is known, unless it was asked for itself."""
+    """The best back end for the options. Obstacles are known, unless the user requested them."""
     assert choose_backend(options(**asked), CALLS, None) == choice
 
 
@@ -70,19 +74,50 @@ def test_without_calls_there_is_nothing_to_tell() -> None:
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        ({"backend": "ebpf"}, "no such choice"),
-        ({"names": "kernels"}, "no such choice"),
-        ({"backend": "bpf", "names": "proc"}, "programs that record calls tell about their files, too"),
-        ({"backend": "bpf", "opener": "python-perf"}, "--opener python-perf knows no programs in the kernel"),
-        ({"names": "kernel", "scope": "inherit"}, "--scope inherit knows no programs in the kernel"),
+        ({"backend": "ebpf"}, "there is no such choice"),
+        ({"names": "kernels"}, "there is no such choice"),
+        ({"hook": "both"}, "there is no such choice"),
+        ({"hook": "raw", "backend": "perf"}, "perf events record the calls, each at its own tracepoints"),
+        ({"hook": "single", "names": "proc"}, "perf events record the calls, each at its own tracepoints"),
+        ({"hook": "raw", "scope": "inherit"}, "--scope inherit cannot use programs in the kernel"),
+        ({"backend": "bpf", "names": "proc"}, "programs that record calls also name the calls' files"),
+        ({"backend": "bpf", "opener": "python-perf"}, "--opener python-perf cannot use programs in the kernel"),
+        ({"names": "kernel", "scope": "inherit"}, "--scope inherit cannot use programs in the kernel"),
         (
             {"backend": "bpf", "system": True, "command": (), "max_bytes": 1 << 30},
-            "a recording that keeps only its newest part knows no programs in the kernel",
+            "a recording that keeps only its newest part cannot use programs in the kernel",
         ),
     ],
 )
 def test_what_contradicts_itself(asked: dict[str, Any], answer: str) -> None:
-    """It is refused before anything is opened."""
+    """Such options are refused before anything is opened."""
     with pytest.raises(UsageError) as caught:
         check_options(options(**asked))
     assert caught.value.answer == answer
+
+
+def entry(name: str, more: str = "") -> Event:
+    """A call's entry, as the kernel describes it."""
+    text = (FORMATS / name / "format").read_text(encoding="ascii").replace("\nprint fmt", f"{more}\nprint fmt")
+    layout = parse_format(text)
+    return Event(f"syscalls:{name}", layout.id, text, layout)
+
+
+STRING = "\tfield:__data_loc char[] __filename_val;\toffset:48;\tsize:4;\tsigned:0;\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "nr_calls", "more", "hook"),
+    [
+        ("auto", 1, "", "single"),
+        ("auto", FEW_CALLS, "", "single"),
+        ("auto", FEW_CALLS + 1, "", "raw"),
+        ("auto", 1, STRING, "raw"),
+        ("raw", 1, "", "raw"),
+        ("single", 99, STRING, "single"),
+    ],
+)
+def test_few_calls_are_watched_singly(asked: str, nr_calls: int, more: str, hook: str) -> None:
+    """Unless the kernel then reads strings out of everybody's memory; what the user says holds in any case."""
+    events = [entry("sys_enter_openat", more), entry("sys_exit_openat")] * nr_calls
+    assert choose_hook(asked, events) == hook

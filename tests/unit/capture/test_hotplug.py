@@ -1,4 +1,4 @@
-"""CPUs that go and come, without a kernel: what is opened, what is told, and in which order."""
+"""CPUs that go and come, without a kernel: what is opened, what is reported, and in which order."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class Logged(OpenEvents):
-    """Says what is done with it."""
+    """Notes all calls of it."""
 
     log: list[str]
 
     def switch_leaders(self, *, on: bool) -> None:
-        """Not the kernel's."""
+        """Without a kernel."""
         self.log.append(f"leaders {on}")
 
     def switch_tracepoints(self, *, on: bool) -> None:
-        """Not the kernel's."""
+        """Without a kernel."""
         self.log.append(f"tracepoints {on}")
 
     def unmap(self) -> None:
@@ -61,7 +61,7 @@ def events(*cpus: int, first_fd: int) -> Logged:
 
 @dataclass
 class Machine:
-    """A machine with CPUs 0 and 1, of which a recording is under way."""
+    """A machine with CPUs 0 and 1 that is being recorded."""
 
     root: Path
     opened: OpenEvents
@@ -74,7 +74,7 @@ class Machine:
     drains: bool = True
 
     def gone(self) -> set[int]:
-        """As the kernel's messages say."""
+        """As the kernel's messages report."""
         found, self.left = self.left, set()
         return found
 
@@ -82,25 +82,25 @@ class Machine:
         """Nobody listens."""
 
     def drain_now(self) -> None:
-        """What the drain thread would do."""
+        """In place of the drain thread."""
         if self.drains:
             for ring in self.opened.rings:
                 ring.fill_bytes = 0  # type: ignore[misc]
 
     def watch(self, leaders: list[int], index: int) -> None:
-        """As the session is told."""
+        """As the session calls it."""
         assert self.opened.leaders[index] == leaders
         self.log.append(f"ring {index} of {self.opened.ring_cpus[index]}")
 
     def reopen(self, cpu: int) -> OpenEvents:
-        """What is opened for it."""
+        """Opens events for a CPU."""
         self.log.append(f"open {cpu}")
         made = events(cpu, first_fd=100)
         made.log = self.log
         return made
 
     def hotplug(self, **options: Any) -> Hotplug:
-        """What looks after them."""
+        """The object under test."""
         session: Any = self
         return Hotplug(
             session,
@@ -113,7 +113,7 @@ class Machine:
         )
 
     def look(self, hotplug: Hotplug) -> list[str]:
-        """What a look brings."""
+        """The effects of a look."""
         self.log.clear()
         folder = self.root / "sys/devices/system/cpu"
         folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """As it is at the start."""
+    """The machine at the start."""
     return Machine(tmp_path, events(0, 1, first_fd=10), SpoolWriter(tmp_path / "spool", (0, 1)))
 
 
@@ -132,7 +132,7 @@ ADDED = ["leaders True", "tracepoints True", "rescan"]
 
 
 def test_nothing_happens(machine: Machine) -> None:
-    """As nearly always."""
+    """The usual case."""
     assert machine.look(machine.hotplug()) == []
 
 
@@ -158,7 +158,7 @@ def test_one_is_back_before_anybody_looked(machine: Machine) -> None:
 
 
 def test_one_that_nobody_knew(machine: Machine) -> None:
-    """It gets a file of its own, and is one more in the spool's list."""
+    """It gets a file of its own, and is added to the spool's list."""
     hotplug = machine.hotplug()
     machine.online = {0, 1, 5}
     assert machine.look(hotplug)[:2] == ["open 5", "ring 2 of 5"]
@@ -193,7 +193,7 @@ def refuse(cpu: int) -> OpenEvents:
 
 @pytest.mark.parametrize("reopen", [None, refuse], ids=["flight recorder", "kernel"])
 def test_what_cannot_be_taken_in(machine: Machine, reopen: Callable[[int], OpenEvents] | None) -> None:
-    """The user is told once; when it goes and comes again, once more."""
+    """One notice; when it goes and comes again, another one."""
     hotplug = machine.hotplug(reopen=reopen)
     machine.online = {0, 1, 5}
     assert machine.look(hotplug) == ["CPU 5 came online and is not recorded"]
@@ -205,7 +205,7 @@ def test_what_cannot_be_taken_in(machine: Machine, reopen: Callable[[int], OpenE
 
 
 def test_the_old_ring_is_emptied_first(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it held comes before what the new one will hold; where that cannot be, the CPU is left out."""
+    """Its content comes before that of the new one. If that is impossible, the CPU is left out."""
     hotplug = machine.hotplug()
     machine.online = {0}
     machine.look(hotplug)

@@ -32,7 +32,7 @@ CALLS = {
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="on one CPU there is one thread anyway")
 @pytest.mark.parametrize("call", CALLS)
 def test_no_threads_from_importing_numpy(call: str, tmp_path: Path) -> None:
-    """There are as many as where the user forbids them (pyarrow's allocator has one, which sleeps)."""
+    """As many as if the user forbids them (pyarrow's allocator has one, which sleeps)."""
     environment = {name: text for name, text in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     command = [sys.executable, "-c", PROGRAM.format(call=CALLS[call])]
 

@@ -1,4 +1,4 @@
-"""A kernel that lacks tracepoints: recorded with what is there, and told what is not."""
+"""A kernel that lacks tracepoints: the others are recorded, and the lack is reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUBMIT_REQ, SUBMIT_SQE = "io_uring:io_uring_submit_req", "io_uring:io_uring_subm
 
 
 def options(tracefs: Path, *tokens: str) -> RecordOptions:
-    """What `lo2io record -e TOKENS` would ask of a kernel."""
+    """The options of `lo2io record -e TOKENS`."""
     chosen = load_catalog().select(tokens)
     return RecordOptions(
         Path("T"), chosen.events, optional=chosen.optional, newer=chosen.newer, command=("true",), tracefs=tracefs
@@ -37,7 +37,7 @@ def load(asked: RecordOptions) -> tuple[set[str], list[str]]:
 
 
 def lacking(asked: RecordOptions, found: set[str]) -> tuple[str, ...]:
-    """What the spool will say that the kernel lacks."""
+    """The tracepoints that the kernel lacks, in the spool's words."""
     return lacking_events(asked.events, asked.newer, found)
 
 
@@ -53,13 +53,13 @@ def test_a_tracepoint_that_was_renamed_is_not_missed() -> None:
 
 
 def test_both_names_are_missed_where_neither_is(tmp_path: Path) -> None:
-    """A third name would be one that nobody knows."""
+    """A third name would be unknown."""
     shutil.copytree(DATA / "6.18", tmp_path / "tracefs")
     shutil.rmtree(tmp_path / "tracefs/events/io_uring/io_uring_submit_req")
     asked = options(tmp_path / "tracefs", "block,io_uring", "-io_uring_setup,-io_uring_enter,-io_uring_register")
     found, notices = load(asked)
     assert lacking(asked, found) == (SUBMIT_REQ, SUBMIT_SQE)
-    assert notices == [f"this kernel has no {SUBMIT_REQ}, {SUBMIT_SQE}: recorded without"]
+    assert notices == [f"this kernel has no {SUBMIT_REQ}, {SUBMIT_SQE}: recording without it"]
 
 
 def test_what_5_10_lacks_is_told() -> None:
@@ -68,12 +68,12 @@ def test_what_5_10_lacks_is_told() -> None:
     found, notices = load(asked)
     missing = ("req_failed", "task_work_run", "local_work_run", "cqe_overflow", "short_write")
     assert lacking(asked, found) == tuple(f"io_uring:io_uring_{name}" for name in missing)
-    assert notices == [f"this kernel has no {', '.join(lacking(asked, found))}: recorded without"]
+    assert notices == [f"this kernel has no {', '.join(lacking(asked, found))}: recording without it"]
     assert len(found) == 12
 
 
 def test_a_kernel_without_io_uring_is_told_in_a_word(tmp_path: Path) -> None:
-    """Not 18 names; the calls, which it lacks too, bear another subsystem's name."""
+    """Not 18 names. The calls, which it lacks too, have another subsystem's name."""
     shutil.copytree(DATA / "6.18", tmp_path / "tracefs")
     shutil.rmtree(tmp_path / "tracefs/events/io_uring")
     for half in ("enter", "exit"):
@@ -81,7 +81,7 @@ def test_a_kernel_without_io_uring_is_told_in_a_word(tmp_path: Path) -> None:
     found, notices = load(options(tmp_path / "tracefs"))
     assert len(found) == 2 * 41 + 7
     setup = "syscalls:sys_enter_io_uring_setup, syscalls:sys_exit_io_uring_setup"
-    assert notices == [f"this kernel has no {setup}, io_uring:*: recorded without"]
+    assert notices == [f"this kernel has no {setup}, io_uring:*: recording without it"]
 
 
 def test_one_event_is_named_though_nothing_else_was_asked_of_its_subsystem(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_one_event_is_named_though_nothing_else_was_asked_of_its_subsystem(tmp_p
     asked = RecordOptions(
         asked.spool, asked.events, frozenset(asked.events), command=("true",), tracefs=tmp_path / "tracefs"
     )
-    assert load(asked)[1] == ["this kernel has no block:block_rq_merge: recorded without"]
+    assert load(asked)[1] == ["this kernel has no block:block_rq_merge: recording without it"]
 
 
 def test_what_was_asked_for_by_name_has_to_be_there(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a recording tells while it lasts: to those who want to hear it, and to everybody."""
+"""Notices of a recording, for those who listen and for everybody."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ALIKE = Notice("no window was written is what this notice begins with, and it is
 
 
 def test_failures_are_told_however_quiet_it_shall_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recorder that was asked for a window and wrote none says so with -q, too; that it wrote one it does not."""
+    """With -q, a recorder still reports that it failed to write a requested window, but not that it wrote one."""
     said: list[str] = []
     warned: list[str] = []
 
-    def record(options: Any, tell: Callable[[Notice], None], _: object) -> SimpleNamespace:
+    def record(options: Any, tell: Callable[[Notice], None], *_: object) -> SimpleNamespace:
         for notice in (*FAILURES, Notice("T/dump-1 holds the last 60.0 s (SIGUSR1); complete"), ALIKE):
             tell(notice)
         return SimpleNamespace(spool=options.spool, exit_code=0)
@@ -40,7 +40,7 @@ def test_failures_are_told_however_quiet_it_shall_be(tmp_path: Path, monkeypatch
     assert said[:2] == ["T/dump-1 holds the last 60.0 s (SIGUSR1); complete", ALIKE.text]
 
 
-@pytest.mark.parametrize("notice", [*FAILURES, Notice("rings are 512 KiB per CPU instead of 4096")])
+@pytest.mark.parametrize("notice", [*FAILURES, Notice("buffers are 512 KiB per CPU instead of 4096")])
 def test_a_stored_sentence_keeps_its_kind(notice: Notice) -> None:
     """Spools and traces hold the sentence alone."""
     assert kind_of(notice.text) is notice.kind

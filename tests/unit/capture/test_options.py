@@ -1,4 +1,4 @@
-"""What can be wrong with a recording's options before anything is opened."""
+"""Faults of a recording's options, found before anything is opened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lo2io.model.notices import Notice
 
 @pytest.mark.parametrize(("cpus", "text"), [((), ""), ((3,), "3"), ((0, 1, 2, 5, 7, 8), "0-2,5,7-8"), ((2, 0), "0,2")])
 def test_lists_of_cpus(cpus: tuple[int, ...], text: str) -> None:
-    """As the kernel writes them, and read again."""
+    """In the kernel's form, and read again."""
     assert format_cpu_list(cpus) == text
     assert parse_cpu_list(text) == tuple(sorted(cpus))
 
@@ -35,13 +35,13 @@ def test_chosen_cpus(text: str | None, cpus: tuple[int, ...]) -> None:
     [
         ("2", "CPU 2 not online"),
         ("0-5", "CPUs 2-3,5 not online"),
-        ("4-0", "there is none in it"),
-        ("", "not a list of CPUs"),
-        ("0,", "not a list of CPUs"),
-        ("0-", "not a list of CPUs"),
-        ("-1", "not a list of CPUs"),
-        ("all", "not a list of CPUs"),
-        ("0 1", "not a list of CPUs"),
+        ("4-0", "the list has no CPU"),
+        ("", "this is not a list of CPUs"),
+        ("0,", "this is not a list of CPUs"),
+        ("0-", "this is not a list of CPUs"),
+        ("-1", "this is not a list of CPUs"),
+        ("all", "this is not a list of CPUs"),
+        ("0 1", "this is not a list of CPUs"),
     ],
 )
 def test_wrong_cpus(text: str, answer: str) -> None:
@@ -60,18 +60,18 @@ def test_wrong_cpus(text: str, answer: str) -> None:
         ({"command": ("true",), "duration_s": 1.0}, "a command is recorded to its end"),
         ({"pids": (1,), "until_last": True}, "there is no command to record"),
         ({"command": ("true",), "system": True, "until_last": True}, "there is no command to record"),
-        ({"command": ("true",), "cpus": "0"}, "only of the whole machine"),
-        ({"command": ("true",), "cgroup": "/a"}, "only of the whole machine"),
-        ({"system": True, "pids": (1,)}, "they are in it"),
-        ({"system": True, "scope": "inherit"}, "its tasks are not known"),
+        ({"command": ("true",), "cpus": "0"}, "only system-wide can do this"),
+        ({"command": ("true",), "cgroup": "/a"}, "only system-wide can do this"),
+        ({"system": True, "pids": (1,)}, "the machine includes the processes"),
+        ({"system": True, "scope": "inherit"}, "not all of its tasks are known"),
         ({"system": True, "user": "root"}, "there is no command"),
-        ({"system": True, "cgroup": "/", "opener": "python-perf"}, "it knows no cgroups"),
-        ({"system": True, "ring_bytes": 12345}, "a ring is a power of two of at least"),
+        ({"system": True, "cgroup": "/", "opener": "python-perf"}, "python-perf has no cgroups"),
+        ({"system": True, "ring_bytes": 12345}, "a buffer's size is a power of two of at least"),
         ({"system": True, "cpus": "100000"}, "CPU 100000 not online"),
     ],
 )
 def test_contradictions(options: dict[str, Any], answer: str) -> None:
-    """Each is told apart."""
+    """Each has its own message."""
     with pytest.raises(UsageError) as caught:
         check_options(RecordOptions(Path("spool"), ("block:block_rq_issue",), **options))
     assert answer in caught.value.answer
@@ -79,7 +79,7 @@ def test_contradictions(options: dict[str, Any], answer: str) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"command": ("true",), "duration_s": 3.0, "user": "root"}, {"cpus": "0"}])
 def test_what_goes_together(options: dict[str, Any]) -> None:
-    """Of the whole machine, with a command or without."""
+    """The whole machine, with a command or without."""
     check_options(RecordOptions(Path("spool"), ("block:block_rq_issue",), system=True, **options))
 
 

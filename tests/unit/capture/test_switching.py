@@ -12,7 +12,7 @@ SUBMIT, ISSUE, COMPLETE = 10, 20, 30
 
 @pytest.mark.parametrize(("on", "order"), [(True, [COMPLETE, ISSUE, SUBMIT]), (False, [SUBMIT, ISSUE, COMPLETE])])
 def test_ends_begin_first_and_end_last(monkeypatch: pytest.MonkeyPatch, *, on: bool, order: list[int]) -> None:
-    """Else what begins while events are switched, one by one, would seem to be in flight for good."""
+    """Events are switched one by one: otherwise, some requests would seem in flight for ever."""
     switched: list[int] = []
 
     def switch(fds: list[int], *, on: bool) -> None:

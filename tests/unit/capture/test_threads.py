@@ -1,4 +1,4 @@
-"""Where lo2io's threads run: out of the way of what is recorded, as far as they may."""
+"""lo2io's threads run apart from recorded ones, as far as they may."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALLOWED = {0, 2, 5}
 
 @pytest.fixture
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
-    """What a thread on CPU 2 asks for, which may run on three CPUs."""
+    """The requests of a thread on CPU 2 that may run on three CPUs."""
     asked: list[set[int]] = []
     libc = SimpleNamespace(sched_getcpu=lambda: 2)
     monkeypatch.setattr(threads, "abi", SimpleNamespace(libc=libc))
@@ -25,7 +25,7 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
 
 
 def test_a_thread_leaves_the_cpus_and_may_come_back(moves: list[set[int]]) -> None:
-    """It is sent to the others it may run on, and then may run where it might before."""
+    """It goes to the other CPUs on which it may run, and then may run on all again."""
     threads.leave_cpus({2, 5})
     assert moves == [{0}, ALLOWED]
 

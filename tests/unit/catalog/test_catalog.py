@@ -78,7 +78,7 @@ def catalog() -> Catalog:
 
 
 def call(catalog: Catalog, name: str) -> CallSpec:
-    """One call by its tracepoints' name."""
+    """A call by its tracepoints' name."""
     return next(call for call in catalog.calls if call.name == name)
 
 
@@ -153,7 +153,7 @@ def test_what_a_group_says_stands_for_its_calls(tmp_path: Path) -> None:
     for old, new, error in [
         ("nap = {", "knap = {", "group knap: group: no call is in it"),
         ('class = "poll"', 'class = "pipe"', "call doze: class: 'pipe' is none of read"),
-        ("waits = true,", "wait = true,", "call doze: wait: nobody knows this key"),
+        ("waits = true,", "wait = true,", "call doze: wait: this key is unknown"),
         ("waits = false", "waits_if = 4", "call wink: waits_if: is for calls with flags"),
         ("waits = false", "reads_first = true", "call wink: reads_first: is for calls with a path"),
         ("waits = false", 'accounts = ["reads"]', "call wink: accounts: 'reads' is none of read, write"),
@@ -170,7 +170,7 @@ def test_no_open_with_foreign_flags_claims_flags(catalog: Catalog) -> None:
 
 
 def test_a_minimal_call_loads(tmp_path: Path) -> None:
-    """Every key arrives where it belongs; what is not said has its default."""
+    """Every key has its effect; missing ones have their defaults."""
     assert load(tmp_path, CALL).calls == (
         CallSpec(
             name="pread64",
@@ -217,7 +217,7 @@ def test_a_tracepoint_may_stand_alone(tmp_path: Path) -> None:
         (CALL, "schema = 1", "", "top: schema: … None is not 1"),
         (CALL, "schema = 1", "schema = 2", "top: schema: … 2 is not 1"),
         (CALL, "schema = 1", "schema = true", "top: schema: … True is not 1"),
-        (CALL, "schema = 1", "schema = 1\ncolour = 1", "top: colour: … nobody knows"),
+        (CALL, "schema = 1", "schema = 1\ncolour = 1", "top: colour: … this key is unknown"),
         (CALL, "[[call]]", "[call]", "top: call: … [[call]]"),
         (CALL, 'name = "pread64"', "", "call number 1: name: … is missing"),
         (CALL, 'name = "pread64"', 'name = "P read"', "call P read: name: … does not fit"),
@@ -234,23 +234,23 @@ def test_a_tracepoint_may_stand_alone(tmp_path: Path) -> None:
         (CALL, 'region_role = "file_io"', 'region_role = "io"', "call pread64: region_role: … 'io' is none of"),
         (CALL, 'fd = "fd"', "", "call pread64: fd: … kind read needs it"),
         (CALL, 'fd = "fd"', 'fd = "REC->fd"', "call pread64: fd: … does not fit"),
-        (CALL, 'fd = "fd"', 'fd = "fd"\nfd2 = "other"', "call pread64: fd2: … means nothing to kind read"),
+        (CALL, 'fd = "fd"', 'fd = "fd"\nfd2 = "other"', "call pread64: fd2: … has no meaning for kind read"),
         (CALL, 'kind = "read"', 'kind = "dup"', "call pread64: returns: … kind dup returns fd"),
-        (CALL, 'kind = "read"', 'kind = "open"', "call pread64: fd: … means nothing to kind open"),
+        (CALL, 'kind = "read"', 'kind = "open"', "call pread64: fd: … has no meaning for kind open"),
         (CALL, 'kind = "read"', 'kind = "seek"', "call pread64: flags: … kind seek needs it"),
         (CALL, 'count = "count"', "vectored = true", "call pread64: vectored: … there is no count"),
         (CALL, 'fd = "fd"', 'fd = "fd"\npath2 = "other"', "call pread64: path2: … there is no path"),
         (CALL, 'fd = "fd"', 'fd = "fd"\ndirfd = "dfd"', "call pread64: dirfd: … there is no path"),
         (CALL, 'fd = "fd"', 'fd = "fd"\npath = "p"\ndirfd2 = "d"', "call pread64: dirfd2: … there is no path2"),
-        (CALL, 'fd = "fd"', 'fd = "fd"\nvector = "vec"', "call pread64: vector: … the call is vectored"),
-        (CALL, 'fd = "fd"', 'fd = "fd"\nhow = "how"', "call pread64: how: … means nothing to kind read"),
-        (CALL, 'fd = "fd"', 'fd = "fd"\niocbs = "p"', "call pread64: iocbs: … means nothing to kind read"),
-        (CALL, 'fd = "fd"', 'fd = "fd"\nevents = "p"', "call pread64: events: … means nothing to kind read"),
+        (CALL, 'fd = "fd"', 'fd = "fd"\nvector = "vec"', "call pread64: vector: … the call must be vectored"),
+        (CALL, 'fd = "fd"', 'fd = "fd"\nhow = "how"', "call pread64: how: … has no meaning for kind read"),
+        (CALL, 'fd = "fd"', 'fd = "fd"\niocbs = "p"', "call pread64: iocbs: … has no meaning for kind read"),
+        (CALL, 'fd = "fd"', 'fd = "fd"\nevents = "p"', "call pread64: events: … has no meaning for kind read"),
         (CALL, 'count = "count"', "fixed_flags = 1", "call pread64: fixed_flags: … kind open without flags"),
         (CALL, 'count = "count"', "fixed_flags = -1", "call pread64: fixed_flags: … -1 is no flag word"),
         (CALL, 'count = "count"', "fd_unless = 32", "call pread64: fd_unless: … is for calls with fd and flags"),
         (CALL, 'count = "count"', "fd_unless = true", "call pread64: fd_unless: … True is no flag word"),
-        (CALL, 'count = "count"', 'cuont = "count"', "call pread64: cuont: … nobody knows this key"),
+        (CALL, 'count = "count"', 'cuont = "count"', "call pread64: cuont: … this key is unknown"),
         (CALL, 'fd = "fd"', 'fd = "fd"\nsyncs = "data"', "call pread64: syncs: … is for calls of kind sync"),
         (CALL, 'fd = "fd"', 'syncs = "all"', "call pread64: syncs: … 'all' is none of file, data"),
         (CALL, 'fd = "fd"', "number = 17", "call pread64: number: … 17 is no table"),
@@ -285,18 +285,23 @@ def test_a_tracepoint_may_stand_alone(tmp_path: Path) -> None:
         (BLOCK, 'operation = "request"', "", "block:block_rq_insert: operation: … is missing"),
         (BLOCK, 'begins = ["insert"]', 'begins = ["cgroup_attach"]', "operation request: begins: … is none of insert"),
         (LONE, 'path = "dst_path"', "", "cgroup:cgroup_attach_task: path: … role cgroup_attach needs it"),
-        (LONE, 'tid = "pid"', 'tid = "pid"\ndev = "dev"', "cgroup:cgroup_attach_task: dev: … nobody knows"),
-        (LONE, "role =", 'operation = "request"\nrole =', "cgroup:cgroup_attach_task: operation: … nobody knows"),
+        (LONE, 'tid = "pid"', 'tid = "pid"\ndev = "dev"', "cgroup:cgroup_attach_task: dev: … this key is unknown"),
+        (
+            LONE,
+            "role =",
+            'operation = "request"\nrole =',
+            "cgroup:cgroup_attach_task: operation: … this key is unknown",
+        ),
         (
             BLOCK,
             '\nsector = "sector"',
             '\nsector = "sector"\npid = "pid"',
-            "block:block_rq_insert: pid: … nobody knows",
+            "block:block_rq_insert: pid: … this key is unknown",
         ),
     ],
 )
 def test_a_broken_rule_is_refused_with_its_place(tmp_path: Path, text: str, old: str, new: str, error: str) -> None:
-    """One change to a good file breaks one rule; the error names file, entry and key."""
+    """A change to a good file breaks a rule; the error names file, entry and key."""
     assert old in text
     with pytest.raises(CatalogError) as caught:
         load(tmp_path, text.replace(old, new, 1))
@@ -315,7 +320,7 @@ def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_name_may_be_taken_once(tmp_path: Path) -> None:
-    """Neither two entries of one event nor one name of two calls."""
+    """Neither two entries for one event nor two calls with one name."""
     entry = CALL.removeprefix("schema = 1\n")
     with pytest.raises(CatalogError, match="pread64 described twice"):
         load(tmp_path, CALL + entry)
@@ -354,7 +359,7 @@ def test_the_default_is_the_core(catalog: Catalog) -> None:
 
 
 def test_groups_may_be_missing_and_names_may_not(catalog: Catalog) -> None:
-    """A kernel may lack a call of a group, but not what was asked for by its own name."""
+    """A kernel may lack a call of a group, but not one that the user named."""
     chosen = catalog.select(["read,block", "sys_pread64"])
     assert "syscalls:sys_enter_readv" in chosen.optional
     assert "syscalls:sys_enter_pread64" not in chosen.optional
@@ -426,7 +431,7 @@ def test_a_group_holds_those_named_after_it(catalog: Catalog) -> None:
     ],
 )
 def test_an_unknown_name_is_refused_with_what_comes_close(catalog: Catalog, token: str, suggestion: str) -> None:
-    """A typo is told, not ignored."""
+    """A typo is reported, not ignored."""
     with pytest.raises(UsageError) as caught:
         catalog.select([token])
     assert suggestion in caught.value.remedy
@@ -443,5 +448,5 @@ def test_what_resembles_nothing_is_refused_with_the_list(catalog: Catalog, token
 
 def test_nothing_left_is_refused(catalog: Catalog) -> None:
     """A recording of nothing is a mistake."""
-    with pytest.raises(UsageError, match="nothing is left"):
+    with pytest.raises(UsageError, match="no event is left"):
         catalog.select(["read,-read"])

@@ -1,4 +1,4 @@
-"""Layouts of io_uring's tracepoints: which field of which kernel is what, and what is left where fields are missing."""
+"""Layouts of io_uring's tracepoints: the meaning of each kernel's fields, and what remains without some of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def formats(release: str) -> dict[str, str]:
 
 
 def layouts(texts: dict[str, str]) -> dict[str, EventLayout]:
-    """What decoding makes of formats, by role; each role but that of events nobody describes once."""
+    """The layouts decoded from formats, by role; each role once, except those without a description."""
     events = compile_layout(tuple(texts), tuple(texts.values()), CATALOG).events
     assert all(len(event.fields) == NR_FIELDS for event in events)
     found = [(short(event.role), event) for event in events if event.role is not Role.IGNORED]
@@ -180,14 +180,14 @@ def test_a_tracepoint_that_names_no_ring_means_nothing() -> None:
 
 
 def test_a_field_may_bear_its_other_name() -> None:
-    """What io_uring_defer calls data, the others call user_data."""
+    """io_uring_defer's data is user_data elsewhere."""
     texts = formats("6.18")
     texts["io_uring:io_uring_defer"] = texts["io_uring:io_uring_defer"].replace("long data;", "long user_data;")
     assert has(layouts(texts)["defer"], "user_data")
 
 
 def test_calls_have_the_fields_of_batches() -> None:
-    """What enter and libaio's calls ask for and wait for."""
+    """The arguments of enter and of libaio's calls."""
     names = {"io_uring_enter": ("fd", "count", "flags", "wanted"), "io_getevents": ("count", "wanted", "context")}
     for name, roles in names.items():
         event = f"syscalls:sys_enter_{name}"

@@ -1,4 +1,4 @@
-"""What the catalog says of io_uring and libaio, and which files it refuses."""
+"""The catalog's entries for io_uring and libaio, and files that it refuses."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_every_role_is_played_by_one_tracepoint(catalog: Catalog) -> None:
 
 
 def test_every_field_that_means_something_is_named(catalog: Catalog) -> None:
-    """What a role can use, its tracepoint gives."""
+    """Each tracepoint names all fields that its role can use."""
     for spec in catalog.tracepoints:
         if spec.role in RING_ROLE_FIELDS:
             assert set(spec.fields) == set(RING_ROLE_FIELDS[spec.role]), spec.event
@@ -137,7 +137,7 @@ def test_places_of_fields_are_those_of_the_engine() -> None:
 
 
 def test_opcodes_are_those_of_the_kernel(catalog: Catalog) -> None:
-    """By their number; what they are to descriptors is what the calls of the same name are."""
+    """By number; their effects on descriptors are those of the calls of the same name."""
     assert [opcode.number for opcode in catalog.opcodes] == list(range(len(catalog.opcodes)))
     assert catalog.opcodes[4] == OpcodeSpec(
         4,
@@ -171,7 +171,7 @@ def test_opcodes_are_those_of_the_kernel(catalog: Catalog) -> None:
 
 
 def test_calls_of_rings_and_libaio(catalog: Catalog) -> None:
-    """Their kinds, and what tells a batch's size and what it waits for."""
+    """Their kinds, and the fields of a batch's size and of completions that it waits for."""
     calls = {call.name: call for call in catalog.calls if call.group in {"io_uring", "aio"}}
     assert {name: call.kind for name, call in calls.items() if call.core} == {
         "io_setup": CallKind.AIO_SETUP,
@@ -202,7 +202,7 @@ def test_each_command_of_libaio_is_some_opcode(catalog: Catalog) -> None:
 
 
 def test_a_command_of_libaio_may_be_taken_once(tmp_path: Path) -> None:
-    """Else it would be unknown which opcode a request of libaio has."""
+    """Otherwise, a libaio request's opcode would be unknown."""
     twice = RINGS.replace('summary = "Nothing."', 'iocbs = ["NOOP"]\nsummary = "Nothing."')
     load(tmp_path, twice)
     with pytest.raises(CatalogError, match="iocbs: NOOP is also another opcode's"):
@@ -236,7 +236,7 @@ def test_a_file_of_rings_loads(tmp_path: Path) -> None:
     ("text", "old", "new", "error"),
     [
         (RINGS, '\nctx = "ctx"', "", "io_uring:io_uring_complete: ctx: … role complete needs it"),
-        (RINGS, 'fd = "fd"', 'req = "req"', "io_uring:io_uring_create: req: … nobody knows"),
+        (RINGS, 'fd = "fd"', 'req = "req"', "io_uring:io_uring_create: req: … this key is unknown"),
         (RINGS, 'req = ["req", "request"]', "req = []", "io_uring:io_uring_complete: req: … neither a field's name"),
         (RINGS, 'req = ["req", "request"]', 'req = ["req", 3]', "io_uring:io_uring_complete: req: … neither a field's"),
         (RINGS, 'req = ["req", "request"]', 'req = "REC->r"', "io_uring:io_uring_complete: req: … neither a field's"),
@@ -246,8 +246,8 @@ def test_a_file_of_rings_loads(tmp_path: Path) -> None:
         (RINGS, 'name = "ring_request"', 'name = "rings"', "operation rings: name: … none of request, ring_request"),
         (RINGS, 'changes = ["wake"]', 'changes = ["merge"]', "operation ring_request: changes: … 'merge' is none of"),
         (RINGS, 'key = ["ctx", "req"]', 'key = ["sector"]', "operation ring_request: key: … 'sector' is none of ctx"),
-        (RINGS, "number = 1", "number = 2", "opcode READV: number: … 2 stands where 1 belongs"),
-        (RINGS, "number = 1", "number = 0", "opcode READV: number: … 0 stands where 1 belongs"),
+        (RINGS, "number = 1", "number = 2", "opcode READV: number: … 2 stands in the place of 1"),
+        (RINGS, "number = 1", "number = 0", "opcode READV: number: … 0 stands in the place of 1"),
         (RINGS, "number = 1", "number = 255", "opcode READV: number: … 255 is no number below 255"),
         (RINGS, "number = 1", "number = true", "opcode READV: number: … True is no number"),
         (RINGS, "number = 1", "", "opcode READV: number: … None is no number"),
@@ -255,7 +255,7 @@ def test_a_file_of_rings_loads(tmp_path: Path) -> None:
         (RINGS, 'name = "READV"', 'name = "NOP"', "opcode NOP: name: … described twice"),
         (RINGS, 'kind = "read"', 'kind = "seek"', "opcode READV: kind: … 'seek' is none of meta"),
         (RINGS, 'returns = "bytes"', 'returns = "offset"', "opcode READV: returns: … 'offset' is none of"),
-        (RINGS, 'returns = "bytes"', 'returns = "fd"', "opcode READV: returns: … fd is what kind open returns"),
+        (RINGS, 'returns = "bytes"', 'returns = "fd"', "opcode READV: returns: … kind open returns an fd"),
         (RINGS, 'kind = "read"', 'kind = "open"', "opcode READV: io_mode: … 'read' is none of none"),
         (RINGS, 'io_mode = "read"', 'io_mode = "write"', "opcode READV: io_mode: … 'write' is none of read"),
         (
@@ -264,19 +264,24 @@ def test_a_file_of_rings_loads(tmp_path: Path) -> None:
             'summary = "Reads."\niocbs = ["pread"]',
             "READV: iocbs: … 'pread' is none of PREAD",
         ),
-        (RINGS, 'summary = "Reads."', 'summary = "Reads."\nfd = "fd"', "opcode READV: fd: … nobody knows"),
+        (RINGS, 'summary = "Reads."', 'summary = "Reads."\nfd = "fd"', "opcode READV: fd: … this key is unknown"),
         (CALL, 'count = "entries"', "", "call io_uring_setup: count: … kind ring_setup needs it"),
         (CALL, 'returns = "fd"', 'returns = "zero"', "call io_uring_setup: returns: … kind ring_setup returns fd"),
-        (CALL, 'count = "entries"', 'count = "entries"\nfd = "fd"', "call io_uring_setup: fd: … it returns"),
+        (
+            CALL,
+            'count = "entries"',
+            'count = "entries"\nfd = "fd"',
+            "call io_uring_setup: fd: … the call returns the fd",
+        ),
         (CALL, 'context = "ctx_id"', "", "call io_getevents: context: … kind aio_collect needs it"),
         (CALL, 'wanted = "min_nr"', "", "call io_getevents: wanted: … kind aio_collect needs it"),
-        (CALL, 'count = "entries"', 'count = "entries"\nwanted = "w"', "call io_uring_setup: wanted: … means nothing"),
-        (CALL, 'kind = "aio_collect"', 'kind = "aio_destroy"', "call io_getevents: wanted: … means nothing to kind"),
-        (CALL, 'kind = "aio_collect"', "", "call io_getevents: wanted: … means nothing to kind meta"),
+        (CALL, 'count = "entries"', 'count = "entries"\nwanted = "w"', "call io_uring_setup: wanted: … has no meaning"),
+        (CALL, 'kind = "aio_collect"', 'kind = "aio_destroy"', "call io_getevents: wanted: … has no meaning for kind"),
+        (CALL, 'kind = "aio_collect"', "", "call io_getevents: wanted: … has no meaning for kind meta"),
     ],
 )
 def test_a_broken_rule_is_refused_with_its_place(tmp_path: Path, text: str, old: str, new: str, error: str) -> None:
-    """One change to a good file breaks one rule; the error names file, entry and key."""
+    """A change to a good file breaks a rule; the error names file, entry and key."""
     assert old in text
     with pytest.raises(CatalogError) as caught:
         load(tmp_path, text.replace(old, new, 1))

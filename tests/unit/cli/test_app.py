@@ -1,4 +1,4 @@
-"""The command line without a kernel: help, versions, mistakes, and what is no trace or spool."""
+"""The command line without a kernel: help, versions, mistakes, and files that are no trace or spool."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_list_of_commands_is_whole() -> None:
 
 @pytest.mark.parametrize("option", ["--backend", "--names", "--opener", "--scope", "--block-records"])
 def test_choices_are_shown(option: str) -> None:
-    """Where only a few words fit, help shows them, and so does the answer to another."""
+    """If only a few words are allowed, help shows them, and so does the error for another one."""
     assert re.search(rf"{option} \[\w[\w-]*\|[\w|-]+\]", run("record", "--help").stdout)
     done = run("record", option, "bogus", "--", "true")
     assert done.returncode == 2
@@ -56,18 +56,18 @@ def test_choices_are_shown(option: str) -> None:
         ("record --duration 3parsecs -p 1", "write it like 500ms, 30s, 5min or 1h"),
         ("system-wide -a --duration 0s", "recording would end at once"),
         ("system-wide -a --max-size much", "write it like 4096, 512KiB or 8MiB"),
-        ("record --sample 1% -- true", "write it like 1/10, 1/100 or 1/1000"),
-        ("system-wide -a --sample 3/4", "write it like 1/10, 1/100 or 1/1000"),
-        ("convert spool -o T --sample 0", "write it like 1/10, 1/100 or 1/1000"),
+        ("record --sample 1% -- true", "write it like 1/10 or 1/1000"),
+        ("system-wide -a --sample 3/4", "write it like 1/10 or 1/1000"),
+        ("convert spool -o T --sample 0", "write it like 1/10 or 1/1000"),
         ("record --block-records beginend -- true", "not one of 'samples', 'begin-end', 'both'"),
         ("record -e reda -- true", "did you mean read?"),
         ("record -e nothing_like_it -- true", "`lo2io tracepoints list` shows every name"),
         ("convert", "Missing argument 'SPOOL'"),
-        ("tracepoints show nothing_like_it", "nothing bears that name"),
+        ("tracepoints show nothing_like_it", "there is no such name"),
     ],
 )
 def test_mistakes_are_answered(arguments: str, words: str) -> None:
-    """Exit code 2, what was wrong and what helps on stderr, and nothing on stdout."""
+    """Exit code 2, the fault and the remedy on stderr, and nothing on stdout."""
     done = run(*arguments.split())
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
@@ -91,7 +91,7 @@ def test_what_is_no_trace(tmp_path: Path, command: str, kind: str) -> None:
         (None, "No such file"),
         ('{"magic": "lo2io-spool", "ver', "no JSON"),
         ('{"magic": "something"}', 'no "magic": "lo2io-spool"'),
-        (json.dumps({"magic": "lo2io-spool", "version": 99}), "version 99, and this lo2io reads up to 3"),
+        (json.dumps({"magic": "lo2io-spool", "version": 99}), "version 99, but this lo2io reads versions up to 3"),
         (json.dumps({"magic": "lo2io-spool", "version": 1}), "is missing"),
     ],
 )

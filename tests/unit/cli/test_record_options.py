@@ -24,7 +24,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> RecordRequest:
     """The request that a command line becomes."""
     requests: list[RecordRequest] = []
 
-    def take(request: RecordRequest, *_: Any) -> pipeline.Recorded:
+    def take(request: RecordRequest, *_: Any, **__: Any) -> pipeline.Recorded:
         requests.append(request)
         return pipeline.Recorded(7, None, None)  # type: ignore[arg-type]
 
@@ -34,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> RecordRequest:
 
 
 def test_each_field_of_a_request_is_an_option() -> None:
-    """And each option a field, with the same default; the commands differ in ``system`` alone."""
+    """Each option is a field, too, with the same default; the commands differ in ``system`` alone."""
     fields = {field.name: field.default for field in dataclasses.fields(RecordRequest)}
     assert {option.name for option in record._OPTIONS} - OF_NO_REQUEST == set(fields) - {"system"}
     chosen = [option for option in record._OPTIONS if option.name in fields and option.default is not None]
@@ -47,13 +47,13 @@ def test_each_field_of_a_request_is_an_option() -> None:
 def test_without_options_the_defaults_hold(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], *, system: bool
 ) -> None:
-    """What Typer makes of an option that is absent changes nothing."""
+    """Typer's value for an absent option changes nothing."""
     request = asked(monkeypatch, *words)
     assert request == RecordRequest(system=system, command=() if system else ("true",))
 
 
 def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of both commands, with what parsing makes of it; and all of it reaches what is recorded."""
+    """The options of both commands reach the recording, as parsed."""
     common = "-e block -e +openat --filter pid==1 --filter size>1 --user root --ring 8MiB --backend perf --names proc "
     common += "--opener native --block-records both --sched --sample 1/8 --force --keep-spool --no-convert"
     words = common.split()

@@ -1,4 +1,4 @@
-"""What is loaded before a command starts: only what recording it needs, so that one waits for nothing else."""
+"""Modules loaded before a command starts: only those that recording needs, so that no time is wasted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHOW = "import sys, lo2io.pipeline, lo2io.capture.recording; print(*sys.modules)
     ],
 )
 def test_a_command_starts_without(unneeded: str) -> None:
-    """Filters, flight recorders and converting load what they need themselves."""
+    """Filters, flight recorders and converting load their modules themselves."""
     loaded = subprocess.run([sys.executable, "-c", SHOW], check=True, capture_output=True, text=True).stdout.split()
     assert "lo2io.capture.launch" in loaded
     assert [name for name in loaded if name == unneeded or name.startswith(f"{unneeded}.")] == []

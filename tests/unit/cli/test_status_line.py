@@ -1,4 +1,4 @@
-"""The line that says how a recording gets on: what is measured, and how it is shown."""
+"""The status line of a recording: its measurements, and how they are shown."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Machine:
     kernel: Any = None
 
     def meter(self) -> meter.Meter:
-        """What measures it."""
+        """The object that measures."""
         opened: Any = SimpleNamespace(
             rings=self.rings,
             has_lost=True,
@@ -73,7 +73,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
 
 
 def test_few_cpus_are_counted_at_a_time(machine: Machine) -> None:
-    """In turns, so that each has its own; the others' rings tell what they did."""
+    """Each has its turn; buffers show the activity of the others."""
     gauge = machine.meter()
     for cpu, ring in enumerate(machine.rings):
         ring.head, machine.counts[cpu] = 5000, (100, cpu)
@@ -97,7 +97,7 @@ def test_the_fullest_ring_counts(machine: Machine) -> None:
 
 def test_the_line() -> None:
     """Every number with its unit."""
-    text = "lo2io: 1:15 min · 12.3 k events/s · 3 MiB/s · 1,234 lost · rings 26% full · spool 5 GiB"
+    text = "lo2io: 1:15 min · 12.3 k events/s · 3 MiB/s · 1,234 lost · buffers 26% full · spool 5 GiB"
     assert render(STATUS) == text
 
 
@@ -105,7 +105,7 @@ def test_the_line() -> None:
     ("seconds", "text"), [(0.4, "0 s"), (59.9, "59 s"), (60, "1:00 min"), (3599, "59:59 min"), (7384, "2:03 h")]
 )
 def test_the_time(seconds: float, text: str) -> None:
-    """As long as it is."""
+    """With as many digits as it needs."""
     assert render(Status(seconds, 0, 0, 0, 0, 0, 0)).startswith(f"lo2io: {text} · 0 events/s · 0 B/s")
 
 
@@ -116,7 +116,7 @@ def test_the_rate(rate: float, text: str) -> None:
 
 
 def test_the_line_goes_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is drawn over itself, cut to the terminal, and erased once before something else is printed."""
+    """It redraws itself, is cut to the terminal, and is erased once before other output."""
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((20, 24)))
     stream = io.StringIO()
     line = StatusLine(stream)

@@ -1,4 +1,4 @@
-"""What becomes of a command whose output cannot be written, and of one that is interrupted before it has begun."""
+"""Commands whose output cannot be written, and one that is interrupted before it has begun."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_data_that_does_not_fit_is_an_error() -> None:
 
 
 def test_a_reader_who_has_enough_ends_the_command() -> None:
-    """As any other command: by SIGPIPE, without a word."""
+    """Like any other command: by SIGPIPE, without a message."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
@@ -43,14 +43,14 @@ def test_messages_nobody_can_read_change_nothing() -> None:
 
 
 def test_closed_streams_change_nothing() -> None:
-    """Who starts a command without stdout or stderr gets the same exit codes."""
+    """Without stdout or stderr, a command has the same exit codes."""
     for command, code in ((LIST, 0), (MISSING, 5)):
         done = subprocess.run(["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *command], check=False)
         assert done.returncode == code
 
 
 def test_ctrl_c_while_it_is_loaded(tmp_path: Path) -> None:
-    """It ends by the signal, without a traceback; where Ctrl-C is ignored, it is."""
+    """The signal ends it, without a traceback; an ignored Ctrl-C stays ignored."""
     (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit(9)\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     for prefix, code in (((), -signal.SIGINT), (("env", "--ignore-signal=INT"), 9)):

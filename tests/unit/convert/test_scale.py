@@ -76,7 +76,7 @@ def test_256_cpus(tmp_path: Path) -> None:
 
 
 def test_256_cpus_take_memory_for_rings_only(tmp_path: Path) -> None:
-    """Not for calls."""
+    """Their calls take none."""
     assert_bounded(lambda count: wide_spool(tmp_path / str(count), count), 50_000)
 
 
@@ -93,7 +93,7 @@ def wide_requests(path: Path, count: int, cpus: int = 256) -> dict[str, Any]:
 
 
 def test_requests_that_complete_on_another_cpu(tmp_path: Path) -> None:
-    """None is left over, none is an orphan."""
+    """None is left over, and none is an orphan."""
     found = wide_requests(tmp_path / "spool", 50_000)
     assert_nothing_wrong(found)
     assert found["rows"]["requests"] == found["completed"] == 50_000
@@ -101,7 +101,7 @@ def test_requests_that_complete_on_another_cpu(tmp_path: Path) -> None:
 
 
 def test_requests_that_have_ended_take_no_memory(tmp_path: Path) -> None:
-    """They come and go."""
+    """Requests begin and end all the time."""
     assert_bounded(lambda count: wide_requests(tmp_path / str(count), count), 50_000)
 
 
@@ -247,7 +247,7 @@ def test_a_cpu_that_goes_away_and_comes_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("clock", ["perf", "monotonic"])
 def test_a_machine_that_slept_for_an_hour(tmp_path: Path, clock: str) -> None:
-    """The samples' clock and that of facts stand still meanwhile, CLOCK_REALTIME does not: names are proven as ever."""
+    """The clocks of samples and of facts stop during sleep, CLOCK_REALTIME does not: names are still proven."""
     spool = ScaleSpool(tmp_path / "spool", 2, calls=("openat", "read", "close"), stop_ns=10**10)
     spool.fact_task(1_000, 10, 10)
     number = np.arange(1_000)

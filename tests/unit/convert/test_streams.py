@@ -1,4 +1,4 @@
-"""How batches are handed to writers, each in a thread of its own."""
+"""Batches go to writers, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stream:
         return iter(range(6))
 
     def release(self, batch: int) -> None:
-        """It may be filled again."""
+        """The batch may be filled again."""
         self.released.append(batch)
 
 
@@ -37,7 +37,7 @@ class Writer:
         self.handed = threading.Event()
 
     def write(self, batch: int) -> None:
-        """As a writer of the trace."""
+        """Like a writer of the trace."""
         self.seen.append(batch)
         if batch == self.fails_at:
             assert self.handed.wait(60)
@@ -45,7 +45,7 @@ class Writer:
 
 
 def batches(stream: Stream, writer: Writer) -> Any:
-    """Of which the second is out when the first one fails."""
+    """Two batches; the second is out when the first one fails."""
     count = iter(range(100))
 
     def progress() -> None:
@@ -64,7 +64,7 @@ def test_all_writers_get_all_batches() -> None:
 
 
 def test_a_writer_that_failed_gets_nothing_more() -> None:
-    """Not even what waits for it: libotf2 would write beyond its buffers after a full disk. The error is the first."""
+    """Not even a waiting batch: libotf2 would write beyond its buffers after a full disk. The first error counts."""
     stream, failing, other = Stream(), Writer(fails_at=0), Writer()
     with pytest.raises(OSError, match="no room"):
         hand_out(batches(stream, failing), cast("Any", (failing, other)), 3)

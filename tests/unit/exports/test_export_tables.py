@@ -1,4 +1,4 @@
-"""Parquet and CSV hold what the tables hold, and the queries of docs/how-to/export.md give what the rows say."""
+"""Parquet and CSV have the content of the tables, and the queries of docs/how-to/export.md agree with the rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ignore(_: float) -> None:
 
 
 def known_rows() -> Mapping[str, list[Row]]:
-    """Three files, of which one is read in sequence and one at random; two threads; failures; calls in flight."""
+    """Three files, one read in sequence and one at random; two threads; failures; calls in flight."""
     calls: list[Row] = []
 
     def call(code: int, begin_ms: int, length_us: int, **more: Any) -> None:
@@ -185,7 +185,7 @@ def test_what_an_earlier_trace_lacks_is_unknown(trace: Trace, tmp_path: Path) ->
 
 
 def test_chosen_tables_of_a_part(trace: Trace, tmp_path: Path) -> None:
-    """What was selected is what is exported, in the tables that were asked for."""
+    """The export has the selection, in the requested tables."""
     part = select(trace, ["operation == sys_read"], end="210ms")
     export(part, "parquet", tmp_path / "P", ignore, options=["tables=operations:calls"])
     names = sorted(file.name for file in (tmp_path / "P").iterdir())
@@ -255,7 +255,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture(name="answers")
 def given_answers(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[Any, ...]]]:
-    """What DuckDB says to each query."""
+    """DuckDB's answer to each query."""
     export(trace, "parquet", tmp_path / "T.parquet", ignore)
     monkeypatch.chdir(tmp_path)
     with duckdb.connect() as connection:
@@ -303,8 +303,8 @@ def test_the_queries_of_the_documentation(answers: list[list[tuple[Any, ...]]], 
 
 
 def test_the_other_readers_of_the_documentation(answers: list[Any], trace: Trace) -> None:
-    """Polars and pandas read the same files, and say what the rows say."""
-    del answers  # it is written
+    """Polars and pandas read the same files, and agree with the rows."""
+    del answers  # the fixture has written it
     said: dict[str, Any] = {}
     for block in blocks("python"):
         exec(block, said)  # noqa: S102 - the page's own

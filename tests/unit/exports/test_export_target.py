@@ -1,4 +1,4 @@
-"""What an export is written to is whole afterwards, or as it was before; and nothing else is ever touched."""
+"""The target of an export is whole afterwards, or as before; no other file is touched."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_it_has_its_name_at_the_end_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError, Lo2ioError])
 @pytest.mark.parametrize("folder", [False, True])
 def test_what_fails_leaves_everything_as_it_was(tmp_path: Path, error: type[BaseException], *, folder: bool) -> None:
-    """Ctrl-C, SIGTERM, a defect, a table that cannot be read: the former export stays, the new one goes."""
+    """Ctrl-C, SIGTERM, a defect, an unreadable table: the former export stays, the new one goes."""
     make = write_folder if folder else write_file
     make(tmp_path / "F", "old" if folder else b"old")  # type: ignore[operator]
     before = names(tmp_path)
@@ -75,7 +75,7 @@ def test_what_fails_leaves_everything_as_it_was(tmp_path: Path, error: type[Base
 
 
 def test_a_full_disk_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    """What the kernel says, and that there is another place."""
+    """The kernel's answer, and that another place may help."""
     with pytest.raises(Lo2ioError, match="No space left") as caught, open_output(tmp_path / "F", force=False):
         raise OSError(28, os.strerror(28))
     assert caught.value.remedy == "free space there, or choose another place"
@@ -86,7 +86,7 @@ def test_a_full_disk_is_an_error_with_a_remedy(tmp_path: Path) -> None:
 
 
 def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file, every folder, and at last the one that holds the name."""
+    """Every file, every folder, and last the folder that has the name."""
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
     write_folder(tmp_path / "F", "x")
@@ -115,7 +115,7 @@ def test_replacing_takes_force(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_needs_no_force(tmp_path: Path) -> None:
-    """There is nothing to lose."""
+    """It has nothing to lose."""
     (tmp_path / "D").mkdir()
     write_folder(tmp_path / "D", "1")
     assert "D/b" in names(tmp_path)
@@ -148,7 +148,10 @@ def test_what_is_no_export_is_never_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["-", "/dev/null", "pipe"])
 def test_no_export_goes_through_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """It is whole before it has its name, so the streams that other tools write to are refused, and it is said why."""
+    """An export is whole before it has its name.
+
+    So streams, to which other tools write, are refused, with the reason.
+    """
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     for write, content in ((write_file, b""), (write_folder, "")):
@@ -223,7 +226,7 @@ def test_a_folder_that_cannot_get_its_name_back(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_under_sudo_it_belongs_to_who_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a trace does."""
+    """Like a trace."""
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "1235")
     write_folder(tmp_path / "D", "x")
@@ -237,16 +240,16 @@ def test_under_sudo_it_belongs_to_who_called(tmp_path: Path, monkeypatch: pytest
 
 
 def test_formats_and_options_are_checked_before_anything_is_read() -> None:
-    """Each refusal says what there is."""
-    with pytest.raises(UsageError, match="it is no format") as caught:
+    """Each refusal lists the possible values."""
+    with pytest.raises(UsageError, match="there is no such format") as caught:
         formats.find_format("pdf")
     assert "parquet, csv" in caught.value.remedy
     with pytest.raises(UsageError, match="no such option") as caught:
         formats.read_options("csv", ["compression=zstd"])
-    assert caught.value.remedy == "it has tables; write -O NAME=VALUE"
+    assert caught.value.remedy == "options are tables: write -O NAME=VALUE"
     with pytest.raises(UsageError, match="cannot be 'gzip'") as caught:
         formats.read_options("parquet", ["compression=gzip"])
-    assert caught.value.remedy == "it may be zstd, snappy, none"
+    assert caught.value.remedy == "allowed values are zstd, snappy, none"
     with pytest.raises(UsageError, match="no such option"):
         formats.read_options("parquet", ["tables"])
     assert formats.read_options("parquet", ["tables=a=b"]) == {"tables": "a=b", "compression": "zstd"}
@@ -254,7 +257,7 @@ def test_formats_and_options_are_checked_before_anything_is_read() -> None:
 
 @pytest.mark.parametrize("name", formats.FORMATS)
 def test_every_format_has_its_module(name: str) -> None:
-    """What is promised on the command line can be imported; a default is among the values."""
+    """The command line's formats can be imported; a default is among the values."""
     found = formats.FORMATS[name]
     module = __import__(found.module, fromlist=["export"])
     assert callable(module.export)
@@ -283,7 +286,7 @@ def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    """The name on stdout, what is in it on stderr; without -o it is called like the trace."""
+    """The name on stdout, a summary on stderr; without -o, the export is named after the trace."""
     calls = [{"id": n, "begin_time_ns": n, "end_time_ns": n + 1, "pid": n} for n in range(5)]
     write_trace(tmp_path / "T", [make_batch(operations=calls)])
     done = run("T", "--to", "csv", "--filter", "pid == 1, 2, 4", "--until", "@3", cwd=tmp_path)
@@ -301,7 +304,7 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "overwritten"])
 @pytest.mark.parametrize("words", [(), ("--until", "@5")])
 def test_a_damaged_trace(tmp_path: Path, damage: str, words: tuple[str, ...]) -> None:
-    """The table is named, and nothing is left behind; whether the damage shows at once or amid the work."""
+    """The table is named, and nothing is left behind, even if the damage shows during the work."""
     calls = [{"id": n, "begin_time_ns": n, "result": n * 7919 % 1000} for n in range(1000)]
     table = write_trace(tmp_path / "T", [make_batch(operations=calls)]).path / "lo2io/operations.arrow"
     whole = table.read_bytes()
@@ -335,15 +338,15 @@ def test_nothing_is_written_into_the_trace(tmp_path: Path, monkeypatch: pytest.M
     before = names(tmp_path)
     monkeypatch.chdir(tmp_path / "T")
     for place in ("x", "lo2io/x", "../link/x", "../T"):
-        with pytest.raises(UsageError, match="that is in the trace"):
+        with pytest.raises(UsageError, match="this place is in the trace"):
             formats.export(trace, "parquet", Path(place), lambda _: None, force=True)
-    with pytest.raises(UsageError, match="that is in the trace"):
+    with pytest.raises(UsageError, match="this place is in the trace"):
         report(tmp_path / "link", html=Path("x.html"))
     assert names(tmp_path) == before
 
 
 def test_a_folder_tells_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Format, options, trace and files; the size is that of all of them."""
+    """Format, options, trace and files; the size is the sum of all files."""
     trace = write_trace(tmp_path / "T", [make_batch()])
     notes = ("something has no place in it",)
 

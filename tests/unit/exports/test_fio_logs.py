@@ -1,4 +1,4 @@
-"""Logs for fio: what is in them, in which order and at which times; what is left out, and said."""
+"""Logs for fio: their content, order and times; omissions, which are reported."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_log_without_times(tmp_path: Path) -> None:
 
 
 def test_threads_and_modes_apart(tmp_path: Path) -> None:
-    """By thread each has its log, by process one is enough; what was opened otherwise is another job."""
+    """By thread, each has its log, by process one is enough; a file opened in another way is another job."""
     handles = [
         {"handle": 0, "file": 0, "open_flags": O_DIRECT},
         {"handle": 1, "file": 1, "open_flags": O_DSYNC},
@@ -161,14 +161,14 @@ def test_pids_used_again(tmp_path: Path) -> None:
 
 
 def test_syncs_alone(tmp_path: Path) -> None:
-    """Of syncs alone fio refuses a log in version 3; next to a wait, in version 2, it takes it."""
+    """A log of syncs alone in version 3 is refused by fio; next to a wait, in version 2, it is accepted."""
     logs, _ = written(make_trace(tmp_path / "T", [call(5, FSYNC, 0)]), tmp_path / "E")
     expected = ["/data/a add", "/data/a open", "/data/a wait 0 0", "/data/a sync 0 0", "/data/a close"]
     assert logs == {"process-100-db": ["fio version 2 iolog", *expected]}
 
 
 def test_all_left_out_is_told(tmp_path: Path) -> None:
-    """What fio cannot do is in no log, and counted by its reason."""
+    """Operations that fio lacks are in no log, and counted by reason."""
     unknown = -(2**63)
     rows = [
         call(1, READ, 0, 0, 8),
@@ -204,7 +204,7 @@ def test_all_left_out_is_told(tmp_path: Path) -> None:
 def test_rings_and_libaio(tmp_path: Path) -> None:
     """Requests of both are there, at their submission; FSYNC by its flag.
 
-    Of one whose completion was collected without a call what it asked for counts.
+    A request whose completion was collected without a call counts with its requested bytes.
     """
     opcodes = {"fsync": 3}
     ring = {"ring": 0, "task": 2, "pid": 200, "tid": 200, "complete_time_ns": 90_000, "inferred": 0}
@@ -232,7 +232,10 @@ def test_rings_and_libaio(tmp_path: Path) -> None:
 
 
 def test_disks(tmp_path: Path) -> None:
-    """By device: what was issued to each disk, in bytes, flushes as syncs, discards as trims; merged ones are told."""
+    """By device: each disk's issued requests, in bytes, flushes as syncs, discards as trims.
+
+    Merged ones are reported.
+    """
     base = {"device": 8 << 20, "complete_time_ns": 10**6}
     requests = [
         {**base, "id": 1, "issue_time_ns": 1000, "sector": 8, "bytes_issued": 4096, "operation": 0},
@@ -283,7 +286,7 @@ _ACTION = st.tuples(st.integers(0, 1), st.integers(0, 1), st.booleans(), st.inte
 @settings(deadline=None)
 @given(st.lists(_ACTION, min_size=4, max_size=20), st.integers(1, 6), st.booleans())
 def test_extents(actions: list[tuple[int, int, bool, int, int]], step: int, in_turn: bool) -> None:
-    """Needed is a read of which its job has not written all before, whatever pieces the actions come in."""
+    """Such reads are needed whose job has not written all of their range before, in any pieces."""
     unit = BLOCK_BYTES // 4
     needed, ends = [0, 0], [0, 0]
     blocks: dict[int, set[int]] = {}
@@ -335,7 +338,7 @@ def test_files_are_closed_where_they_are_many(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 def test_fio_takes_it_for_another_file(tmp_path: Path) -> None:
-    """One log goes to whatever file or disk fio is told to use instead, however many it names."""
+    """A log goes to the file or disk that fio is told to use, however many it names."""
     rows = [call(1, READ, 0, 0, 1000), call(2, WRITE, 1, 0, 2000), call(30, READ, 0, 1000, 24)]
     written(make_trace(tmp_path / "T", rows), tmp_path / "E")
     (tmp_path / "other").write_bytes(bytes(4096))

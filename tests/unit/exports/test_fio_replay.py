@@ -1,4 +1,4 @@
-"""`lo2io replay` without root: what it refuses, and that a replay in a folder leaves the originals alone."""
+"""`lo2io replay` without root: its refusals, and that a replay in a folder does not touch the originals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_trace(
 
 
 def run(trace: Trace, **options: Any) -> list[str]:
-    """A replay to its end; what it says."""
+    """Run a replay to its end; its messages."""
     said: list[str] = []
     replay(trace, ReplayOptions(**options), said.append)
     return said
@@ -51,7 +51,7 @@ def run(trace: Trace, **options: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "not said on what"),
+        ({}, "no place for the replay is given"),
         ({"on": "folder", "in_place": True}, "exclude each other"),
         ({"in_place": True, "copy": True}, "can begin as copies"),
         ({"on": "folder", "copy": True, "by": "device"}, "can begin as copies"),
@@ -73,7 +73,7 @@ def test_refused(tmp_path: Path, options: dict[str, Any], words: str) -> None:
 
 
 def test_without_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said what to install, and the command ends as a shell's would."""
+    """The message says what to install, and the exit code is a shell's."""
     monkeypatch.setenv("PATH", str(tmp_path))
     trace = make_trace(tmp_path / "T", tmp_path / "data")
     with pytest.raises(CommandError, match="fio is not installed") as caught:
@@ -82,7 +82,7 @@ def test_without_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_disk_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the kernel refuses to open alone is mounted, and stays untouched."""
+    """A disk that the kernel refuses to open exclusively is mounted, and stays untouched."""
 
     def refuse(*_: object) -> int:
         raise OSError(16, "Device or resource busy")
@@ -99,7 +99,7 @@ def test_disk_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_fio
 def test_disk_that_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a trace of several disks it is said how to take one, for the other may be the larger."""
+    """For a trace of several disks, the message says how to take one, for another may be the larger."""
     requests = [
         {"id": 1, "device": 8 << 20, "issue_time_ns": 5, "sector": 0, "bytes_issued": 512},
         {"id": 2, "device": 254 << 20, "issue_time_ns": 6, "sector": 999, "bytes_issued": 512},
@@ -107,7 +107,7 @@ def test_disk_that_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("lo2io.exports.fio.replay.check_disk", lambda *_: None)
     monkeypatch.setattr("lo2io.exports.fio.replay.disk_size", lambda _: 512 * 999)
     trace = write_trace(tmp_path / "T", [make_batch(requests=requests)])
-    with pytest.raises(UsageError, match="goes up to 500 KiB") as caught:
+    with pytest.raises(UsageError, match="but the trace uses 500 KiB") as caught:
         run(trace, on=tmp_path / "disk", by="device")
     assert "--filter 'device == sda'" in caught.value.remedy
 
@@ -118,7 +118,7 @@ def test_too_little_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     trace = make_trace(tmp_path / "T", tmp_path / "data", 100_000)
     full = os.statvfs_result((4096, 4096, 100, 10, 10, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: full)
-    with pytest.raises(UsageError, match=r"need 97.7 KiB, and 40 KiB are free"):
+    with pytest.raises(UsageError, match=r"need 97.7 KiB, but only 40 KiB are free"):
         run(trace, on=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["T"]
     run(make_trace(tmp_path / "small", tmp_path / "data"), on=tmp_path)
@@ -126,7 +126,7 @@ def test_too_little_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @needs_fio
 def test_holes(tmp_path: Path) -> None:
-    """Of a file that is read at its far end alone, that end is made."""
+    """For a file that is read only at its far end, that end is made."""
     place = 1 << 40
     run(make_trace(tmp_path / "T", tmp_path / "data", reads_at=place), on=tmp_path, keep=True)
     (made,) = tmp_path.glob("lo2io-replay-*/f000000")
@@ -136,33 +136,33 @@ def test_holes(tmp_path: Path) -> None:
 
 @needs_fio
 def test_original_too_short(tmp_path: Path) -> None:
-    """In place, what the trace reads must be there; nothing is written before that is known."""
+    """In place, the range that the trace reads must exist; nothing is written before that is checked."""
     data = tmp_path / "data"
     data.write_bytes(b"a" * 999)
-    with pytest.raises(UsageError, match="reads 1,000 bytes of it, and it has 999"):
+    with pytest.raises(UsageError, match="reads 1,000 bytes of the file, but the file has 999"):
         run(make_trace(tmp_path / "T", data), in_place=True)
     assert data.read_bytes() == b"a" * 999
 
 
 @needs_fio
 def test_another_file_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was made since, or has the name outside of a container, is not written to; the recorded one is."""
+    """A later file of that name, or one outside of a container, is not written to; the recorded one is."""
     data, ran = tmp_path / "data", []
     data.write_bytes(b"a" * 5000)
     inode = data.stat().st_ino
     monkeypatch.setattr("lo2io.exports.fio.replay._run", lambda *_, **__: ran.append(True))
-    with pytest.raises(UsageError, match=f"another file than the one recorded: inode {inode}, and not {inode + 1}"):
+    with pytest.raises(UsageError, match=f"this is not the recorded file: inode {inode} instead of {inode + 1}"):
         run(make_trace(tmp_path / "T", data, inode=inode + 1), in_place=True)
     assert not ran
     run(make_trace(tmp_path / "U", data, inode=inode), in_place=True)
-    run(make_trace(tmp_path / "V", data), in_place=True)  # it is not known which it was
+    run(make_trace(tmp_path / "V", data), in_place=True)  # which of both it was is unknown
     assert len(ran) == 2
 
 
 @needs_fio
 @pytest.mark.parametrize("copy", [True, False])
 def test_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str], *, copy: bool) -> None:
-    """The file is as long as what is read, or a copy; the original stays; nothing is left but what is asked for."""
+    """The file is as long as its reads, or a copy; the original stays; only requested files are left."""
     data = tmp_path / "data"
     data.write_bytes(b"a" * 3000)
     scratch = tmp_path / "scratch"
@@ -192,7 +192,7 @@ def test_fio_fails(tmp_path: Path) -> None:
 
 
 def processes_in(folder: Path) -> list[Path]:
-    """Those whose working directory lies there, be it deleted."""
+    """Processes whose working directory lies there, even deleted."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -223,7 +223,7 @@ def test_ended_amid_the_work(tmp_path: Path, number: int, code: int) -> None:
 
 @needs_fio
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the logs find no room it is said where, and nothing is left."""
+    """If the logs find no room, the message says where, and nothing is left."""
 
     def refuse(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
@@ -237,7 +237,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_fio
 def test_nothing_to_find_again(tmp_path: Path) -> None:
-    """Of a file that was deleted nothing can be replayed in place; that nothing is left is an error, and said."""
+    """A deleted file cannot be replayed in place; if nothing remains, that is an error with a message."""
     trace = make_trace(tmp_path / "T", tmp_path / "data (deleted)")
     with pytest.raises(UsageError, match="cannot be found again"):
         run(trace, in_place=True)

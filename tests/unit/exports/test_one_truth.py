@@ -154,7 +154,7 @@ def exported(trace: Trace, folder: Path) -> dict[str, list[Row]]:
 
 
 def spelled(value: Any) -> str:
-    """As CSV has it."""
+    """In CSV's spelling."""
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -179,7 +179,7 @@ def by_path(parts: Iterable[Row]) -> dict[str, tuple[int, int]]:
 
 
 def same_files(view: Iterable[tuple[str | None, int, int]], parts: list[Row]) -> None:
-    """What a view says of named files that moved anything."""
+    """A view's numbers of named files that moved bytes."""
     assert {path: (read, written) for path, read, written in view if path and read + written} == by_path(parts)
 
 
@@ -190,7 +190,7 @@ def sums_of(parts: list[Row]) -> tuple[int, ...]:
 
 
 def numbers(row: Any) -> tuple[int, ...]:
-    """The same of a row of the report."""
+    """The same numbers of a row of the report."""
     return (row.calls, row.errors, row.bytes_read, row.bytes_written, row.time_ns)
 
 
@@ -266,7 +266,7 @@ def check_pictures(trace: Trace, tables: dict[str, list[Row]]) -> None:
 
 
 def check_top(trace: Trace, tables: dict[str, list[Row]]) -> None:
-    """What ended, by then: calls and requests of rings together."""
+    """Ended ones by then: calls and requests of rings together."""
     window = watch_window(trace)
     calls = [row for row in tables["operations"] if row["end_time_ns"] is not None]
     requests = [row for row in tables["ring_requests"] if row["complete_time_ns"] is not None]

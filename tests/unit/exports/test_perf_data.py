@@ -1,4 +1,4 @@
-"""Samples as ``perf.data``: what ``perf script`` and ``perf report`` say of them."""
+"""Samples as ``perf.data``: the output of ``perf script`` and ``perf report``."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def readable(text: str) -> str:
 
 
 def exported(builder: SpoolBuilder, folder: Path) -> tuple[Path, ExportSummary]:
-    """The file and what is said of it."""
+    """The file, and the summary of the export."""
     trace = write_trace(folder / "T", [])
     builder.write(formats=tuple(map(readable, builder.meta().formats)))
     return folder / "perf.data", export_as(trace, "perf-data", folder / "perf.data", lambda _: None)
 
 
 def perf(*arguments: str | Path) -> str:
-    """What perf prints; it must not complain."""
+    """The output of perf, which must have no complaint."""
     done = subprocess.run(["perf", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -105,7 +105,7 @@ def test_script(tmp_path: Path, golden: Callable[[str, str], None], kind: type[S
 
 @needs_perf
 def test_tasks_and_losses(tmp_path: Path) -> None:
-    """Births, names and exits are there at their times, and gaps with what was lost in them."""
+    """Births, names and exits have their times, and gaps their number of lost records."""
     builder = write_spool(SpoolBuilder(tmp_path / "T" / "spool")).lost(7000, 1, 42)
     file, _ = exported(builder, tmp_path)
     text = perf("script", "--show-task-events", "--show-lost-events", "--ns", "-F", "time", "-i", file)
@@ -159,12 +159,12 @@ def test_long_recording_in_rounds(tmp_path: Path) -> None:
 
 @needs_perf
 def test_what_was_cut_off_or_is_unknown(tmp_path: Path) -> None:
-    """Half a record at the end is left, and a sample of an event nobody knows is counted."""
+    """Half a record at the end is left out, and a sample of an unknown event is counted."""
     builder = write_spool(SpoolBuilder(tmp_path / "T" / "spool")).undecodable(8000, 0, 100)
     builder.truncate(1, 4)
     file, summary = exported(builder, tmp_path)
     assert summary.rows == 9
-    assert summary.notes == ("left out: 1 samples of no known event",)
+    assert summary.notes == ("left out: 1 samples of unknown events",)
     assert len(perf("script", "-i", file).splitlines()) == 9
 
 
@@ -178,11 +178,11 @@ def test_without_a_spool(tmp_path: Path) -> None:
 
 
 def test_part_of_a_trace(tmp_path: Path) -> None:
-    """Of samples nobody can say whether they fit a filter: refused, not ignored."""
+    """Whether samples fit a filter is unknown: refused, not ignored."""
     trace = write_trace(tmp_path / "T", [])
     SpoolBuilder(tmp_path / "T" / "spool").write()
     chosen = Trace(trace.path, {**trace.metadata, "selection": {}})
-    with pytest.raises(UsageError, match="no rows of the tables"):
+    with pytest.raises(UsageError, match="cannot be chosen by a filter"):
         export_as(chosen, "perf-data", tmp_path / "perf.data", lambda _: None)
 
 
@@ -260,7 +260,7 @@ def test_any_damage(
 
 @needs_perf
 def test_longer_records_of_throttling(tmp_path: Path) -> None:
-    """What a kernel appends to them stays: perf would read what is left out as a record."""
+    """Bytes that a kernel appends to them stay: perf would read a cut record wrong."""
     builder = SpoolBuilder(tmp_path / "T" / "spool")
     builder.raw(0, frame(5, struct.pack("<6Q", 900, 1, 1, *(7 << 32 | 5, 9), 900))).enter(1000, 0, 9, "close", fd=1)
     file, _ = exported(builder, tmp_path)

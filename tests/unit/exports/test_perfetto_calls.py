@@ -1,4 +1,4 @@
-"""System calls in a Perfetto trace: what its own trace processor answers is what the tables say."""
+"""System calls in a Perfetto trace: its own trace processor agrees with the tables."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def drawn(
 
 
 def test_a_call_is_what_the_table_says(processor: TraceProcessor, tmp_path: Path) -> None:
-    """Times, name, and as notes all its numbers; what is unknown has no note, nor have error and flags of 0."""
+    """Times, name, and all its numbers as notes. Unknown values have no note, nor have error and flags of 0."""
     rows = [
         call(1, 1_000, 1_500, handle=0, fd=3, cpu=1, offset_bytes=0, bytes_request=4096, bytes_result=10, result=10),
         call(2, 2_000, 2_001, call=WRITE, handle=1, handle2=0, error=5, result=-5, offset_bytes=2**62, flags=2**31),
@@ -83,7 +83,10 @@ def test_a_call_is_what_the_table_says(processor: TraceProcessor, tmp_path: Path
 
 
 def test_threads_are_perfettos(processor: TraceProcessor, tmp_path: Path) -> None:
-    """Calls lie in threads with their names, of processes; one pid may be two processes, told apart by the start."""
+    """Calls lie in threads with their names, of processes.
+
+    One pid may be two processes, which differ by their start.
+    """
     drawn(processor, tmp_path, [call(1, 1_000, 1_500), call(2, 2_000, 3_000, task=1), call(3, 60_000, 70_000, task=2)])
     sql = """
         select s.ts, t.tid, t.name, p.pid, p.name, p.start_ts, p.upid from slice s
@@ -116,7 +119,7 @@ def test_calls_in_flight(processor: TraceProcessor, tmp_path: Path) -> None:
 
 
 def test_calls_of_nobody(processor: TraceProcessor, tmp_path: Path) -> None:
-    """Calls of threads nobody knows may overlap, and keep their lengths."""
+    """Calls of unknown threads may overlap, and keep their lengths."""
     nobody = 2**32 - 1
     rows = [call(1, 1_000, 5_000, task=nobody), call(2, 2_000, 6_000, task=nobody), call(3, 6_000, 7_000, task=nobody)]
     found = drawn(processor, tmp_path, rows)
@@ -199,7 +202,7 @@ def test_memory_does_not_grow_with_calls(tmp_path: Path) -> None:
 
 
 def test_the_recording_and_its_losses(processor: TraceProcessor, tmp_path: Path) -> None:
-    """One slice spans the recording and says what it is and how complete; each gap is one of its CPU's."""
+    """One slice spans the recording and says what it is and how complete; each gap is on one CPU's track."""
     losses = [
         {"cpu": 1, "begin_time_ns": 500, "end_time_ns": 900, "lost": 3},
         {"cpu": 1, "end_time_ns": 400, "lost": 1},
@@ -218,7 +221,7 @@ def test_the_recording_and_its_losses(processor: TraceProcessor, tmp_path: Path)
 
 
 def test_clocks(processor: TraceProcessor, tmp_path: Path) -> None:
-    """Times are the trace's own numbers; what the other clocks showed stands beside them."""
+    """Times are the trace's own numbers, with the readings of the other clocks beside them."""
     drawn(processor, tmp_path, [call(1, 1_000, 1_500)])
     readings = processor.query("select clock_id, clock_value from clock_snapshot order by clock_id")
     assert readings == [(1, 1_700_000_000_000_000_000), (3, 5_000), (10, 0)]
@@ -226,7 +229,7 @@ def test_clocks(processor: TraceProcessor, tmp_path: Path) -> None:
 
 
 def test_only_a_trace_of_lo2ios_is_replaced(tmp_path: Path) -> None:
-    """It begins with a packet that says so; with --force it is replaced, another program's is not."""
+    """It begins with a packet that marks it; with --force it is replaced, another program's is not."""
     trace, target = write_trace(tmp_path / "T", [make_batch()]), tmp_path / "T.pftrace"
     formats.export(trace, "perfetto", target, lambda _: None)
     assert target.read_bytes().startswith(MAGIC)
@@ -238,7 +241,7 @@ def test_only_a_trace_of_lo2ios_is_replaced(tmp_path: Path) -> None:
 
 
 def test_operations_of_other_tools_that_do_not_block(processor: TraceProcessor, tmp_path: Path) -> None:
-    """They go on while their thread makes other calls, so they have tracks of their own, and no slice ends another."""
+    """They continue during other calls of their thread, so they have tracks of their own, and no slice ends another."""
     archive = Archive("Score-P 9.0", resolution=1_000_000_000)
     file, region = archive.handle(0, "/data/in"), archive.region("read")
     read = _otf2.IO_OPERATION_MODE_READ, _otf2.IO_OPERATION_FLAG_NON_BLOCKING, 100

@@ -1,4 +1,4 @@
-"""What holds for any trace that is exported to Perfetto."""
+"""Rules for every trace that is exported to Perfetto."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def ring_requests(draw: st.DrawFn) -> list[Row]:
 def test_the_processor_reads_what_the_tables_say(
     processor: TraceProcessor, operations: list[Row], blocks: list[Row], rings: list[Row]
 ) -> None:
-    """It finds nothing wrong, one slice a row, with the row's times and numbers, and phases that fill it."""
+    """It finds no error, and one slice a row, with the row's times and numbers, and phases that fill it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         trace = ring_trace(path / "T", operations=operations, requests=blocks, ring_requests=rings)

@@ -35,7 +35,7 @@ def load(processor: TraceProcessor, trace: Trace) -> TraceProcessor:
 
 
 def times(rows: list[Row], *keys: str) -> list[tuple[Any, ...]]:
-    """Begin, length, and what else is asked for, of each slice."""
+    """Begin, length, and further requested columns of each slice."""
     return [(row["ts"], row["dur"], *(row.get(key) for key in keys)) for row in rows]
 
 
@@ -138,7 +138,7 @@ def test_ends_that_nobody_saw(processor: TraceProcessor, tmp_path: Path) -> None
 
 
 def test_bandwidth(processor: TraceProcessor, tmp_path: Path) -> None:
-    """Bytes of an interval over its length: what the requests of it moved, and 0 behind it."""
+    """Bytes of an interval's requests over its length, and 0 behind it."""
     width = 500_000  # a second in at most 2,000 parts
     moved = [(1, width - 1, 512, READ), (2, width - 1, 512, READ), (3, width, 4096, READ), (4, 9 * width, 8, WRITE)]
     rows = [block(n, None, end - 10, end, bytes_result=size, operation=what) for n, end, size, what in moved]
@@ -217,7 +217,7 @@ def test_ring_requests(processor: TraceProcessor, tmp_path: Path) -> None:
 
 
 def test_phases(processor: TraceProcessor, tmp_path: Path) -> None:
-    """Each lasts from one known thing to the next; what was executed once and no more has that time and the rest."""
+    """Each lasts from one known event to the next. A request executed only once has that time and the rest."""
     rows = [
         ring_request(1, 100, 900, path=DEVICE, issue_time_ns=150, executing_ns=50, queued_ns=50, waiting_ns=700),
         ring_request(
@@ -275,7 +275,7 @@ def test_the_way_of_a_request(processor: TraceProcessor, tmp_path: Path) -> None
 
 
 def test_links_and_what_ended_them(processor: TraceProcessor, tmp_path: Path) -> None:
-    """Arrows lead along a chain, and from the completion of the one that failed to those it ended; wakes likewise."""
+    """Arrows lead along a chain, from a failed request's completion to its victims, and from a waker."""
     link = 4
     rows = [
         ring_request(1, 100, 500, sqe_flags=link, error=5, result=-5),
@@ -298,7 +298,7 @@ def test_links_and_what_ended_them(processor: TraceProcessor, tmp_path: Path) ->
 
 
 def test_what_rings_count(processor: TraceProcessor, tmp_path: Path) -> None:
-    """The states of a ring are its counters; what is not known of them is left out."""
+    """A ring's states are its counters; unknown values are left out."""
     states = [
         {"time_ns": 100, "ring": 0, "in_flight": 3, "punted": 1, "workers": 2, "cq_least": 0, "cq_most": 2},
         {"time_ns": 200, "ring": 1, "in_flight": 9},
@@ -312,7 +312,7 @@ def test_what_rings_count(processor: TraceProcessor, tmp_path: Path) -> None:
 
 
 def test_rows_without_a_time(tmp_path: Path) -> None:
-    """They cannot be drawn, and the summary says how many."""
+    """They cannot be drawn, and the summary has their number."""
     rows = [{"id": 1, "ring": 0, "task": 0}, ring_request(2, 100, 200)]
     trace = ring_trace(tmp_path / "T", ring_requests=rows)
     summary = formats.export(trace, "perfetto", tmp_path / "T.pftrace", lambda _: None)
@@ -328,7 +328,7 @@ def test_a_trace_of_nothing(processor: TraceProcessor, tmp_path: Path) -> None:
 
 
 def test_the_questions_of_the_page(processor: TraceProcessor, tmp_path: Path) -> None:
-    """The queries that the documentation shows answer what it says."""
+    """The documentation's queries give its answers."""
     calls = [
         {"id": 1, "begin_time_ns": 0, "end_time_ns": 2_000_000, "handle": 0},
         {"id": 2, "begin_time_ns": 3_000_000, "end_time_ns": 4_000_000, "handle": 0},

@@ -75,7 +75,7 @@ def passing(spool: Path, text: str, batch_rows: int) -> tuple[list[int], list[tu
 def test_calls_without_a_handle_go_by_the_paths_they_were_given(
     spool: Path, text: str, calls: list[int], batch_rows: int
 ) -> None:
-    """Those with one go by their file's; a path that is not known is none."""
+    """Those with one go by their file's; an unknown path matches nothing."""
     found, paths = passing(spool, text, batch_rows)
     assert found == calls
     given = {60_000: ["/link"], 60_010: ["nope"], 60_020: ["old", "/data/new"], 60_030: [""]}
@@ -87,5 +87,5 @@ def test_calls_without_a_handle_go_by_the_paths_they_were_given(
     [("/", "/x", "/x"), ("/", "x", "/x"), ("/a", "b/c", "/a/b/c"), ("/root", "/etc", "/root/etc"), ("/a", "", "/a")],
 )
 def test_a_path_stands_behind_its_directory(directory: str, path: str, whole: str) -> None:
-    """Of an absolute one that is the thread's root."""
+    """Behind an absolute one's, the thread's root."""
     assert whole_path(directory, path) == whole

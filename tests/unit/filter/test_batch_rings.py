@@ -74,7 +74,7 @@ def rings(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
 
 
 class Named(Played):
-    """The same with names, which the makers of rows know nothing of."""
+    """The same with names, which the makers of rows do not know."""
 
     TEXT = b"/f0/f1/f2iooldio"
 
@@ -104,7 +104,7 @@ def test_requests_of_rings_are_filtered(parts: list[list[dict[str, Any]]], chose
 
 
 def test_events_of_rings_count_the_rows_that_stay() -> None:
-    """Their place is told by ordinals, over batches, as that of handle events is; no two may change their order."""
+    """Ordinals over batches give their place, like that of handle events; no two may change their order."""
     call = {"table": "operations", "end_time_ns": 1}
     event = {"table": "ring_events", "id": 50}
     parts: list[list[dict[str, Any]]] = [
@@ -136,7 +136,7 @@ def test_events_of_rings_count_the_rows_that_stay() -> None:
     ],
 )
 def test_what_a_ring_request_has(text: str, ids: list[int]) -> None:
-    """Of READ inline, READ by a worker, WRITE by an unknown way, OPENAT polled, and an unknown opcode."""
+    """Fields of READ inline, READ by a worker, WRITE by an unknown path, OPENAT polled, and an unknown opcode."""
     known = [
         {"opcode": 22, "path": 1, "bytes_result": 512, "complete_time_ns": 1},
         {"opcode": 22, "path": 4, "bytes_result": 1024},

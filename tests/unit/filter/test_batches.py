@@ -1,4 +1,4 @@
-"""Filtering batches in place gives what a slow filter over whole tables gives, whatever is recorded and asked."""
+"""Filtering batches in place gives the same as a slow filter over whole tables, for every recording and filter."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_filtering_in_place_is_filtering(
 
 @st.composite
 def waits(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
-    """Calls of three threads, some with waits that are told before the call, perhaps in an earlier batch."""
+    """Calls of three threads, some with stretches that come before the call, perhaps in an earlier batch."""
     parts: list[list[dict[str, Any]]] = [[]]
     ordinal = 0
     for number, (task, what, cut) in enumerate(draw(st.lists(st.tuples(*[st.integers(0, 2)] * 3), max_size=40))):
@@ -197,7 +197,7 @@ def test_who_watches_sees_what_was_recorded() -> None:
 
 
 def test_what_a_trace_says_of_its_filter() -> None:
-    """The filter's text and what it left out; nothing where everything passed."""
+    """The filter's text and its omissions; nothing if everything passed."""
     stream = FilteredStream(Played([]), find_passing(lambda: Played([]), Criteria(), META, CALLS))
     assert properties(Criteria(), stream.left_out) == {}
     assert properties(Criteria(parse("pid==1")), stream.left_out) == {
@@ -210,7 +210,7 @@ def test_what_a_trace_says_of_its_filter() -> None:
 
 @given(st.lists(st.integers(0, 2**40) | st.integers(0, 3000)), st.lists(st.integers(0, 3000)))
 def test_number_sets(inside: list[int], asked: list[int]) -> None:
-    """As Python's."""
+    """Like Python's sets."""
     numbers = NumberSet()
     for part in (inside[:3], inside[3:]):
         numbers.add(np.array(part, np.uint64))
@@ -220,7 +220,7 @@ def test_number_sets(inside: list[int], asked: list[int]) -> None:
 
 @given(st.dictionaries(st.integers(0, 3000), st.integers(0, 100)), st.lists(st.integers(0, 2**32 - 1)))
 def test_numbered_columns(values: dict[int, int], asked: list[int]) -> None:
-    """A number without a value has the one that says so, however large it is."""
+    """A number without a value has the unknown value, however large the number is."""
     column = Numbered(np.uint32, 7)
     column.put(np.array(list(values), np.uint32), np.array(list(values.values()), np.uint32))
     asked += list(values)

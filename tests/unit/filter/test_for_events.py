@@ -1,4 +1,4 @@
-"""What of a filter goes to the kernel: never a sample that a row of the trace depends on."""
+"""The part of a filter for the kernel: it never drops a sample on which a row of the trace depends."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ RING_FILTERS = {"io_uring:io_uring_task_work_run": "count > 0"}
 
 
 def compiled(text: str, *events: str) -> Selection:
-    """What the kernel gets of a filter."""
+    """The kernel's part of a filter."""
     return kernel_filters(parse(text), CATALOG.select(events), DEVICES, CATALOG)
 
 
 def passes(text: str, **fields: object) -> bool:
-    """What the kernel would say of a sample (Documentation/trace/events.rst, Event filtering)."""
+    """The kernel's decision about a sample (Documentation/trace/events.rst, Event filtering)."""
     python = text.replace("&&", " and ").replace("||", " or ")
     python = re.sub(r'(\w+) ~ ("[^"]*")', r"like(\1, \2)", python)
     return bool(eval(python, {"like": fnmatch.fnmatchcase}, dict(fields)))  # noqa: S307 - the text is our own
@@ -65,7 +65,7 @@ def test_no_filter_changes_nothing() -> None:
     ],
 )
 def test_devices(text: str, requests: str, bios: str | None) -> None:
-    """Requests name disks, bios what they were sent to; a partition's requests are its disk's."""
+    """Requests name disks, bios the devices to which they were sent; a partition's requests are its disk's."""
     filters = compiled(text).filters
     assert {filters[event] for event in BLOCK} == {requests}
     bios = bios or requests
@@ -145,12 +145,12 @@ def test_nothing_can_pass() -> None:
         ("opcode == NOP and kind == call", []),
         ("opcode == NOP and operation == read", []),
     ):
-        with pytest.raises(UsageError, match="none can pass"):
+        with pytest.raises(UsageError, match="none of the chosen events can pass"):
             compiled(text, *events)
 
 
 def test_devices_nobody_knows() -> None:
-    """Refused with names like it; so are partitions that lie nobody knows where."""
+    """Refused with similar names; so are partitions of an unknown place."""
     with pytest.raises(UsageError, match="no block device is called lop0") as caught:
         compiled("device == lop0")
     assert "loop0" in caught.value.remedy
@@ -184,7 +184,7 @@ FLAGS = st.sets(st.sampled_from("FASM")).map(lambda flags: "".join(f for f in "F
 def test_a_request_passes_with_all_its_samples_or_with_none(
     operation: RequestOp, wanted: set[RequestOp], samples: list[tuple[bool, str, int]]
 ) -> None:
-    """Flags come and go in a request's life, the letter stays; and what is wanted passes."""
+    """Flags come and go in a request's life, the letter stays; wanted requests pass."""
     filters = compiled(f"operation == {', '.join(op.name.lower() for op in wanted)}", "block").filters
     text = filters.get(BLOCK[0], "1")
     assert {filters.get(event, "1") for event in (*BLOCK, FRONTMERGE)} == {text}
@@ -208,7 +208,7 @@ def test_what_moves_no_sectors_is_a_flush(rwbs: str) -> None:
 
 
 def test_the_kernel_leaves_block_events_alone_where_switches_are_recorded() -> None:
-    """Whether a thread waits for a device is told from all requests of its own."""
+    """All of a thread's own requests decide whether it waits for a device."""
     switch = TracepointSpec("sched:sched_switch", Role.SCHED_SWITCH, {}, "sched", core=False)
     others = [spec for spec in CATALOG.tracepoints if spec.event != switch.event]
     catalog = replace(CATALOG, tracepoints=(*others, switch))

@@ -1,4 +1,4 @@
-"""What of a filter the programs in the kernel apply: nothing that would pass is left out, and nothing others need."""
+"""The part of a filter for the programs: they drop neither a call that would pass nor one that others need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEVICES = (
 
 
 def chosen(text: str, events: str = "syscalls,metadata,process") -> CallFilter:
-    """What the programs get of a filter."""
+    """The programs' part of a filter."""
     catalog = load_catalog()
     return call_filter(parse_all([text]), catalog.select([events]).events, DEVICES, catalog)
 
@@ -64,5 +64,5 @@ def test_what_others_depend_on_is_never_left_out() -> None:
 
 @pytest.mark.parametrize("more", ["sched", "io_uring"])
 def test_beside_rings_and_switches_all_calls_stay(more: str) -> None:
-    """What a thread executes for a ring, and where it waits, is told from the calls around."""
+    """Executions for rings, and stretches, follow from the calls around them."""
     assert not chosen("latency > 1ms", f"syscalls,{more}")

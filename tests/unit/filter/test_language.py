@@ -1,4 +1,4 @@
-"""The filter language: what it means, what it refuses and where, and that its text says all."""
+"""The filter language: its meaning, its refusals with their places, and its complete text form."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def test_a_comparison(text: str, field: str, operator: str, values: tuple[int | 
     ],
 )
 def test_ways_to_join(text: str) -> None:
-    """``and``, ``&&`` and the end of a line say the same, and saying something twice says no more."""
+    """``and``, ``&&`` and the end of a line mean the same, and a repetition adds nothing."""
     assert str(parse(text)) == "pid == 1 and comm ~ x*"
 
 
 def test_several_filters_must_all_hold() -> None:
-    """As ``--filter`` given twice; none, or an empty one, lets everything pass."""
+    """Like ``--filter`` given twice; none, or an empty one, lets everything pass."""
     assert parse_all(["pid == 1", "", "comm == x"]) == parse("pid == 1 and comm == x")
     assert not parse_all([])
     assert not parse(" \n ")
@@ -146,7 +146,7 @@ def test_refusals_point_at_the_place(text: str, place: str, said: str) -> None:
 
 @pytest.mark.parametrize("at", [0, 49, 51, 3000, 5999])
 def test_of_a_long_filter_the_place_is_shown(at: int) -> None:
-    """What is around it, within a line of a terminal, with the caret below."""
+    """The text around it, within a line of a terminal, with the caret below."""
     text = " and ".join(f"pid == {number}" for number in range(1000, 1500))
     text = f"{text[:at]}${text[at:]}"
     with pytest.raises(UsageError) as caught:
@@ -186,7 +186,7 @@ def comparisons(draw: st.DrawFn) -> Comparison:
 
 @given(st.lists(comparisons(), max_size=4, unique=True))
 def test_the_text_of_a_filter_says_all(chosen: list[Comparison]) -> None:
-    """It is read as what it was written from, unless a pattern is none."""
+    """The text is read as the same filter, unless a pattern is none."""
     written = Filter(tuple(chosen))
     patterns = [value for one in chosen if one.operator.endswith("~") for value in map(str, one.values)]
     backwards = any(second < first for text in patterns for first, second in re.findall(r"(?=(.)-(.))", text))
@@ -206,7 +206,7 @@ SIGNS = st.lists(
 
 @given(st.text() | SIGNS.map(" ".join) | SIGNS.map("".join))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """Nothing else happens, and what was read is read again as the same."""
+    """Nothing else happens, and a filter's text is read again as the same filter."""
     try:
         chosen = parse(text)
     except UsageError as error:
@@ -243,7 +243,7 @@ def test_patterns_of_paths(glob: str, yes: list[str], no: list[str]) -> None:
 
 @given(st.text("ab*?[]!-/.", max_size=8), st.text("ab*?[]!-/.", max_size=8))
 def test_patterns_of_names_are_those_of_the_shell(glob: str, text: str) -> None:
-    """As Python's fnmatch has them."""
+    """Like those of Python's fnmatch."""
     try:
         pattern = compile_glob(glob, slashes=False)
     except ValueError:
@@ -260,7 +260,7 @@ def test_an_escaped_text_fits_itself_alone(text: str, other: str) -> None:
 
 
 def test_a_cgroup_and_those_below() -> None:
-    """What ``--cgroup`` means, whatever the name holds; the root is the parent of all."""
+    """The meaning of ``--cgroup``, for every name; the root is the parent of all."""
     own = below_cgroup("/a/b[1]/")
     assert [path for path in ("/a/b[1]", "/a/b[1]/c", "/a/b1", "/a/b[1]x", "/a") if own.accepts(path)] == [
         "/a/b[1]",

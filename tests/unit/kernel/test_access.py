@@ -1,4 +1,4 @@
-"""What a process may do is read from the kernel's own files, and tried."""
+"""A process' rights are read from the kernel's own files, and tried."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def write(root: Path, path: str, text: str) -> None:
-    """One file under a root of the test's own."""
+    """Write a file under a root of the test's own."""
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(text)
 
@@ -68,7 +68,7 @@ def test_event_id(tmp_path: Path) -> None:
 
 
 def test_tries_answer_with_the_kernels_errno() -> None:
-    """An event no kernel has is refused; the attempt says how, and no try raises."""
+    """An event that no kernel has is refused; the attempt has the errno, and no try raises."""
     tries = access.try_events(0, 0xFFFF_FFFF)
     assert tries.tracepoint is not None
     assert not tries.tracepoint.ok
@@ -85,7 +85,7 @@ def test_no_tracepoint_is_tried_without_an_id() -> None:
 
 
 def test_no_folder_but_a_cgroup_is_accepted(tmp_path: Path) -> None:
-    """What is there but no cgroup, and what is not there, is refused with an errno; without one nothing is tried."""
+    """Another folder, and a missing one, are refused with an errno; without a cgroup, nothing is tried."""
     ordinary, gone = (access.try_events(0, None, path).cgroup for path in (tmp_path, tmp_path / "gone"))
     assert ordinary is not None
     assert ordinary.error in {errno.EBADF, errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOSYS}

@@ -41,7 +41,7 @@ def test_fedora_by_python_version(tmp_path: Path) -> None:
 
 
 def test_foreign_extension_is_refused(tmp_path: Path) -> None:
-    """A module that merely bears the name is refused with what it lacks."""
+    """A module that only has the name is refused, with its lack."""
     path = place(tmp_path, "usr/lib/python3/dist-packages")
     path.write_bytes(b"not ELF")
     binding.find_binding.cache_clear()
@@ -73,7 +73,7 @@ def test_module_without_evlist_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_remedy_names_the_package(tmp_path: Path, os_release: str, command: str) -> None:
-    """The error says which package brings the binding on this distribution."""
+    """The error names the package of the binding on this distribution."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text(os_release)
     binding.find_binding.cache_clear()

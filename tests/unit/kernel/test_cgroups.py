@@ -41,16 +41,16 @@ def test_the_root_is_one(tmp_path: Path) -> None:
 
 
 def test_perf_has_a_hierarchy_of_its_own(tmp_path: Path) -> None:
-    """Where v1 has the controller, v2 does not."""
+    """If v1 has the controller, v2 does not."""
     root = make(tmp_path, V2 + OTHER_V1 + V1, "cg", "cg/a", "v1", "v1/b", "cpu", "cpu/c")
     assert find_cgroup("b", root) == Cgroup("/b", root / "v1/b", b"perf_event")
     for name in ("a", "c"):
-        with pytest.raises(UsageError, match="there is none below"):
+        with pytest.raises(UsageError, match="there is no such cgroup below"):
             find_cgroup(name, root)
 
 
 def test_a_part_of_the_hierarchy_is_mounted(tmp_path: Path) -> None:
-    """As in a container: paths are the hierarchy's. Of two mounts the one that shows more counts."""
+    """As in a container: paths are the hierarchy's. Of two mounts, the one that shows more counts."""
     part = "42 31 0:38 /outer/in\\040ner /part rw - cgroup2 cgroup2 rw\n"
     root = make(tmp_path, part, "part", "part/a")
     assert find_cgroup("a", root).path == "/outer/in ner/a"
@@ -65,7 +65,7 @@ def test_a_part_of_the_hierarchy_is_mounted(tmp_path: Path) -> None:
     [
         ("app/wbe", "did you mean /app/web?"),
         ("dtabase", "did you mean /deep/inside/database?"),
-        ("system.slice/nginx.service", "`cat /proc/PID/cgroup` tells a process' own"),
+        ("system.slice/nginx.service", "`cat /proc/PID/cgroup` shows the cgroup of a process"),
     ],
 )
 def test_near_names_are_told(tmp_path: Path, name: str, remedy: str) -> None:
@@ -81,7 +81,7 @@ def test_what_is_no_cgroup(tmp_path: Path, name: str) -> None:
     """Folders elsewhere, and such as the kernel did not make."""
     root = make(tmp_path, V2, "cg", "outside")
     (root / "cg/plain").mkdir()
-    with pytest.raises(UsageError, match="there is none below"):
+    with pytest.raises(UsageError, match="there is no such cgroup below"):
         find_cgroup(name.format(root=root), root)
 
 

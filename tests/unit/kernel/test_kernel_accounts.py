@@ -1,4 +1,4 @@
-"""What the kernel counts itself, read from files as it writes them."""
+"""The kernel's own counts, read from files in its form."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_disks_that_take_requests(root: Path) -> None:
-    """Each number stands for what its name says; sectors become bytes; no partitions, no stacked disks."""
+    """Each number has the meaning of its name; sectors become bytes; no partitions, no stacked disks."""
     sda, array = read_disks(root)
     assert (sda.source, sda.subject, sda.device) == ("diskstats", "sda", kernel_dev(8, 0))
     assert dict(zip(sda.names, sda.values, strict=True)) == {
@@ -96,7 +96,7 @@ def test_a_cgroup_of_version_1(tmp_path: Path) -> None:
 
 
 def test_a_cgroup_without_accounts(tmp_path: Path) -> None:
-    """A hierarchy without the I/O controller says nothing."""
+    """A hierarchy without the I/O controller has none."""
     assert read_cgroup(tmp_path) == ()
 
 
@@ -129,6 +129,6 @@ def test_disks_that_come_and_go(root: Path) -> None:
 
 
 def test_a_process_needs_both_looks(root: Path) -> None:
-    """What a process did before the first look is not known, so there is no account."""
+    """A process' I/O before the first look is unknown, so there is no account."""
     assert difference((), snapshot(7, root=root)) == ()
     assert [each.source for each in difference(snapshot(root=root), snapshot(7, root=root))] == []

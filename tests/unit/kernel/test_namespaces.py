@@ -1,4 +1,4 @@
-"""Where processes have other numbers, or clocks other times, than in the kernel's records."""
+"""Namespaces in which processes have other numbers, or clocks other times, than in the kernel's records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ZERO = "monotonic           0         0\nboottime            0         0\n"
 
 
 def machine(folder: Path, space: str | None, offsets: str | None) -> Path:
-    """A ``/proc`` that says this of the process that looks."""
+    """A ``/proc`` with these facts about the reading process."""
     (folder / "proc/self/ns").mkdir(parents=True)
     if space is not None:
         (folder / "proc/self/ns/pid").symlink_to(space)

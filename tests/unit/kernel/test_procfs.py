@@ -51,7 +51,7 @@ def test_names_may_hold_anything(tmp_path: Path, comm: str) -> None:
 
 
 def test_a_cut_off_line_is_nobody(tmp_path: Path) -> None:
-    """As is an empty one: the process died while it was read."""
+    """Like an empty one: the process ended while it was read."""
     add_task(tmp_path, 7, 7)
     for text in ("", "7 (sh", "7 (sh) S 1 2"):
         (tmp_path / "proc/7/stat").write_text(text)
@@ -94,7 +94,7 @@ def test_own_files(tmp_path: Path) -> None:
 
 
 def test_deleted_files_and_pipes_are_shown_as_the_kernel_shows_them() -> None:
-    """Nothing is taken from the name or added to it."""
+    """The name is neither shortened nor extended."""
     read_end, write_end = os.pipe()
     with tempfile.NamedTemporaryFile() as file:
         name = file.name
@@ -150,7 +150,7 @@ RINGS = [
 
 @pytest.mark.parametrize(("text", "ring"), RINGS)
 def test_what_kernels_say_of_rings(tmp_path: Path, text: str, ring: procfs.RingState | None) -> None:
-    """Each line may be missing; what stands in the lines below does not change what was said above."""
+    """Each line may be missing; later lines do not change earlier values."""
     folder = tmp_path / "proc/7"
     for name in ("fd", "fdinfo"):
         (folder / name).mkdir(parents=True)
@@ -240,7 +240,7 @@ def test_the_cgroup_that_says_most(tmp_path: Path, text: str, cgroup: tuple[int,
     ("controller", "cgroup"), [(b"", (0, b"/v2")), (b"perf_event", (7, b"/v1")), (b"cpu", (0, b"/v2"))]
 )
 def test_cgroup_of_one_hierarchy(tmp_path: Path, controller: bytes, cgroup: tuple[int, bytes]) -> None:
-    """The one that is asked for, if there is one; else the usual choice."""
+    """The requested one, if any; else the usual choice."""
     (tmp_path / "proc/7").mkdir(parents=True)
     (tmp_path / "proc/7/cgroup").write_bytes(b"7:net_cls,perf_event:/v1\n4:memory:/m\n0::/v2\n")
     assert procfs.read_cgroup(7, tmp_path, controller) == cgroup
@@ -283,7 +283,7 @@ def test_containers_are_known_by_their_paths(path: str, container: str | None) -
 
 
 def test_read_command(tmp_path: Path) -> None:
-    """What cmdline holds; more than 4,096 bytes are cut, an empty one is a kernel's thread's or amid an exec."""
+    """The content of cmdline: more than 4,096 bytes are cut; a kernel thread's, or one during an exec, is empty."""
     folder = tmp_path / "proc/7"
     folder.mkdir(parents=True)
     assert procfs.read_command(7, tmp_path) is None

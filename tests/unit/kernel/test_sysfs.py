@@ -30,7 +30,7 @@ def test_cpu_lists(text: str, cpus: tuple[int, ...]) -> None:
 
 
 def test_topology_of_the_cpus_that_run(tmp_path: Path) -> None:
-    """Those that are off are left out; without a topology each is a core of one package."""
+    """CPUs that are off are left out; without a topology, each is a core of one package."""
     root = tmp_path / "sys/devices/system/cpu"
     put(root, online="0,2-3\n", cpu0__topology__core_id="4\n", cpu0__topology__physical_package_id="1\n")
     put(root, cpu1__topology__core_id="5\n", cpu2__topology__core_id="6\n")

@@ -1,4 +1,4 @@
-"""Programs of the kernel and CPUs that come later: whose ring is whose, and what was counted where."""
+"""Programs and CPUs that come later: each CPU's buffer, and where events are counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Programs:
     samples = (SimpleNamespace(name="io_uring:io_uring_complete"),)
 
     def sample_ring_fd(self, cpu: int) -> int:
-        """Of the ring for events."""
+        """The buffer for events."""
         return 2000 + cpu
 
     def read_sample_counts(self) -> dict[str, list[tuple[int, int]]]:
@@ -32,10 +32,10 @@ class Programs:
         self.refuses = False
 
     def attach_raw(self) -> None:
-        """Nothing to attach."""
+        """Without programs."""
 
     def needs_event(self, _call: int) -> bool:
-        """None does."""
+        """False for all calls."""
         return False
 
     def ring_fd(self, cpu: int) -> int:
@@ -43,14 +43,14 @@ class Programs:
         return 1000 + cpu
 
     def add_cpu(self, cpu: int) -> None:
-        """As the kernel's memory allows: with or without a ring, what happens there is counted."""
+        """With or without a buffer, as memory allows; the CPU's events are counted in both cases."""
         if cpu not in self.cpus:
             self.cpus = (*self.cpus, cpu)
         if self.refuses:
-            raise CaptureError("make a ring", "no memory", "record again")
+            raise CaptureError("make a buffer", "no memory", "record again")
 
     def read_counts(self) -> list[list[tuple[int, int, int]]]:
-        """Of each event, 10 times its CPU's number and a half of them lost."""
+        """For each event, 10 times its CPU's number, a half of them lost."""
         return [[(10 * cpu, 5 * cpu, 0) for cpu in self.cpus] for _ in range(2)]
 
 
@@ -59,18 +59,18 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> programs.Kernel:
     """Programs of one call on CPUs 0 and 1."""
     monkeypatch.setattr(programs, "KernelRing", lambda fd, size: SimpleNamespace(fd=fd, size=size))
     event = [SimpleNamespace(name=name) for name in ("enter", "exit")]
-    request = SimpleNamespace(cpus=(0, 1), ring_bytes=4096, calls=True)
+    request = SimpleNamespace(cpus=(0, 1), ring_bytes=4096, calls=True, hook="raw")
     calls = [SimpleNamespace(enter=event[0], leave=event[1])]
     return programs.Kernel(cast("Any", Programs((0, 1))), cast("Any", request), cast("Any", calls))
 
 
 def programs_of(kernel: programs.Kernel) -> Programs:
-    """What the kernel is played by."""
+    """The object that plays the kernel."""
     return cast("Programs", kernel._programs)
 
 
 def test_a_cpu_without_a_ring_takes_no_other_ones_place(kernel: programs.Kernel) -> None:
-    """What happens there is counted as lost; the ring of the next CPU that comes is that CPU's."""
+    """Its events count as lost; the buffer of the next CPU that comes is that CPU's."""
     programs_of(kernel).refuses = True
     with pytest.raises(CaptureError):
         kernel.add_cpu(2)
@@ -86,7 +86,7 @@ def test_a_cpu_without_a_ring_takes_no_other_ones_place(kernel: programs.Kernel)
 
 
 def test_a_cpu_that_got_no_ring_may_get_one_when_it_comes_again(kernel: programs.Kernel) -> None:
-    """And is counted once."""
+    """The CPU is counted once."""
     programs_of(kernel).refuses = True
     with pytest.raises(CaptureError):
         kernel.add_cpu(2)

@@ -75,7 +75,7 @@ def test_the_test_data_says_where_it_comes_from() -> None:
     ],
 )
 def test_known_differences_between_releases(release: str, rwbs: FieldLayout, ioprio: int | None) -> None:
-    """What changed in block_rq_issue: ioprio came, rwbs moved and grew, char lost its sign."""
+    """Changes of block_rq_issue: ioprio came, rwbs moved and grew, char lost its sign."""
     layout = read(release, "block:block_rq_issue")
     assert layout.field("rwbs") == rwbs
     found = layout.field("ioprio")
@@ -97,7 +97,7 @@ def test_dynamic_arrays_are_told_from_fixed_ones() -> None:
     ("declaration", "name", "ctype", "is_array", "is_data_loc"),
     [
         ("const char * filename", "filename", "const char *", False, False),
-        # As kernels show it that have BTF type tags: M. Hiramatsu, 'tracing: Remove "__attribute__()" from the type
+        # In the form of kernels with BTF type tags: M. Hiramatsu, 'tracing: Remove "__attribute__()" from the type
         # field of event format', linux-kernel, 15 July 2025, quotes sys_enter_openat.
         (
             'const char __attribute__((btf_type_tag("user"))) * filename',
@@ -130,26 +130,26 @@ def test_declarations(declaration: str, name: str, ctype: str, *, is_array: bool
     [
         ("name: block_rq_issue\n", "", "lacks a name"),
         ("name: block_rq_issue\n", "name:\n", "lacks a name"),
-        ("name: block_rq_issue", "name: block_rq_insert", "it is that of 'block_rq_insert'"),
+        ("name: block_rq_issue", "name: block_rq_insert", "this is the format of 'block_rq_insert'"),
         ("ID: 2104\n", "", "lacks a name, an ID"),
-        ("ID: 2104", "ID: 0", "ID '0' is none"),
-        ("ID: 2104", "ID: 65536", "ID '65536' is none"),
-        ("ID: 2104", "ID: -1", "ID '-1' is none"),
-        ("ID: 2104", "ID: ²", "ID '²' is none"),
-        ("ID: 2104", "ID: " + "9" * 5000, "is none"),
-        ("offset:8;", "offset:-8;", "no field as the kernel writes them"),
-        ("offset:8;", "offset:65535;", "no record is as long"),
-        ("offset:8;", "offset:" + "9" * 5000 + ";", "no field as the kernel writes them"),
-        ("\tsize:4;", "", "no field as the kernel writes them"),
-        ("signed:0;", "signed:2;", "no field as the kernel writes them"),
+        ("ID: 2104", "ID: 0", "the ID '0' is not valid"),
+        ("ID: 2104", "ID: 65536", "the ID '65536' is not valid"),
+        ("ID: 2104", "ID: -1", "the ID '-1' is not valid"),
+        ("ID: 2104", "ID: ²", "the ID '²' is not valid"),
+        ("ID: 2104", "ID: " + "9" * 5000, "is not valid"),
+        ("offset:8;", "offset:-8;", "the kernel does not write fields like this"),
+        ("offset:8;", "offset:65535;", "this field lies beyond the end of any record"),
+        ("offset:8;", "offset:" + "9" * 5000 + ";", "the kernel does not write fields like this"),
+        ("\tsize:4;", "", "the kernel does not write fields like this"),
+        ("signed:0;", "signed:2;", "the kernel does not write fields like this"),
         ("dev_t dev;", "dev;", "no type and name"),
         ("dev_t dev;", "dev_t 7;", "no type and name"),
-        ("dev_t dev;", ";", "no field as the kernel writes them"),
-        ("dev_t dev;", "d" * 600 + " dev;", "no field as the kernel writes them"),
+        ("dev_t dev;", ";", "the kernel does not write fields like this"),
+        ("dev_t dev;", "d" * 600 + " dev;", "the kernel does not write fields like this"),
     ],
 )
 def test_malformed_formats_are_refused(old: str, new: str, answer: str) -> None:
-    """One change to a good file; the error says what is wrong and is one of a spool."""
+    """A change to a good file; the error names the fault, and is one of a spool."""
     assert old in ISSUE
     with pytest.raises(FormatError) as caught:
         parse_format(ISSUE.replace(old, new, 1), "block:block_rq_issue")
@@ -159,7 +159,7 @@ def test_malformed_formats_are_refused(old: str, new: str, answer: str) -> None:
 
 
 def test_endless_formats_are_refused() -> None:
-    """Neither a huge text nor a huge number of fields is worked through."""
+    """Neither a huge text nor a huge number of fields takes long."""
     with pytest.raises(FormatError, match="too many"):
         parse_format(ISSUE + "x" * MAX_FORMAT_CHARS)
     with pytest.raises(FormatError, match="too many"):
@@ -168,14 +168,14 @@ def test_endless_formats_are_refused() -> None:
 
 @given(st.text())
 def test_any_text_parses_or_is_refused(text: str) -> None:
-    """Nothing but a format or a FormatError comes of any text."""
+    """Every text gives a format or a FormatError."""
     with contextlib.suppress(FormatError):
         assert parse_format(text).fields
 
 
 @given(st.data())
 def test_any_damage_parses_or_is_refused(data: st.DataObject) -> None:
-    """The same of a real file with a piece replaced by anything, or cut off."""
+    """The same for a real file with a piece replaced, or cut off."""
     start = data.draw(st.integers(0, len(ISSUE)))
     end = data.draw(st.integers(start, min(len(ISSUE), start + 40)))
     damage = data.draw(st.text(alphabet=st.sampled_from(list("0123456789:;[]()*_- \n\tabcfield")), max_size=40))
@@ -189,7 +189,7 @@ def test_any_damage_parses_or_is_refused(data: st.DataObject) -> None:
 
 
 def make_root(folder: Path, mounts: str) -> Path:
-    """A root whose mount table says ``mounts``."""
+    """A root with the mount table ``mounts``."""
     (folder / "proc/self").mkdir(parents=True)
     (folder / "proc/self/mounts").write_text(mounts, encoding="utf-8")
     return folder
@@ -213,7 +213,7 @@ def test_tracefs_is_found_in_the_mount_table(tmp_path: Path, mounts: str, expect
 
 @pytest.mark.parametrize("mounts", ["", "proc /proc proc rw 0 0\n", "broken\n", "debugfs /debug debugfs rw 0 0\n"])
 def test_no_tracefs_is_told_with_its_remedy(tmp_path: Path, mounts: str) -> None:
-    """Nothing is mounted for a root that is not the real one."""
+    """Nothing is mounted for a root other than the real one."""
     with pytest.raises(AccessError) as caught:
         find_tracefs(make_root(tmp_path, mounts))
     assert caught.value.remedy == "sudo mount -t tracefs nodev /sys/kernel/tracing"
@@ -227,12 +227,12 @@ def test_events_that_do_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="this kernel has no such tracepoint"):
         load_format(DATA / "5.10", "block:block_io_start")
     for name in ("block_rq_issue", "block:", "..:..", "block:../x", "a:b:c", "block:block_rq_issue/x", ""):
-        with pytest.raises(UsageError, match="not named subsystem:event"):
+        with pytest.raises(UsageError, match="must be of the form subsystem:event"):
             event_exists(DATA / "5.10", name)
 
 
 def test_a_locked_tracefs_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the kernel answers to a user without rights, and the least that helps."""
+    """The kernel's answer to a user without rights, and the least that helps."""
 
     def refuse(path: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
@@ -258,6 +258,6 @@ def test_the_text_comes_back_byte_for_byte(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_test_data_has_every_core_block_tracepoint(release: str) -> None:
-    """What the catalog records of requests by default can be tested on each release."""
+    """The catalog's default tracepoints of requests can be tested on each release."""
     for spec in load_catalog().tracepoints:
         assert event_exists(DATA / release, spec.event) or not spec.core or spec.group != "block"

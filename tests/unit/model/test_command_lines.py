@@ -53,7 +53,7 @@ def test_lines(raw: str, line: str) -> None:
     ],
 )
 def test_names(comm: str, arguments: list[str], name: str) -> None:
-    """A title, an interpreter with what it runs, and else the kernel's name, also where the program changed it."""
+    """A title, an interpreter with its script, and else the kernel's name, also if the program changed it."""
     line = arguments[0] if len(arguments) == 1 else shlex.join(arguments)
     assert process_name(comm, line) == name
 

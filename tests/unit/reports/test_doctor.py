@@ -58,7 +58,7 @@ def tries(**changes: Attempt | None) -> Attempts:
 
 
 def test_healthy_machine() -> None:
-    """Nothing to say, nothing to do."""
+    """No remarks, and nothing to do."""
     diagnosis = judged()
     assert {check.status for check in diagnosis.checks} == {report.OK}
     assert not any(check.remedy for check in diagnosis.checks)
@@ -158,14 +158,14 @@ def test_text_is_plain_when_piped() -> None:
 
 
 def test_reservations_are_counted() -> None:
-    """The last line says whether recording works, and how many warnings it comes with."""
+    """The last line says whether recording works, and with how many warnings."""
     assert report.render(judged(), terminal=False).splitlines()[-1] == "lo2io record works here"
     text = report.render(judged(otf2_print=None), terminal=False)
     assert text.splitlines()[-1] == "lo2io record works here, with 1 reservation"
 
 
 def test_cgroups_are_no_matter_to_whom_others_are_closed() -> None:
-    """Who may not record every task is told that, once, and not that cgroups are closed as well."""
+    """A user who may not record every task is told that once, and not that cgroups are closed as well."""
     names = [check.name for check in judged(attempts=tries(any_task=NO, tracepoint=NO, cgroup=NO)).checks]
     assert "cgroup events" not in names
     assert "cgroup events" in [check.name for check in judged().checks]

@@ -1,4 +1,4 @@
-"""What the doctor says of io_uring: whether programs have rings, and what of them a trace will hold."""
+"""The doctor's statements about io_uring: whether programs have rings, and what a trace can have about them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHORT = "of writes done in part only the result is known"
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets what the kernel answers to io_uring_setup without a place for its parameters."""
+    """Sets the kernel's answer to io_uring_setup without a place for its parameters."""
 
     def answers(number: int) -> None:
         monkeypatch.setattr(access.abi, "libc", SimpleNamespace(syscall=lambda *_: -1))
@@ -107,7 +107,7 @@ def test_without_begin_or_end_there_are_no_requests(tmp_path: Path, name: str) -
 
 
 def test_a_kernel_without_io_uring(answer: Callable[[int], None], tmp_path: Path) -> None:
-    """Nothing is wanting: no program has a ring."""
+    """Nothing is missing, for no program has a ring."""
     answer(errno.ENOSYS)
     facts = ask(tmp_path, tmp_path)
     assert describe_rings(facts) == (True, "this kernel has none", f"programs do without rings, {INSTEAD}")
@@ -142,12 +142,12 @@ def test_rings_that_are_refused(
 
 @pytest.mark.usefixtures("answer")
 def test_a_tracefs_that_cannot_be_read(tmp_path: Path) -> None:
-    """Nothing is claimed of the tracepoints."""
+    """The doctor says nothing about the tracepoints."""
     facts = ask(tmp_path, root_with(tmp_path, "0"), readable=False)
     assert describe_rings(facts) == (
         True,
-        "on; its tracepoints could not be asked for",
-        "whether requests in rings can be followed is not known",
+        "on; its tracepoints could not be read",
+        "it is not known whether requests in rings can be followed",
     )
 
 

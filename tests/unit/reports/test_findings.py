@@ -37,7 +37,7 @@ HANDLES = [
 
 
 def access(call: int, offset: int, size: int, **more: Any) -> Row:
-    """A read or write of so many bytes there, all of which were moved unless ``bytes_result`` says otherwise."""
+    """A read or write of so many bytes there, all of which were moved unless ``bytes_result`` differs."""
     return {"call": call, "handle": 0, "offset_bytes": offset, "bytes_request": size, "bytes_result": size, **more}
 
 
@@ -215,7 +215,8 @@ def test_short_writes(found: Any) -> None:
 
 def test_sync_bound(found: Any) -> None:
     """100 syncs that take half of the time, and 100 ms, whatever else waits; not 99, not less time, not less of it."""
-    sync = {"call": SYNC, "handle": 2, "begin_time_ns": 0, "end_time_ns": 1_000_000}  # of another file than is written
+    # of another file than the written one
+    sync = {"call": SYNC, "handle": 2, "begin_time_ns": 0, "end_time_ns": 1_000_000}
     syncs = [sync] * 100
     write = access(WRITE, 0, 8192, handle=1, begin_time_ns=0, end_time_ns=100_000_000)
     lock = {"call": FCNTL, "handle": 0, "flags": F_SETLK, "begin_time_ns": 0, "end_time_ns": 10**9}
@@ -321,7 +322,7 @@ def test_queue_saturation(found: Any) -> None:
     assert finding.evidence["waiting"] == pytest.approx(200 * 19_000 / 199_300, rel=0.02)
     assert (finding.evidence["queue_p50_ns"], finding.evidence["device_p50_ns"]) == (20_000, 200)
     assert found([], requests=deep[:99]) == {}
-    assert found([], requests=[{**row, "operation": 1} for row in deep]) == {}  # as a sync sends them
+    assert found([], requests=[{**row, "operation": 1} for row in deep]) == {}  # like those of a sync
     assert found([], requests=[{**row, "insert_time_ns": row["issue_time_ns"] - 100} for row in requests(200)]) == {}
     assert (
         found([], requests=[{**row, "insert_time_ns": row["issue_time_ns"] - 900} for row in requests(200)[1:]]) == {}
@@ -367,8 +368,8 @@ def test_few_dear_syncs(found: Any) -> None:
 def test_many_small_writes(found: Any) -> None:
     """1,000 writes below 4 KiB near each other that take 10 ms and a hundredth of the recording.
 
-    Not 999, not less time, not a smaller part, not of 4 KiB, not to a pipe, not each somewhere else, and not what is
-    synced, of which another rule speaks.
+    Not 999, not less time, not a smaller part, not of 4 KiB, not to a pipe, not each in another place, and not synced
+    ones, which have another rule.
     """
     rows = [
         access(WRITE, 16 * index, 16, begin_time_ns=10_000 * index, end_time_ns=10_000 * index + 10_000)
@@ -460,7 +461,7 @@ def test_punted_requests_and_overflows(found: Any) -> None:
 
 
 def test_the_busiest_subjects_stand_for_the_rest(tmp_path: Path) -> None:
-    """Of seven files with the same ailment five are listed, those with most rows, and two are counted."""
+    """Of seven files with the same finding, the five with most rows are listed, and two are counted."""
     files = [{"file": index, "path": b"/f%d" % index} for index in range(7)]
     handles = [{"handle": index, "process": 7, "file": index, "open_flags": 0o40000} for index in range(7)]
     rows = [access(READ, 1, 512, handle=index, task=0) for index in range(7) for _ in range(index + 10)]
@@ -481,7 +482,7 @@ def test_the_busiest_subjects_stand_for_the_rest(tmp_path: Path) -> None:
 def test_the_busiest_are_chosen_among_what_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[int], listed: list[int], more: int
 ) -> None:
-    """Of processes that look at so many files by 1,000 calls and some, the busiest first: none hides another."""
+    """Of processes that look for so many files by more than 1,000 calls, the busiest first: none hides another."""
     monkeypatch.setattr("lo2io.trace.writer.CHUNK_ROWS", 1)
     threads = [{**THREADS[0], "task": index, "process": index, "pid": 100 + index} for index in range(len(files))]
     looks = [(index, number) for index in range(len(files)) for number in range(1010 - index)]

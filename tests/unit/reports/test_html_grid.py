@@ -14,7 +14,7 @@ INTERVALS = st.lists(st.tuples(st.integers(0, 2), st.integers(-20, 500), st.inte
 
 
 def numbers(values: list[int]) -> np.ndarray:
-    """As a column has them."""
+    """In a column's form."""
     return np.array(values, np.int64)
 
 
@@ -35,7 +35,7 @@ def test_presence_is_the_overlap(grid: TimeGrid, intervals: list[tuple[int, int,
 
 @given(GRIDS, INTERVALS)
 def test_points_add_up(grid: TimeGrid, points: list[tuple[int, int, int]]) -> None:
-    """Nothing is left out: each lane's bins sum to what was added, each amount in the bin of its time."""
+    """Each lane's bins sum to the added amounts, each in the bin of its time."""
     sums = PointSums(grid, 3)
     lanes, times, amounts = (numbers([row[part] for row in points]) for part in range(3))
     sums.add(lanes, times, amounts)
@@ -56,7 +56,7 @@ def test_grid_spans_all(start: int, span: int, bins: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99)), max_size=200), st.integers(1, 5), st.integers(1, 40))
 def test_smallest_are_kept(rows: list[tuple[int, int]], limit: int, step: int) -> None:
-    """Of each lane the rows with the smallest keys, whatever the batches were; and how many there were in all."""
+    """Of each lane, the rows with the smallest keys, in any batches; and how many there were in all."""
     chosen = Smallest(4, limit)
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
@@ -72,7 +72,7 @@ def test_smallest_are_kept(rows: list[tuple[int, int]], limit: int, step: int) -
 
 
 def test_a_sample_is_fair() -> None:
-    """Of ids in a row, those with the smallest keys lie all over: each tenth holds about a tenth of them."""
+    """Of consecutive ids, those with the smallest keys lie all over: each tenth has about a tenth of them."""
     ids = np.arange(1, 100_001, dtype=np.uint64)
     keys = scatter_keys(ids)
     assert len(np.unique(keys)) == len(ids)

@@ -1,4 +1,4 @@
-"""What the pictures of the report show, against the tables that they are of."""
+"""The report's pictures, compared with the tables."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_pictures_hold_what_the_table_holds(rows: list[Row], tmp_path_factory: p
 @settings(max_examples=25, deadline=None)
 @given(rows=OPERATIONS)
 def test_points_and_slices_are_the_operations(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """As long as there is room for all of them, each operation is drawn, once, where it was."""
+    """If there is room for all, each operation is drawn once, in its place."""
     rows = [{**row, "id": index + 1} for index, row in enumerate(rows)]
     _, pictures = made(tmp_path_factory.mktemp("t"), operations=rows)
     known = [row for row in rows if row["offset_bytes"] != UNKNOWN_I64 and moved_by([row], READ, WRITE, COPY) > 0]
@@ -162,7 +162,7 @@ def test_requests_of_devices(tmp_path: Path) -> None:
 
 
 def test_copies_of_rings_write_to_another_file(tmp_path: Path) -> None:
-    """As those of calls do, and as the table of files in rings says."""
+    """Like those of calls, and as in the table of files in rings."""
     splice = replace(OPCODES[READV], number=4, name="SPLICE", kind=CallKind.COPY)
     request = {"id": 5, "ring": 0, "task": 0, "opcode": 4, "handle": 0, "handle2": 1, "submit_time_ns": 0,
                "complete_time_ns": SPAN // 2, "bytes_result": 100}  # fmt: skip
@@ -176,7 +176,7 @@ def test_copies_of_rings_write_to_another_file(tmp_path: Path) -> None:
 
 
 def test_what_libaio_does_not_tell_is_unknown(tmp_path: Path) -> None:
-    """Bytes, errors, overflows and workers of its contexts are not 0; those of io_uring are what they are."""
+    """Bytes, errors, overflows and workers of its contexts are not 0; io_uring's do not change."""
     summary = summarize(ringtables.example(tmp_path))
     (table,) = (each for each in sheets(summary) if each.key == "rings")
     at = [name for name, _ in table.columns]
@@ -188,7 +188,7 @@ def test_what_libaio_does_not_tell_is_unknown(tmp_path: Path) -> None:
 
 
 def test_every_row_has_a_cell_a_column(tmp_path: Path) -> None:
-    """Of all tables of the page, and numbers stand in columns of numbers."""
+    """In all tables of the page, and numbers stand in columns of numbers."""
     calls = [
         {"id": n, "call": READ, "handle": 0, "task": 0, "begin_time_ns": n, "end_time_ns": n + 1, "offset_bytes": 7 * n,
          "bytes_result": 7, "error": n // 2} for n in range(3)
@@ -220,7 +220,7 @@ def test_nobody_is_in_a_call_after_its_end(tmp_path: Path) -> None:
 
 
 def test_lost_completions_are_no_queue(tmp_path: Path) -> None:
-    """Where events were lost, a request without a completion is not drawn as one that stays for ever."""
+    """If events were lost, a request without a completion is not drawn as endless."""
     request = {"id": 1, "device": SDA, "issue_time_ns": 0, "status": 1}
     batch = make_batch(requests=[request])
     for lost, expected in ((0, 1.0), (3, 0.0)):
@@ -231,7 +231,7 @@ def test_lost_completions_are_no_queue(tmp_path: Path) -> None:
 
 
 def test_requests_of_rings(tmp_path: Path) -> None:
-    """What rings moved counts for their files and processes, and is in flight from submission to completion."""
+    """Their bytes count for files and processes, and they are in flight from submission to completion."""
     request = {"id": 5, "ring": 0, "task": 0, "handle": 0, "opcode": READV, "submit_time_ns": 0,
                "complete_time_ns": SPAN // 2, "bytes_result": 100, "offset_bytes": 7}  # fmt: skip
     rings = [{"ring": 0, "task": 0, "nr_requests": 1}]
@@ -246,7 +246,7 @@ def test_requests_of_rings(tmp_path: Path) -> None:
 
 
 def test_findings_name_their_paths(tmp_path: Path) -> None:
-    """As the text does: where a process looked in vain, say; in words that are no markup."""
+    """As the text does: where a process looked in vain, say. The words are no markup."""
     trace, pictures = made(tmp_path)
     found = Finding(
         "missing-files", "app (1)", "found none", {"missing": 3}, "operations", 3, lambda _: np.ones(0, bool)
@@ -265,7 +265,7 @@ def test_latencies_lie_in_their_bin(duration: int) -> None:
 
 
 def test_page_stands_alone(tmp_path: Path) -> None:
-    """Nothing on the page names another place to load from; names of files are text, whatever they contain."""
+    """The page loads nothing from elsewhere; names of files are text, whatever they contain."""
     rows = [{"id": 1, "task": 0, "call": READ, "handle": 1, "begin_time_ns": 1, "end_time_ns": 9, "bytes_result": 5}]
     batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=rows)
     trace = write_trace(tmp_path, [batch], spool=meta(command=("</script>", "<b>")), span=(0, SPAN))

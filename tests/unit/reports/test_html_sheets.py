@@ -22,7 +22,7 @@ def numbers(sheet: Sheet, heading: str) -> list[float | None]:
 
 
 def test_rings(tmp_path: Path) -> None:
-    """Ways with their phases, opcodes, batches, why on workers, how requests ended, files: all that the text says."""
+    """Paths with their phases, opcodes, batches, reasons for workers, ends of requests, files: all as in the text."""
     rings = summarize(example(tmp_path)).rings
     assert rings is not None
     found = {sheet.key: sheet for sheet in sheets(summarize(example(tmp_path / "2")))}

@@ -1,4 +1,4 @@
-"""The proof of completeness, and the line that says it."""
+"""The proof of completeness, and its line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_all_there_is_complete() -> None:
 
 
 def test_reported_loss_is_exact() -> None:
-    """What the kernel says it lost explains the gap: proven to be incomplete, by event."""
+    """The kernel's losses explain the gap: proven to be incomplete, by event."""
     meta_lost = spool(EventCounts(ENTER, (1005, 6), (1000, 0)), EventCounts(EXIT, (5, 8), (0, 2)))
     proof = completeness(meta_lost, seen([5, 5], [6, 6]), Totals(nr_lost=1002))
     assert proof.proven
@@ -71,7 +71,7 @@ def test_vanished_counts_as_lost() -> None:
 
 
 def test_programs_that_the_kernel_did_not_run_leave_a_gap_nobody_can_name() -> None:
-    """What they would have told is in no count: the counts agree, and nothing is proven."""
+    """Missing runs are in no count: the counts agree, and nothing is proven."""
     proof = completeness(replace(WHOLE, missed_runs=2), seen([5, 5], [6, 6]), Totals())
     assert not proof.proven
     assert (proof.lost, proof.vanished) == (2, 2)
@@ -105,9 +105,9 @@ def test_a_count_known_as_a_range_proves_what_agrees_with_it(samples: int, count
 
 
 def test_a_range_proves_the_complete_too() -> None:
-    """Nothing lost, and the line does not hide that the count is no single number."""
+    """Nothing is lost, and the line shows that the count is not a single number."""
     proof = completeness(spool(EventCounts(ENTER, (0, 0), (0, 0), slack=(0, 1))), seen([0, 0], [1, 0]), Totals())
-    assert not proof.proven  # the other event was not counted at all
+    assert not proof.proven  # the other event was not counted
     proof = completeness(
         spool(EventCounts(ENTER, (5, 6), (0, 0), slack=(0, 1)), EventCounts(EXIT, (5, 6), (0, 0))),
         seen([5, 5], [7, 6]),
@@ -119,7 +119,7 @@ def test_a_range_proves_the_complete_too() -> None:
 
 @pytest.mark.parametrize(("samples", "vanished", "surplus"), [(2, 1, 0), (0, 3, 0), (7, 0, 1), (9, 0, 3)])
 def test_beyond_its_range_a_count_speaks_against_the_samples(samples: int, vanished: int, surplus: int) -> None:
-    """Missing is what even the least count holds, too much what the greatest does not."""
+    """Fewer samples than the least count are missing, more than the greatest are too many."""
     proof = completeness(SLACK, seen([samples, 5], [6, 6]), Totals(nr_lost=2))
     assert not proof.proven
     assert (proof.lost, proof.vanished) == (2 + vanished, vanished)
@@ -130,7 +130,7 @@ def test_beyond_its_range_a_count_speaks_against_the_samples(samples: int, vanis
 
 
 def test_kernels_that_tell_no_loss_by_event() -> None:
-    """Before 6.0 the rings' figures explain what is missing, as far as they go."""
+    """Before 6.0, the buffers' figures explain missing samples, as far as they go."""
     old = spool(EventCounts(ENTER, (15, 6), None), EventCounts(EXIT, (5, 6), None))
     proof = completeness(old, seen([5, 5], [6, 6]), Totals(nr_lost=8))
     assert (proof.lost, proof.vanished, proof.proven) == (10, 2, False)
@@ -162,7 +162,7 @@ def test_calls_of_32_bit_programs_are_missing() -> None:
 
 
 def test_no_counts_prove_nothing() -> None:
-    """A recording that was cut off never says complete, whatever it holds."""
+    """A recording that was cut off is never complete, whatever it has."""
     proof = completeness(spool(complete=False), seen([5, 5], [6, 6]), Totals(nr_lost=3))
     assert not proof.proven
     assert proof.events[0].count is None
@@ -181,7 +181,7 @@ def test_a_damaged_spool_is_not_complete(damage: dict[str, int]) -> None:
 
 
 def test_the_kernels_accounts_close_the_line() -> None:
-    """What they say stands behind the counters, and nothing stands there where they say nothing."""
+    """Their sentence follows the counters, if they have one."""
     proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals())
     line = completeness_line(proof, "captured 100 % of 7 block requests")
     assert line.endswith(" · in flight 0 · captured 100 % of 7 block requests")
@@ -198,7 +198,7 @@ def test_the_other_counters_are_sums() -> None:
 
 
 def test_an_empty_recording_is_complete() -> None:
-    """Nothing happened, and that is proven."""
+    """Nothing happened, which is proven."""
     proof = completeness(
         spool(EventCounts(ENTER, (0, 0), (0, 0)), EventCounts(EXIT, (0, 0), (0, 0))), seen([0, 0], [0, 0]), Totals()
     )
@@ -221,7 +221,7 @@ def test_requests_of_rings_count_as_others_do() -> None:
 
 
 def test_a_sample_is_said_at_the_end_of_the_line() -> None:
-    """With the rate and how many requests there were; a trace of all says nothing."""
+    """With the rate and the number of requests; nothing for a trace of all requests."""
     proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals())
     line = completeness_line(proof, "", "", sampled_words(100, 12_345))
     assert line.endswith("in flight 0 · sampled: 1 in 100 of 12,345 requests of rings written")
@@ -259,7 +259,7 @@ def test_missing_ends_of_requests_are_other_processes_where_all_calls_are_whole(
 
 
 def test_ends_that_a_full_ring_lost_are_told_apart_the_same_way() -> None:
-    """The kernel says that two were lost; one more vanished."""
+    """The kernel reports two as lost; one more vanished."""
     proof = completeness(with_ends(10, lost=2), ENDS_MISSING, Totals(nr_lost=2))
     assert (proof.whole, proof.vanished, proof.elsewhere) == (True, 1, 3)
     assert "elsewhere on the machine: 3 of 20 counted events missing, all" in completeness_line(proof)
@@ -302,7 +302,7 @@ SHORTFALL = "captured only 0 % of 10.0 MiB that your command wrote; the cause is
 
 
 def test_a_shortfall_comes_first_and_nothing_is_complete_then() -> None:
-    """Every counted event may be there: what was not counted at all is missing."""
+    """All counted events may be there: uncounted ones are missing."""
     whole = completeness(WHOLE, seen([5, 5], [6, 6]), Totals())
     line = completeness_line(whole, shortfall=SHORTFALL)
     assert line.startswith(f"incomplete: {SHORTFALL} · 22 of 22 counted events captured · late 0")

@@ -1,4 +1,4 @@
-"""How many files and descriptors are named, and by whom."""
+"""How many files and descriptors have names, and from which source."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOBODY = Named(0, 0, 0, 0)
 def test_counts_agree_with_plain_python(
     tmp_path_factory: pytest.TempPathFactory, handles: list[Row], files: list[int]
 ) -> None:
-    """A descriptor counts if an operation names it; one without a file has no name, whatever its source says."""
+    """A descriptor counts if an operation names it; one without a file has no name, whatever its source."""
     batch = make_batch(
         handles=[{"handle": number, **row} for number, row in enumerate(handles)],
         files=[{"file": number, "path": b"/f", "name_source": source} for number, source in enumerate(files)],
@@ -63,7 +63,7 @@ def test_counts_agree_with_plain_python(
     ],
 )
 def test_line(handles: Named, line: str) -> None:
-    """Who proved how many, the best first; nothing where there is nothing to name."""
+    """How many names each source proved, the best first; nothing without descriptors."""
     assert names_line(NameCounts(NOBODY, handles, NOBODY)) == line
 
 

@@ -16,7 +16,7 @@ TITLE = "pg: checkpointer"
 
 
 def test_rings_and_unnamed_descriptors(tmp_path: Path) -> None:
-    """And what had not ended. In the report and in top; a slow call has its thread's own name besides."""
+    """With requests in flight, in the report and in top; a slow call has its thread's own name besides."""
     call = {"id": 1, "call": READ, "task": 1, "handle": 0, "begin_time_ns": 0, "end_time_ns": 9000, "bytes_result": 5}
     batch = make_batch(
         tasks=[

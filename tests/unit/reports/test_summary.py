@@ -205,18 +205,19 @@ def test_requests_by_device_and_operation(tmp_path: Path) -> None:
 
 
 def test_what_vanishes_when_a_disk_is_full_is_not_the_machine_s_fault(tmp_path: Path) -> None:
-    """Events are counted until recording can be ended: the page says so, if a notice says that it ended early."""
+    """Events count until recording can be ended: the page says so, if a notice says that it ended early."""
     summary = summarize(example(tmp_path))
     early = dataclasses.replace(summary, notices=(ended_early("T/spool/cpu-0000.ring: No space left on device").text,))
     assert (
-        "by no full ring;\nsome virtual machines deliver nothing while a CPU runs its idle task or a thread of pid 1\n"
+        "no buffer was full;\n"
+        "some virtual machines deliver nothing while a CPU runs its idle task or a thread of pid 1\n"
         in text_of(summary)
     )
-    assert "by no full ring;\ncounted before recording could be ended\n" in text_of(early)
+    assert "no buffer was full;\ncounted before recording could be ended\n" in text_of(early)
 
 
 def test_the_page_is_quiet_about_what_is_missing_elsewhere(tmp_path: Path) -> None:
-    """Where the recorded processes' part is whole, there is no table of what is missing: the last line says it."""
+    """If the recorded processes' part is whole, there is no table of missing events: the last line has them."""
     summary = summarize(example(tmp_path))
     assert "\nMissing" in text_of(summary)
     assert "\nMissing" not in text_of(dataclasses.replace(summary, verdict="complete"))
@@ -235,7 +236,7 @@ def test_the_line_on_completeness_has_its_verdict_s_colour(verdict: str, colour:
 
 
 def test_empty_trace(tmp_path: Path) -> None:
-    """Nothing happened, in no time: no division by it, no empty tables."""
+    """No event and no time: no division by it, no empty tables."""
     summary = summarize(write_trace(tmp_path, [], spool=meta(syncs=(), command=(), mode="system"), span=(5, 5)))
     assert (summary.span_ns, summary.bytes_read_per_s, summary.start_realtime_ns) == (0, None, None)
     text = text_of(summary)

@@ -7,11 +7,8 @@ import io
 import json
 from typing import TYPE_CHECKING
 
-import pytest
 from build.tablemaker import CLOSE, OPENAT, READ, READV, WRITE, make_batch, write_trace
 
-from lo2io.cli.report import report
-from lo2io.errors import UsageError
 from lo2io.reports.html.sheets import sheets
 from lo2io.reports.summary import summary as summary_module
 from lo2io.reports.summary.summary import MAX_ROWS, share_of_time, summarize, to_json
@@ -122,7 +119,7 @@ def test_command_lines_of_one_process_each_are_not_on_the_page(tmp_path: Path) -
 
 
 def test_of_many_command_lines_the_rest_is_one_row(tmp_path: Path) -> None:
-    """As of processes and files, and the sums stay exact."""
+    """Like processes and files, and the sums stay exact."""
     pids = range(MAX_ROWS + 5)
     threads = [
         {"task": pid, "process": pid, "pid": pid, "tid": pid, "cmdline": b"job\0%d" % pid}
@@ -136,7 +133,7 @@ def test_of_many_command_lines_the_rest_is_one_row(tmp_path: Path) -> None:
 
 
 def test_long_command_lines_are_cut_at_their_end(tmp_path: Path) -> None:
-    """How they begin says what runs; the JSON has all of them."""
+    """Their begins show the program; the JSON has them whole."""
     line = b"cc1\0-O2\0" + b"\0".join(b"-I/usr/include/%d" % each for each in range(9))
     threads = [{"task": pid, "process": pid, "pid": pid, "tid": pid, "cmdline": line} for pid in (1, 2)]
     calls = [{"id": pid, "call": READ, "task": pid, "bytes_result": 3} for pid in (1, 2)]
@@ -147,15 +144,5 @@ def test_long_command_lines_are_cut_at_their_end(tmp_path: Path) -> None:
 
 
 def test_of_no_calls_there_is_no_share() -> None:
-    """Nothing is divided by nothing."""
+    """Zero is not divided by zero."""
     assert share_of_time(Sums(2), 0) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("by", "where"), [("syscall", "'By system call'"), ("cmdline", "'By command line'"), ("file", "'By system call'")]
-)
-def test_the_option_by_says_where_the_tables_are(tmp_path: Path, by: str, where: str) -> None:
-    """It chose one of them once. Refused before the trace is read."""
-    with pytest.raises(UsageError, match=f"report --by {by}") as caught:
-        report(tmp_path / "none", by=by)
-    assert where in caught.value.remedy

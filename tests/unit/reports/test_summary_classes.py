@@ -1,4 +1,4 @@
-"""What calls are for, and which wait by their nature: the same in tables and pictures, for all calls of the catalog."""
+"""Classes of calls, and calls that wait by nature: the same in tables and pictures, for the whole catalog."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def waited(trace: Trace) -> dict[str, tuple[int, int]]:
-    """By class: nanoseconds of waiting, and of what is not explained."""
+    """By class: nanoseconds of waiting, and unexplained ones."""
     io = summarize(trace).io
     assert io is not None
     return {row.kind: (row.waiting_ns, row.unexplained_ns) for row in io.time.classes}
@@ -211,7 +211,7 @@ def test_requests_of_a_ring_that_works_are_no_work(
 
 
 def test_what_rings_add_is_read_along_with_the_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that none of it is held for longer: not before the calls it belongs to, and right across all borders."""
+    """So no row is kept longer than needed: not read before its calls, and correct across all borders."""
     specs = load_catalog().calls
     monkeypatch.setattr(tablemaker, "CALLS", specs)
     monkeypatch.setattr("lo2io.trace.writer.CHUNK_ROWS", 1)
@@ -256,7 +256,7 @@ def test_opens_of_no_file_are_no_opens(recorded: Any) -> None:
 
 
 def test_tables_and_pictures_have_the_same_classes(recorded: Any) -> None:
-    """Of every call: so many in the time of a class, in its latencies, and in the picture's, locks by ``fcntl`` too."""
+    """For every call: the class's time, its latencies, and the picture agree, locks by ``fcntl`` too."""
     specs = [spec.abi_name for spec in load_catalog().calls]
     calls = [(name, {"end_time_ns": 100 + number}) for number, name in enumerate(dict.fromkeys(specs))]
     trace = recorded(*calls, ("fcntl", {"flags": F_SETLKW}), ("fcntl", {"flags": F_SETLKW}))
@@ -286,7 +286,7 @@ def test_every_class_has_a_call() -> None:
 
 
 def test_a_trace_without_the_traits_of_its_calls_gets_those_of_the_catalog(recorded: Any) -> None:
-    """As traces were written once; a call that nobody knows any more is of no class."""
+    """Like old traces; a call that the catalog no longer has is of no class."""
     trace = recorded(("fstat", {}), ("clone", {"flags": CLONE_VFORK}), ("poll", {}), ("dup", {}))
     before = waited(trace)
     file = trace.path / "lo2io" / "metadata.json"

@@ -13,7 +13,7 @@ DURATIONS = st.lists(st.one_of(st.integers(0, 300), st.integers(0, 2**47)), min_
 
 
 def histogram(values: list[int]) -> Latency:
-    """One row's figures."""
+    """A row's figures."""
     histograms = LatencyHistograms(1)
     histograms.add(np.zeros(len(values), np.uint16), np.array(values, np.int64))
     return histograms.latency(0)
@@ -33,7 +33,7 @@ def test_percentiles_are_within_their_bound(values: list[int]) -> None:
 
 @given(DURATIONS, DURATIONS)
 def test_rows_do_not_mix(first: list[int], second: list[int]) -> None:
-    """Two rows filled in turns are what they are alone."""
+    """Two rows filled in turns equal those filled alone."""
     histograms = LatencyHistograms(2)
     for row, values in enumerate((first, second)):
         for value in values:
@@ -42,7 +42,7 @@ def test_rows_do_not_mix(first: list[int], second: list[int]) -> None:
 
 
 def test_of_nothing() -> None:
-    """An empty row says so."""
+    """An empty row shows that it is empty."""
     assert LatencyHistograms(1).latency(0) == Latency()
 
 

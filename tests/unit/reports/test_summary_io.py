@@ -14,6 +14,7 @@ from build import tablemaker
 from build.tablemaker import CLOSE, COMPLETE, COPY, OPENAT, READ, WRITE, Row, make_batch, meta, write_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lo2io.native._lib import ffi, lib
 
 from lo2io.cli.report import report
 from lo2io.errors import UsageError
@@ -132,7 +133,7 @@ def stretches() -> st.SearchStrategy[list[Row]]:
 
 
 def divided(row: Row, blocks: list[Row], off: list[Row]) -> dict[str, int]:
-    """A call's nanoseconds, each by what is known of it."""
+    """A call's nanoseconds, each with the state that is known."""
     found: Counter[str] = Counter()
     own = [each for each in off if each["task"] == row["task"]]
     sent = [each for each in blocks if each["task"] == row["task"]]
@@ -155,7 +156,7 @@ def divided(row: Row, blocks: list[Row], off: list[Row]) -> dict[str, int]:
 
 
 def without_switches(row: Row, blocks: list[Row]) -> dict[str, int]:
-    """The same, where nobody knows when a thread had a CPU."""
+    """The same if it is unknown when threads had a CPU."""
     device, queue = covered(blocks, row["task"], row["begin_time_ns"], row["begin_time_ns"] + lasted(row))
     rest = lasted(row) - device - queue
     waits = row["handle"] == 2 and row["call"] != CLOSE
@@ -278,18 +279,22 @@ def test_the_slowest_are_the_slowest(rows: list[Row], tmp_path_factory: pytest.T
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(0, 20)), max_size=20), st.data())
 def test_spans_agree_with_plain_python(parts: list[tuple[int, int, int]], data: st.DataObject) -> None:
-    """Of any stretch, the moments that some span of the task covers."""
+    """For any stretch, the moments that a span of the task covers."""
     task, begin, length = (
         (np.array(column, np.int64) for column in zip(*parts, strict=True)) if parts else 3 * (np.zeros(0, np.int64),)
     )
     tasks = np.arange(5, dtype=np.uint32)
     spans = Spans(task.astype(np.uint32), begin, begin + length, tasks)
+    numbers = ffi.new("int32_t[]", list(range(len(tasks))))
+    native = ffi.new("lo2_call_spans *", {"of_task": numbers, "nr_tasks": len(tasks)})
+    native.device = native.either = spans.native()
     low = data.draw(st.integers(0, 80))
     high = data.draw(st.integers(low, 90))
-    for index, number in enumerate(tasks.tolist()):
+    for number in tasks.tolist():
         moments = {ns for who, first, long in parts if who == number for ns in range(first, first + long)}
-        found = spans.within(index, np.array([low]), np.array([high]))
-        assert found.tolist() == [len(moments & set(range(low, high)))]
+        device, queue = ffi.new("int64_t[1]"), ffi.new("int64_t[1]")
+        lib.lo2_spans_within(native, 1, [number], [low], [high - low], device, queue)
+        assert (device[0], queue[0]) == (len(moments & set(range(low, high))), 0)
 
 
 @given(st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2**47 - 1)), min_size=1, max_size=40), st.integers(0, 39))
@@ -338,7 +343,7 @@ def test_a_part_of_a_trace(tmp_path: Path) -> None:
 
 
 def test_a_poor_terminal_gets_digits(tmp_path: Path) -> None:
-    """Where bars cannot be printed, their height is."""
+    """If bars cannot be printed, digits show their height."""
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
     render(summarize(sample(tmp_path)), report_console(out))
@@ -393,7 +398,7 @@ def test_how_near_is_near(tmp_path: Path) -> None:
 
 
 def test_slow_calls_without_a_descriptor_show_their_path(tmp_path: Path) -> None:
-    """As it was given, behind the directory it starts in; without one where nobody read it."""
+    """The argument, behind its directory; no path if it could not be read."""
     calls = [
         {"id": number, "call": tablemaker.UNLINKAT, "task": 0, "end_time_ns": 10 - number} for number in range(1, 5)
     ]
@@ -425,6 +430,6 @@ def test_making_a_process_is_no_slow_io(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_force_is_for_pages(tmp_path: Path) -> None:
-    """Whoever forgot the page's name is told so."""
+    """The error says that the page's name is missing."""
     with pytest.raises(UsageError, match="only a page can be replaced"):
         report(tmp_path, force=True)

@@ -1,4 +1,4 @@
-"""What the summary says of rings, against the same sums made by hand."""
+"""The summary's numbers about rings, compared with sums made by hand."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def lasted(row: Row) -> int | None:
 @settings(max_examples=30, deadline=None)
 @given(rows=request_rows(), cut=st.integers(0, 25))
 def test_sums_agree_with_plain_python(rows: list[Row], cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Each ring by status, path and opcode; requests of rings nobody knows are the last row's."""
+    """Each ring by status, path and opcode; requests of unknown rings are in the last row."""
     parts = [make_batch(ring_requests=rows[:cut]), make_batch(ring_requests=rows[cut:])]
     summary = summarize(ring_trace(tmp_path_factory.mktemp("t"), *parts))
     assert summary.rings is not None
@@ -129,7 +129,7 @@ def test_sums_agree_with_plain_python(rows: list[Row], cut: int, tmp_path_factor
 
 
 def check_ring(ring: RingRow, rows: list[Row]) -> None:
-    """One ring's figures are those of its rows."""
+    """A ring's figures are the sums of its rows."""
     assert (ring.written, ring.errors) == (len(rows), sum(row["error"] != 0 for row in rows))
     assert ring.statuses == {STATUSES[status]: nr for status, nr in Counter(row["status"] for row in rows).items()}
     assert {row.path: row.requests for row in ring.paths} == Counter(PATHS[row["path"]] for row in rows)
@@ -165,7 +165,7 @@ def check_ring(ring: RingRow, rows: list[Row]) -> None:
 @settings(max_examples=25, deadline=None)
 @given(rows=request_rows())
 def test_files_agree_with_plain_python(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What was moved by file, and for how long workers had to do with it, in all and ring by ring."""
+    """Bytes by file, and workers' time with it, in all and ring by ring."""
     summary = summarize(ring_trace(tmp_path_factory.mktemp("t"), make_batch(ring_requests=rows)))
     assert summary.rings is not None
     name = {0: "/data/in", 1: "/data/out", 2: 200}
@@ -226,7 +226,7 @@ def test_why_workers_execute(tmp_path: Path, row: Row, words: str, inferred: boo
 
 
 def test_copies_belong_to_both_files(tmp_path: Path) -> None:
-    """A splice is a request of the file it reads; what it wrote is the other's."""
+    """A splice is a request of the file that it reads; its written bytes are the other's."""
     splice = replace(OPCODES[READV], number=4, name="SPLICE", kind=CallKind.COPY)
     rows = [{"opcode": 4, "handle": 0, "handle2": 1, "bytes_result": 10, "path": WORKER}]
     from lo2io.trace.reader import open_trace  # noqa: PLC0415
@@ -285,7 +285,7 @@ def test_batches(tmp_path: Path) -> None:
 
 
 def test_what_the_table_of_rings_says(tmp_path: Path) -> None:
-    """Whose they are, sizes, flags, exact totals; what is unknown is None."""
+    """Processes, sizes, flags, exact totals; unknown is None."""
     summary = summarize(ring_trace(tmp_path))
     assert summary.rings is not None
     first, second, aio = summary.rings.rings
@@ -316,7 +316,7 @@ def test_workers(tmp_path: Path) -> None:
 
 
 def test_broken_links_name_their_culprit(tmp_path: Path) -> None:
-    """By what it was, wherever its row stands; one whose row is not there is unknown."""
+    """By its opcode, wherever its row stands; a culprit without a row is unknown."""
     rows = [
         {"id": 2, "status": CANCELLED, "culprit": 1, "error": errno.ECANCELED},
         {"id": 3, "status": CANCELLED, "culprit": 1, "error": errno.ECANCELED},
@@ -352,7 +352,7 @@ def test_many_rings_are_summed_up(tmp_path: Path) -> None:
 
 
 def test_traces_without_rings(tmp_path: Path) -> None:
-    """Neither a section nor a word; also of a time before there were such tables."""
+    """Neither a section nor a word, also for traces from before there were such tables."""
     trace = write_trace(tmp_path, [make_batch(tasks=THREADS)])
     assert summarize(trace).rings is None
     text = text_of(summarize(trace))
@@ -362,13 +362,13 @@ def test_traces_without_rings(tmp_path: Path) -> None:
 
 
 def test_slots_of_unknown_rings(tmp_path: Path) -> None:
-    """What belongs to no ring of the table is everybody else's."""
+    """Requests of no ring of the table are in the last row."""
     slots = RingSlots(ring_trace(tmp_path), 2)
     assert slots.slots(np.array([0, 1, 2, 3, UNKNOWN_U32], np.uint32)).tolist() == [0, 1, 2, 2, 2]
 
 
 def test_opcodes_that_are_never_tried_inline_exist() -> None:
-    """A name that no opcode bears would never match."""
+    """A name that no opcode has would never match."""
     from lo2io.catalog.catalog import load_catalog  # noqa: PLC0415
 
     assert {opcode.name for opcode in load_catalog().opcodes} >= ALWAYS_ASYNC | WITHOUT_FILE
@@ -390,7 +390,7 @@ def test_memory_does_not_grow_with_requests(tmp_path: Path) -> None:
         batch = make_batch(ring_requests=[row])
         batch.ring_requests = {name: np.repeat(array, 65_536) for name, array in batch.ring_requests.items()}
         trace = ring_trace(tmp_path / str(times), *([batch] * times))
-        summarize(trace)  # what is imported on the way is not the tables'
+        summarize(trace)  # imports count before the tables
         tracemalloc.start()
         summary = summarize(trace)
         peaks.append(tracemalloc.get_traced_memory()[1])

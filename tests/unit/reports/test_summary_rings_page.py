@@ -51,7 +51,7 @@ def test_a_sampled_trace_says_so(tmp_path: Path) -> None:
 
 
 def test_requests_that_repeat_themselves_are_not_timed(tmp_path: Path) -> None:
-    """They last as long as the program likes; how often they completed is said instead."""
+    """The program decides how long they last; their number of completions is shown instead."""
     row = {"opcode": READV, "path": 3, "submit_time_ns": 0, "status": 0}
     once = {"id": 1, "complete_time_ns": 500, "waiting_ns": 400, "nr_completions": 1}
     again = {"complete_time_ns": 10**12, "waiting_ns": 10**12, "nr_completions": 40, "traits": 32}
@@ -67,7 +67,7 @@ def test_requests_that_repeat_themselves_are_not_timed(tmp_path: Path) -> None:
 
 
 def test_files_are_listed_by_path(tmp_path: Path) -> None:
-    """One that was made anew is one row, of all rings and of each."""
+    """A file that was made anew is one row, for all rings and for each."""
     row = {"opcode": READV, "path": 4, "nr_punts": 1, "bytes_result": 10, "work_begin_time_ns": 0}
     rows = [{"id": n + 1, **row, "handle": n, "work_end_time_ns": 100} for n in range(2)]
     again = [{"file": n, "path": b"/data/journal"} for n in range(2)]
@@ -92,7 +92,7 @@ def test_what_a_part_of_the_requests_tells_is_said_to_be_so(tmp_path: Path) -> N
 
 
 def test_a_filtered_trace_says_so(tmp_path: Path) -> None:
-    """How many requests of rings a filter left out stands in the head and in the last line."""
+    """The head and the last line have the number of ring requests that a filter left out."""
     trace = example(tmp_path)
     trace.metadata["filter"] = "opcode == READV"
     trace.metadata["filtered"] = {"calls": 2, "requests": 0, "ring_requests": 7}
@@ -118,7 +118,7 @@ def test_page_fits_any_width(tmp_path: Path, width: int) -> None:
 
 
 def rules_of(rings: RingsSummary) -> dict[str, str]:
-    """What the rules about rings find: rule → text."""
+    """The findings about rings: rule → text."""
     return {finding.rule: finding.text for rule in RING_RULES.values() for finding in rule(rings)}
 
 
@@ -144,7 +144,7 @@ def test_what_stands_out(tmp_path: Path) -> None:
 
 
 def test_head_tells_whose_bytes_are_known(tmp_path: Path) -> None:
-    """Of libaio nothing is moved that anybody knows; of a part of the requests it is that part's."""
+    """Bytes of libaio are unknown; for a part of the requests, they are that part's."""
     libaio = {**RINGS[2], "nr_requests": 20}
     row = {"ring": 0, "opcode": READV, "bytes_result": 4096}
 
@@ -186,7 +186,7 @@ def test_numbers_of_rings_are_never_cut(tmp_path: Path) -> None:
 
 
 def test_calls_submit_nothing_where_the_kernel_does(tmp_path: Path) -> None:
-    """io_uring_enter on a ring with SQPOLL wakes a thread, and returns what it was asked to submit."""
+    """io_uring_enter on a ring with SQPOLL wakes a thread, and returns the number that it should submit."""
     batch = make_batch(batches=[{"ring": 0, "asked": 7, "submitted": 7}])
     for number, flags in enumerate((0, 1 << 1)):
         (tmp_path / str(number)).mkdir()
@@ -207,7 +207,7 @@ def test_few_inline_are_no_comparison(tmp_path: Path) -> None:
 
 
 def test_a_whole_machine_lists_who_moves_most_through_rings(tmp_path: Path) -> None:
-    """A process without a single call, whose ring moves most, comes first, with what it moved."""
+    """A process without calls comes first if its ring moves most, with these bytes."""
     rows = [{"ring": 0, "task": 2, "opcode": READV, "bytes_result": 5000}]
     calls = [{"call": READ, "task": 0, "begin_time_ns": 1, "end_time_ns": 2, "bytes_result": 4096}]
     batch = make_batch(tasks=THREADS, rings=RINGS, ring_requests=rows, operations=calls)

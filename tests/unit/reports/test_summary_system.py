@@ -68,7 +68,7 @@ def machine(directory: Path) -> Trace:
 
 
 def test_page_of_a_machine(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
-    """Processes by bytes with their cgroup, what confines the trace, what is missing where, and whose word it is."""
+    """Processes by bytes with their cgroup, what confines the trace, where events are missing, and by which source."""
     text = text_of(summarize(machine(tmp_path))).replace(str(tmp_path), "T")
     assert max(map(len, text.splitlines()[:-1])) <= 100
     golden("summary-system.txt", text)
@@ -86,13 +86,13 @@ def test_requests_belong_to_who_sent_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spool", "extra", "counts", "hint"),
     [
-        ({}, {}, (0, 0), "none of the 2 chosen events happened while it was recorded"),
+        ({}, {}, (0, 0), "none of the 2 chosen events happened during the recording"),
         ({}, {}, (3, 0), "never happened: x:b"),
         ({}, {}, (3, 4), "all 7 events that happened were of processes that were not recorded"),
-        ({"cgroup": "/a"}, {}, (0, 0), "no process of the cgroup /a did any"),
+        ({"cgroup": "/a"}, {}, (0, 0), "no process of the cgroup /a made a recorded call"),
         ({"chosen_cpus": (3,)}, {}, (0, 0), "only CPU 3 was recorded"),
-        ({"filter": "pid = 1"}, {"filtered": {"calls": 5, "requests": 1}}, (3, 0), "'pid = 1' left nothing of 5 calls"),
-        ({"filter": "pid = 1"}, {}, (0, 0), "the kernel let nothing pass the filter 'pid = 1'"),
+        ({"filter": "pid = 1"}, {"filtered": {"calls": 5, "requests": 1}}, (3, 0), "'pid = 1' left out all 5 calls"),
+        ({"filter": "pid = 1"}, {}, (0, 0), "no event in the kernel passed the filter 'pid = 1'"),
     ],
 )
 def test_an_empty_trace_says_why(tmp_path: Path, spool: Row, extra: Row, counts: tuple[int, int], hint: str) -> None:

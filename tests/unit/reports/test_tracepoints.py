@@ -1,4 +1,4 @@
-"""`lo2io tracepoints`: what is listed, what is shown, and what a kernel that differs is told."""
+"""`lo2io tracepoints`: its list, its details, and its messages about a kernel that differs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATA = ROOT / "tests/data"
 
 @pytest.fixture
 def core() -> Catalog:
-    """The catalog without what is not recorded by default: the test data of 6.18 has exactly these formats."""
+    """The catalog's default part: the test data of 6.18 has exactly these formats."""
     catalog = load_catalog()
     return dataclasses.replace(
         catalog,
@@ -52,7 +52,7 @@ def change(kernel: Path, event: str, old: str, new: str) -> None:
 
 
 def test_the_formats_of_6_18_agree(core: Catalog, kernel: Path) -> None:
-    """Nothing to say of the kernel the test data was taken from."""
+    """No remarks about the kernel of the test data."""
     assert check(core, kernel) == []
 
 
@@ -64,7 +64,7 @@ def test_the_block_formats_of_each_release_agree(core: Catalog, release: str) ->
 
 
 def test_what_5_10_does_not_say_of_io_uring(core: Catalog) -> None:
-    """Fields that came later are notes, not errors; so is what is missing, unless it had another name."""
+    """Fields that came later are notes, not errors; so are missing tracepoints, unless they had another name."""
     rings = tuple(spec for spec in core.tracepoints if spec.group == "io_uring")
     findings = check(dataclasses.replace(core, calls=(), tracepoints=rings), DATA / "5.10")
     assert not any(finding.is_error for finding in findings)
@@ -100,7 +100,7 @@ def test_what_newer_kernels_say_of_io_uring_is_known(core: Catalog, release: str
 
 
 def test_a_ring_has_to_be_named(core: Catalog, kernel: Path) -> None:
-    """Whose completion it is cannot be known without; the rest can be done without."""
+    """Without it, a completion's ring is unknown; other fields may be missing."""
     change(kernel, "io_uring:io_uring_complete", "void * ctx;", "void * ring;")
     change(kernel, "io_uring:io_uring_req_failed", "void * ctx;", "void * ring;")
     change(kernel, "io_uring:io_uring_fail_link", "void * ctx;", "void * ring;")
@@ -112,7 +112,7 @@ def test_a_ring_has_to_be_named(core: Catalog, kernel: Path) -> None:
 
 
 def test_a_field_may_have_two_names(core: Catalog, kernel: Path) -> None:
-    """Whichever the kernel uses; what it misses is told by the first."""
+    """Whichever the kernel uses; a missing field is reported by the first."""
     change(kernel, "io_uring:io_uring_defer", "long data;", "long user_data;")
     assert check(core, kernel) == []
     change(kernel, "io_uring:io_uring_defer", "long user_data;", "long cookie;")
@@ -203,7 +203,7 @@ def test_tracepoints_that_stand_alone_are_compared_too(
 
 
 def test_every_field_of_the_catalog_can_be_compared() -> None:
-    """Each tracepoint that stands alone has its fields described, or the comparison would end amid them."""
+    """Each single tracepoint describes its fields, so that the comparison covers all."""
     assert {role: set(fields) for role, fields in LONE_FIELDS.items()} == {
         role: set(fields) for role, fields in (files.LONE_FIELDS | catalog_rings.RING_ROLE_FIELDS).items()
     }
@@ -237,7 +237,7 @@ def test_a_missing_tracepoint_is_an_error_unless_optional(core: Catalog, kernel:
 
 
 def test_a_kernel_without_syscall_tracepoints_is_told_once(core: Catalog, kernel: Path) -> None:
-    """Not 34 notes but the configuration that is missing."""
+    """Not 34 notes, but the missing configuration."""
     shutil.rmtree(kernel / "events/syscalls")
     (finding,) = check(core, kernel)
     assert finding.is_error
@@ -335,7 +335,7 @@ def test_showing_a_call_and_a_tracepoint() -> None:
 
 
 def test_showing_opcodes() -> None:
-    """One by the kernel's name or the programs', or all."""
+    """One by the kernel's name or by the programs', or all."""
     catalog = load_catalog()
     line = "  4  READ_FIXED  read, returns bytes    Reads into a registered buffer."
     assert render_show(catalog, "READ_FIXED") == render_show(catalog, "IORING_OP_READ_FIXED") == line

@@ -86,7 +86,7 @@ def test_a_ring_that_has_not_gone_on_yet_writes_to_the_former_segment(tmp_path: 
 
 
 def test_facts_tell_of_one_segment_or_are_left_out(tmp_path: Path) -> None:
-    """A look that began before all rings had gone on saw what the records of neither segment describe."""
+    """A look that began before all buffers had gone on may fit the records of neither segment."""
     with SegmentedSpool(tmp_path / "spool", [0]) as spool:
         spool.facts.append([fact(1, 99, tid=1)])
         spool.begin(100)
@@ -127,7 +127,7 @@ def test_what_is_written_never_exceeds_the_bound(tmp_path: Path) -> None:
 
 
 def test_a_segment_being_written_is_never_removed(tmp_path: Path) -> None:
-    """Where that would be needed, the write is refused: the bound holds above all."""
+    """If that was needed, the write is refused: the bound holds above all."""
     bound = META_EXTRA + (4 << 10)
     with SegmentedSpool(tmp_path / "spool", [0, 1], bound) as spool:
         spool.rings[0].append([bytes(4 << 10)])
@@ -144,7 +144,7 @@ def test_a_segment_being_written_is_never_removed(tmp_path: Path) -> None:
 
 
 def test_facts_without_room_are_left_out_and_counted(tmp_path: Path) -> None:
-    """They may take an eighth; what is looked up must not push out what was recorded."""
+    """They may take an eighth, so that facts do not push out records."""
     bound = META_EXTRA + (8 << 10)
     with SegmentedSpool(tmp_path / "spool", [0], bound) as spool:
         for tid in range(40):
@@ -185,7 +185,7 @@ def test_a_full_disk_costs_the_oldest_segments_first(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("links", [True, False])
 def test_links_outlive_the_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, links: bool) -> None:
-    """All before the given one, and what is written on does not come to them; so do copies where there are no links."""
+    """All before the given one; later writes do not reach them. Without links, copies do the same."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
@@ -209,10 +209,10 @@ def test_links_outlive_the_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_least_bound_is_named(tmp_path: Path) -> None:
-    """A bound the rings do not fit into is refused; the one that is named is taken."""
+    """A bound too small for the buffers is refused; the one that the error names is accepted."""
     with SegmentedSpool(tmp_path / "a", [0, 1], 10 << 20) as spool, pytest.raises(UsageError) as caught:
         spool.check_bound(8 << 20)
-    assert caught.value.remedy == "--max-size 41MiB, or a smaller --ring"
+    assert caught.value.remedy == "use --max-size 41MiB, or a smaller --ring"
     with SegmentedSpool(tmp_path / "b", [0, 1], 41 << 20) as spool:
         spool.check_bound(8 << 20)
 

@@ -1,4 +1,4 @@
-"""The spool's description, files and facts: what is written is read, and what is no spool is refused."""
+"""The spool's description, files and facts: what is written can be read, and other files are refused."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def altered(**changes: Any) -> bytes:
         (b"[" * 100_000, "no JSON"),
         (b"[]", MAGIC),
         (altered(magic="other"), MAGIC),
-        (altered(version=VERSION + 1), f"version {VERSION + 1}, and this lo2io reads up to {VERSION}"),
+        (altered(version=VERSION + 1), f"version {VERSION + 1}, but this lo2io reads versions up to {VERSION}"),
         (altered(version=True), "is none"),
         (altered(version=0), "is none"),
         (altered(clock=...), ".clock is missing"),
@@ -104,14 +104,14 @@ def altered(**changes: Any) -> bytes:
     ],
 )
 def test_what_is_no_description_is_refused(content: bytes, answer: str) -> None:
-    """Each with what is wrong, and never by another error."""
+    """Each with its fault, and never by another error."""
     with pytest.raises(SpoolError, match=answer) as caught:
         parse_meta(content)
     assert caught.value.remedy
 
 
 def test_only_what_an_older_reader_would_misread_has_a_newer_version() -> None:
-    """It does not look for files of calls; what has none it reads as ever."""
+    """It ignores files of calls; a spool without them is read as always."""
     kernel = dataclasses.replace(FINAL, backend="bpf", clock="monotonic", kernel_facts=True, nr_left_out=3)
     for meta, version in ((FINAL, 1), (kernel, 2)):
         assert json.loads(dump_meta(meta))["version"] == version
@@ -156,7 +156,7 @@ def test_a_spool_is_written_and_read(tmp_path: Path) -> None:
 
 
 def test_what_the_kernels_programs_wrote_lies_beside_the_rings(tmp_path: Path) -> None:
-    """A file for each CPU, also for one that came later; whoever reads the spool misses the one that is gone."""
+    """A file for each CPU, also for one that came later; a reader notices a missing one."""
     path = tmp_path / "spool"
     meta = dataclasses.replace(META, backend="bpf", clock="monotonic", cpus=(Cpu(0, 0, 0), Cpu(5, 5, 0)), counts=())
     with SpoolWriter(path, [0], kernel_records=True) as writer:
@@ -174,7 +174,7 @@ def test_what_the_kernels_programs_wrote_lies_beside_the_rings(tmp_path: Path) -
 
 
 def test_a_cpu_that_comes_back_goes_on_in_its_own_files(tmp_path: Path) -> None:
-    """Its ring is another one, what the programs write there is not: the next new CPU has its own file, too."""
+    """Its perf buffer is a new one, its BPF buffer is not: the next new CPU has its own file, too."""
     with SpoolWriter(tmp_path / "spool", [0, 1], kernel_records=True) as writer:
         writer.add_ring(1)
         writer.add_ring(2)
@@ -212,7 +212,7 @@ def test_discarding_removes_what_was_written_and_nothing_else(tmp_path: Path) ->
 
 
 def test_no_spool_overwrites_anything(tmp_path: Path) -> None:
-    """Not a file, not a directory, not what a link leads to: the directory is made, and is the spool's alone."""
+    """Neither a file nor a directory nor a link's target: the directory is new, and the spool's alone."""
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("new")
@@ -225,7 +225,7 @@ def test_no_spool_overwrites_anything(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gone", [META_NAME, "facts.ring", "cpu-0005.ring"])
 def test_a_spool_without_one_of_its_files_is_none(tmp_path: Path, gone: str) -> None:
-    """It says which."""
+    """The error names the file."""
     with SpoolWriter(tmp_path / "spool", [0, 5]) as writer:
         writer.write_meta(META)
     (tmp_path / "spool" / gone).unlink()
@@ -348,7 +348,7 @@ def test_ring_facts_are_laid_out_as_the_native_header_says(given: dict[str, int]
 def test_a_file_system_that_puts_nothing_aside_is_recorded_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int
 ) -> None:
-    """It is known why; only a disk that is full ends the recording."""
+    """The cause is known; only a full disk ends the recording."""
 
     def refuse(*_: int) -> None:
         raise OSError(answer, os.strerror(answer))

@@ -78,7 +78,7 @@ def rows_of(kinds: int, begin: str, end: str, kind: str) -> st.SearchStrategy[li
 
 
 def plain(rows: list[Row], *, requests: bool) -> list[dict[str, Any]]:
-    """What each row adds, in plain Python."""
+    """The amounts of each row, in plain Python."""
     added = []
     for row in rows:
         begin, end = ("submit_time_ns", "complete_time_ns") if requests else ("begin_time_ns", "end_time_ns")
@@ -158,7 +158,7 @@ def test_a_window_agrees_with_plain_python(
 @settings(max_examples=20, deadline=None)
 @given(calls=rows_of(len(CALLS), "begin_time_ns", "end_time_ns", "call"))
 def test_numbers_are_those_of_the_report(calls: list[Row], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What `lo2io report` says of a window's processes and files is what top shows of them."""
+    """For a window's processes and files, `lo2io report` and top show the same."""
     ended = [row for row in calls if row["end_time_ns"] != UNKNOWN_I64]
     batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=ended)
     trace = write_trace(tmp_path_factory.mktemp("t"), [batch])
@@ -166,7 +166,7 @@ def test_numbers_are_those_of_the_report(calls: list[Row], tmp_path_factory: pyt
     assert numbers({row.pid: row.activity for row in window.processes}) == numbers(
         {row.pid: row.activity for row in summary.processes}
     )
-    # The report has no row for what was only written to nobody knows where.
+    # The report has no row for writes to unknown files only.
     files = [row for row in window.files if row.kind != "none" or row.activity.operations]
     assert numbers({row.path or row.pid: row.activity for row in files}) == numbers(
         {row.path or row.pid: row.activity for row in summary.files}
@@ -174,7 +174,7 @@ def test_numbers_are_those_of_the_report(calls: list[Row], tmp_path_factory: pyt
 
 
 def numbers(rows: dict[Any, Any]) -> dict[Any, tuple[int, ...]]:
-    """What both have; a file that a copy wrote nothing to is no news."""
+    """The numbers that both have; a file that a copy only read does not count."""
     found = {key: (row.errors, row.bytes_read, row.bytes_written, row.time_ns) for key, row in rows.items()}
     return {key: row for key, row in found.items() if any(row)}
 
@@ -191,7 +191,7 @@ def test_who_only_looks_on_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_request_older_than_the_window_has_no_latency(tmp_path: Path) -> None:
-    """It counts with its bytes all the same."""
+    """Its bytes count all the same."""
     request = {"task": 0, "pid": 100, "opcode": READV, "complete_time_ns": 9, "bytes_result": 5}
     window = watch_window(write_trace(tmp_path, [make_batch(tasks=THREADS, ring_requests=[request])]))
     assert window.total == Activity(1, 0, 5, 0, 0, NO_SPREAD)
@@ -211,9 +211,9 @@ def test_percentiles_are_exact(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_devices(tmp_path: Path) -> None:
-    """Busy is when anything was at the device, once; merged requests are no requests; what runs on is in flight.
+    """A device is busy while any request is at it; merged requests do not count; unfinished ones are in flight.
 
-    What ended unseen was there until its latest moment; how long one of unknown end was there, nobody knows.
+    A request with an unseen end was there until its latest moment. One of unknown end was there for an unknown time.
     """
 
     def request(insert: int, issue: int, complete: int, operation: int = 0, **columns: int) -> Row:
@@ -246,7 +246,7 @@ def test_devices(tmp_path: Path) -> None:
 
 
 def test_losses_are_told_apart(tmp_path: Path) -> None:
-    """What a ring had no room for, and what vanished."""
+    """Records without room in a buffer, and vanished ones."""
     window = watch_window(
         write_trace(tmp_path, [make_batch()], completeness=replace(COMPLETE, lost=5, vanished=2, proven=False))
     )
@@ -282,7 +282,7 @@ def text_of(window: Window, look: Look, height: int | None = None, width: int = 
 
 
 def words(text: str) -> list[str]:
-    """What stands in a row."""
+    """The texts of a row."""
     return text.split()
 
 
@@ -301,12 +301,12 @@ def test_page_of_processes() -> None:
     ("sort", "first"), [("bytes", "dd"), ("operations", "unknown"), ("time", "dd"), ("latency", "unknown")]
 )
 def test_order(sort: str, first: str) -> None:
-    """By what was chosen, the most first."""
+    """By the chosen column, the most first."""
     assert text_of(WINDOW, Look(sort=sort))[4].startswith(first)
 
 
 def test_page_of_files_and_devices() -> None:
-    """A name moves no cursor; who has no name says whose it is."""
+    """A name cannot move the cursor; a file without a name has its process' name."""
     files = text_of(WINDOW, Look(view="file"))
     assert [line.split("  ")[0] for line in files[4:]] == ["/data/\\x1b[31mred", "unnamed, of cat (7)", "no descriptor"]
     devices = text_of(WINDOW, Look(view="device"))
@@ -316,7 +316,7 @@ def test_page_of_files_and_devices() -> None:
 @pytest.mark.parametrize("view", ["process", "file", "device"])
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
 def test_a_narrow_terminal_has_fewer_columns(view: str, width: int) -> None:
-    """None of them cut: each cell is one that a wide terminal shows."""
+    """None of them is cut: a wide terminal shows each cell, too."""
     long = replace(WINDOW, files=(replace(WINDOW.files[0], path="/d" * 200 + "/end"),))
     wide = text_of(WINDOW, Look(view), width=400)[3:]
     lines = text_of(long, Look(view), width=width)
@@ -349,7 +349,7 @@ def test_unknown_views_are_refused() -> None:
     """With what there is."""
     with pytest.raises(UsageError) as refused:
         check_look(Look(view="user"))
-    assert refused.value.remedy == "one of process, file, device"
+    assert refused.value.remedy == "choose one of process, file, device"
     with pytest.raises(UsageError, match="sort by 'name'"):
         check_look(Look(sort="name"))
 
@@ -380,7 +380,7 @@ def test_views_in_a_pipe(capsys: pytest.CaptureFixture[str], *, as_json: bool) -
 
 
 class FakeScreen:
-    """Presses keys, one each time it is asked, and notes what was shown."""
+    """Presses keys, one at each request, and notes the output."""
 
     def __init__(self, keys: str) -> None:
         self.keys = list(keys)
@@ -412,7 +412,7 @@ class FakeRecorder(Recorder):
 
 
 def look_on(keys: str, count: int | None = None, failure: Exception | None = None) -> list[Look]:
-    """What was shown until somebody quit, or so many views had come."""
+    """The output until the user quit, or until so many views."""
     screen = FakeScreen(keys)
     with ThreadPoolExecutor(1) as pool:
         _Loop(TopOptions(interval_s=0, count=count), screen, Look(), FakeRecorder(failure)).run(pool)
@@ -441,7 +441,7 @@ def test_what_is_shown_is_drawn_anew_when_asked() -> None:
 
 @pytest.mark.parametrize("width", [30, 50, 80, 100, 200])
 def test_the_first_line_has_whole_numbers(width: int) -> None:
-    """As many as fit; and whether the view stands still is never cut off."""
+    """As many as fit; whether the view is paused is never cut off."""
     lines = text_of(WINDOW, Look(paused=True), width=width)
     whole = text_of(WINDOW, Look(), width=500)[0].split(" · ")
     assert all(part in whole for part in lines[0].split(" · "))
@@ -449,7 +449,7 @@ def test_the_first_line_has_whole_numbers(width: int) -> None:
 
 
 def test_count_ends_it() -> None:
-    """Whether or not somebody presses keys."""
+    """With keys pressed or not."""
     assert look_on("", count=3) == [Look()] * 3
 
 
@@ -469,8 +469,8 @@ def test_a_recorder_that_ends_is_told() -> None:
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
-        ({"interval_s": 0.5}, "--interval 2s"),
-        ({"arguments": ("--cpus", "0")}, "leave the other options out"),
+        ({"interval_s": 0.5}, "use --interval 2s"),
+        ({"arguments": ("--cpus", "0")}, "leave away --events, --filter, --cpus, --cgroup and --backend"),
         ({}, "name the directory given with -o to a recording with --last"),
     ],
 )

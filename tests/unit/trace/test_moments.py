@@ -63,6 +63,6 @@ def test_no_moments(text: str) -> None:
 
 
 def test_a_trace_without_the_time_of_day() -> None:
-    """It cannot be asked for by one."""
+    """It accepts no time of day."""
     with pytest.raises(UsageError, match="does not say what time of day"):
         parse_moment("2026-01-01", {**META, "syncs": []})

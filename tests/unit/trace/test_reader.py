@@ -92,7 +92,7 @@ def row_of(table: str) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def expected(table: str, row: dict[str, Any]) -> dict[str, Any]:
-    """What a reader of the table must see of a row."""
+    """The values of a row that a reader must see."""
     seen: dict[str, Any] = {}
     for column in reader.TABLES[table]:
         if column.kind != "number":
@@ -188,7 +188,7 @@ def _fields(spec: Any) -> dict[str, Any]:
 
 
 def test_opcodes_go_by_name_or_number(tmp_path: Path) -> None:
-    """Those the catalog knows by name, newer ones by number, and what nobody saw is unknown. Codes are the kernel's."""
+    """The catalog's by name, newer ones by number, unseen ones unknown. Codes are the kernel's."""
     rows = [{"id": at, "opcode": opcode} for at, opcode in enumerate((1, len(OPCODES), 254, 255))]
     trace = write_trace(tmp_path, [make_batch(ring_requests=rows, ring_works=rows)])
     for table in ("ring_requests", "ring_works"):
@@ -220,7 +220,7 @@ def test_a_trace_of_an_earlier_version_has_no_rings(tmp_path: Path) -> None:
 
 
 def test_paths_keep_their_exact_bytes(tmp_path: Path) -> None:
-    """Newlines, UTF-8, other encodings, an escape written out: each path is what it was."""
+    """Newlines, UTF-8, other encodings, an escape written out: each path is unchanged."""
     paths = [b"/a\nb", "/\u00fc".encode(), b"/\xfc", rb"/\xfc", b"", b"/" + b"x" * 4000]
     batch = make_batch(files=[{"file": index, "path": path} for index, path in enumerate(paths)])
     files = write_trace(tmp_path, [batch]).files.to_pylist()
@@ -239,7 +239,7 @@ def test_containers_are_read_from_cgroups(tmp_path: Path) -> None:
 
 
 def test_devices_completeness_and_metadata(tmp_path: Path) -> None:
-    """What the spool and the proof say is in the tables and the metadata, whole."""
+    """The spool's metadata and the proof are in the tables and the metadata, whole."""
     events = (
         EventCompleteness("a:b", 1, 10, 2, 7),
         EventCompleteness("a:c", 0, None, 0, 5),
@@ -282,7 +282,7 @@ def test_projection_gives_only_what_was_asked(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_a_conversion_that_failed(tmp_path: Path) -> None:
-    """Neither tables nor metadata: a trace is whole or it is none."""
+    """Neither tables nor metadata: a trace is whole, or it is none."""
     out = TableWriter(tmp_path, META, CALLS)
     out.write(make_batch(operations=[{}]))
     with pytest.raises(RuntimeError), out:
@@ -323,13 +323,13 @@ def test_a_place_nobody_can_write_is_a_trace_error(tmp_path: Path) -> None:
     [
         (None, "No such file"),
         ("{", "Expecting"),
-        ("[]", "not of lo2io"),
-        ('{"format": "other"}', "not of lo2io"),
+        ("[]", "lo2io did not write"),
+        ('{"format": "other"}', "lo2io did not write"),
         (json.dumps({"format": reader.FORMAT, "schema_version": 99}), "schema version 99"),
     ],
 )
 def test_what_is_no_trace_is_refused(tmp_path: Path, content: str | None, answer: str) -> None:
-    """Each with what was found and what to do."""
+    """Each with the finding and the remedy."""
     (tmp_path / "lo2io").mkdir()
     if content is not None:
         (tmp_path / "lo2io/metadata.json").write_text(content)

@@ -1,4 +1,4 @@
-"""A part of a trace is what recording with the same filter would have written, and what a look at each row finds."""
+"""A part of a trace equals a recording with the same filter, and a check of each row."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def convert(spool: SpoolReader, catalog: Any, trace: Path, chosen: Filter | None
 
 
 def assert_same(found: Trace, expected: Trace) -> None:
-    """Every row of every table, and what the metadata say."""
+    """Every row of every table, and the metadata."""
     for table in TABLES:
         assert found.table(table).to_pylist() == expected.table(table).to_pylist(), table
         assert found.rows(table) == expected.rows(table) == found.table(table).num_rows, table
@@ -206,7 +206,7 @@ def test_requests_in_spans(tmp_path: Path) -> None:
 
 
 def test_the_state_that_held_at_the_begin_stays(tmp_path: Path) -> None:
-    """Of each ring the last one before the span, and all in it."""
+    """For each ring, the last one before the span, and all in it."""
     states = [
         {"time_ns": time, "ring": ring, "in_flight": time} for time, ring in ((1, 0), (2, 1), (3, 0), (5, 0), (9, 1))
     ]
@@ -234,7 +234,7 @@ def test_nothing_asked_is_the_trace_itself(tmp_path: Path) -> None:
 
 
 def test_filters_join_with_the_recordings(tmp_path: Path) -> None:
-    """A part of a part says of both, and counts what both left out."""
+    """A part of a part has both filters, and counts the omissions of both."""
     calls = [{"id": n, "begin_time_ns": n, "end_time_ns": n + 1, "tid": n, "pid": n % 2} for n in range(8)]
     whole = write_trace(tmp_path, [make_batch(operations=calls)])
     part = select(select(whole, ["pid == 1"]), ["tid != 3"])

@@ -1,4 +1,4 @@
-"""The tables of files and paths as readers get them: names, who proved them, what is unknown."""
+"""The tables of files and paths for their readers: names, their sources, and unknown ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KERNEL = 3
 
 
 def test_a_path_is_carried_whole(tmp_path: Path) -> None:
-    """As text, and as bytes where text cannot hold it; an empty one is known, what could not be read is null."""
+    """As text, and as bytes if it is no text; an empty path is known, an unreadable one is null."""
     rows = [
         {"operation": 1, "place": 0, "source": KERNEL, "path": b"a\nb", "directory": b"/\xff"},
         {"operation": 1, "place": 1, "source": KERNEL, "path": b"\xfe", "directory": b"/"},
@@ -34,7 +34,7 @@ def test_a_path_is_carried_whole(tmp_path: Path) -> None:
 
 
 def test_a_file_says_how_it_is_known(tmp_path: Path) -> None:
-    """Generation and links where the kernel told them, nulls where it did not."""
+    """Generation and links if a program told them, else nulls."""
     unknown = 2**32 - 1
     files = [
         {"file": 0, "path": b"/x", "generation": 2**32 - 1, "links": 0, "name_source": KERNEL},

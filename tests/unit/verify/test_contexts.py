@@ -1,4 +1,4 @@
-"""``verify`` on calling contexts and samples, and what a step from one to the next may say."""
+"""``verify`` on calling contexts and samples, and possible steps from one to the next."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _sample_beside_plain_enter(trace: Trace) -> None:
 
 @pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)
 def test_broken_in_exactly_one_way(rule: str, change: Callable[[Trace], object], tmp_path: Path) -> None:
-    """That rule is reported, no other is, and the trace is ok unless it is an error."""
+    """Only that rule is reported, and the trace is ok unless it is an error."""
     breaks.check(rule, change, system(), tmp_path / "T")
 
 
@@ -184,7 +184,7 @@ TREE = {
 """Context → region and parent: main calls solve, at two of whose lines read and write are called; something else."""
 OUT, STALE = "context.unwind", "context.progress"
 STEPS = [
-    # Nothing was left, entered or made progress: the very same context.
+    # No context was left or entered, none made progress: it is the very same one.
     (READ, READ, 0, None),
     (SOLVE, READ, 0, OUT),
     (READ, SOLVE, 0, STALE),
@@ -209,7 +209,7 @@ STEPS = [
     (OTHER, WRITE, 5, OUT),
     (NONE32, OTHER, 2, None),
     (NONE32, OTHER, 1, STALE),
-    # Of what came before nothing is known.
+    # The steps before are unknown.
     (UNSEEN, WRITE, 0, None),
     (UNSEEN, WRITE, 3, None),
     (UNSEEN, WRITE, 4, None),
@@ -219,7 +219,7 @@ STEPS = [
 
 @pytest.mark.parametrize(("before", "context", "distance", "rule"), STEPS)
 def test_unwind_distances(before: int, context: int, distance: int, rule: str | None) -> None:
-    """Of a step from one sample to the next; asked twice, the answer is the same."""
+    """For a step from one sample to the next; a second check gives the same."""
     definitions = Definitions()
     definitions.table("calling-context").update({ref: (region, 0, up) for ref, (region, up) in TREE.items()})
     verdict = Verification("T")
@@ -245,7 +245,7 @@ def test_unwind_distances(before: int, context: int, distance: int, rule: str | 
     ],
 )
 def test_what_was_entered_bounds_the_distance(context: int, distance: int, rule: str | None) -> None:
-    """Inside of solve, entered and not left, no sample says that solve was left."""
+    """Inside of solve, entered and not left, no sample may show that solve was left."""
     definitions = Definitions()
     definitions.table("calling-context").update({ref: (region, 0, up) for ref, (region, up) in TREE.items()})
     verdict: Any = Verification("T")

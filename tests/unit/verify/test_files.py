@@ -115,7 +115,7 @@ def _a_path_nobody_read(trace: RingTrace) -> None:
 
 @pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)
 def test_broken_in_exactly_one_way(rule: str, change: Callable[[Any], object], tmp_path: Path) -> None:
-    """That rule is reported, no other is."""
+    """Only that rule is reported."""
     breaks.check(rule, change, named(), tmp_path / "T")
 
 
@@ -138,7 +138,7 @@ def test_number_of_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("table", ["operations", "off_cpu"])
 @pytest.mark.parametrize("whole", [True, False])
 def test_tables_that_lack(tmp_path: Path, table: str, *, whole: bool) -> None:
-    """One that is cut, or not there: also of those that no rule is about."""
+    """A cut or missing table, also one without rules."""
     path = named().write(tmp_path / "T") / "lo2io" / f"{table}.arrow"
     if whole:
         path.unlink()

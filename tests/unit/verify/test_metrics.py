@@ -114,7 +114,7 @@ def _instance_about_what(trace: Trace) -> None:
     ],
 )
 def test_scope_of_an_instance(scope: str, rule: str, tmp_path: Path) -> None:
-    """What a metric is about is defined, whatever it is."""
+    """The scope of a metric is defined, of whatever kind."""
     trace = system()
     where = DISK_METRICS, getattr(_otf2, f"SCOPE_{scope}")
     trace.definitions["MetricInstance", 9] = (DEPTH_CLASS, *where, 0)
@@ -250,5 +250,5 @@ def test_synchronous_metrics_may_miss_borders_and_lie_at_samples(tmp_path: Path)
 
 @pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)
 def test_broken_in_exactly_one_way(rule: str, change: Callable[[Trace], object], tmp_path: Path) -> None:
-    """That rule is reported, no other is, and the trace is ok unless it is an error."""
+    """Only that rule is reported, and the trace is ok unless it is an error."""
     breaks.check(rule, change, system(), tmp_path / "T")

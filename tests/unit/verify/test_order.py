@@ -148,7 +148,7 @@ def test_a_clock_that_stands_still(tmp_path: Path) -> None:
 
 
 def test_a_tie_at_the_very_end(tmp_path: Path) -> None:
-    """What is held when the trace ends is reported."""
+    """Findings held back at the end of the trace are reported."""
     trace = build.correct()
     trace.events[2].append(build.complete(build.START + build.LENGTH, build.DISK, 9))
     assert set(verify(trace.write(tmp_path / "T")).broken) == {"operation.not-begun"}

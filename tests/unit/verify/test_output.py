@@ -1,4 +1,4 @@
-"""What ``lo2io verify`` says: text, JSON, exit code, completeness, and its documentation."""
+"""The output of ``lo2io verify``: text, JSON, exit code, completeness, and its documentation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def broken(tmp_path: Path) -> Verification:
 
 
 def test_text_of_a_right_trace(tmp_path: Path) -> None:
-    """One line, with what was read."""
+    """One line, with the counts."""
     path = correct().write(tmp_path / "T")
     assert render(verify(path)) == (
         f"{path} keeps every rule: 23 events, 5 operations (0 in flight), 3 handles, 3 locations, 1 marker"
@@ -66,7 +66,7 @@ def test_times_before_the_start_and_without_a_clock(tmp_path: Path) -> None:
 
 
 def test_json(broken: Verification) -> None:
-    """The same as data: everything a script may ask for, references as numbers."""
+    """The same as data: all that a script may need, with references as numbers."""
     document = json.loads(render(broken, PROVEN, json=True))
     assert document["ok"] is False
     assert document["broken"] == {"operation.not-begun": 21, "operation.bytes": 1, "region.group": 1}
@@ -136,13 +136,13 @@ ELSEWHERE = replace(PROVEN, proven=False, recorded_whole=True, whose="your comma
 
 @pytest.mark.parametrize("totals", [PROVEN, replace(PROVEN, proven=False), ELSEWHERE])
 def test_completeness_from_trace_properties(totals: Completeness, maker: Any, write: Any, tmp_path: Path) -> None:
-    """Where the tables were left behind, the trace itself says the totals."""
+    """Without the tables, the trace itself has the totals."""
     write(maker.make(), end=TraceEnd(1_000_000, 2_000_000, totals, Totals()))
     assert read_completeness(tmp_path) == totals
 
 
 def test_completeness_unknown(tmp_path: Path) -> None:
-    """Another tool's trace says nothing; half a set of properties is nothing either."""
+    """Another tool's trace has none; half a set of properties counts as none."""
     trace = correct()
     assert read_completeness(trace.write(tmp_path / "none")) is None
     trace.properties = {PROPERTIES["lost"]: "0", PROPERTIES["proven"]: "proven"}

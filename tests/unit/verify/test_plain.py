@@ -131,7 +131,7 @@ class Story:
 def test_findings_do_not_depend_on_how_events_are_looked_at(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One by one, with plain events left out, and in small blocks of which each leaves out what it can."""
+    """One by one, without plain events, and in small blocks that each leave out as much as possible."""
     trace = Story(seed).trace
     path = trace.write(tmp_path / "T")
     expected = build.verify_one_by_one(path)
@@ -142,7 +142,7 @@ def test_findings_do_not_depend_on_how_events_are_looked_at(
 
 
 def test_events_of_ordinary_calls_are_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What every trace is full of: only a file's first use, its opening and its closing are looked at."""
+    """The bulk of every trace: only a file's first use, its opening and its closing are checked."""
     trace = build.correct()
     time = build.START + 1_000
     trace.definitions["IoHandle", 3] = trace.definitions["IoHandle", build.READ_FD]
@@ -188,7 +188,7 @@ def test_dense_ids_take_no_room() -> None:
 
 @pytest.mark.parametrize("refs", [[], [0], [3, 1, 2], [5, 10**9, 2**32 - 2, 2**63]])
 def test_places_of_references(refs: list[int]) -> None:
-    """Those that are there have their rank, all others -1, however far apart they lie."""
+    """Existing ones have their rank, all others -1, however far apart they lie."""
     probes = [0, 1, 2, 3, 4, 5, 6, 10**9, 2**32 - 2, 2**32 - 1]
     expected = [sorted(refs).index(probe) if probe in refs else -1 for probe in probes]
     for dtype in (np.uint32, np.uint64):

@@ -1,4 +1,4 @@
-"""What a trace says of the kernel's own accounts, in its own words."""
+"""The comparison with the kernel's own accounts, as a trace carries it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_words_travel_with_the_trace(maker: Any, write: Any, tmp_path: Path)
 
 
 def test_too_small_a_share_is_not_complete(tmp_path: Path) -> None:
-    """Whatever the counts prove, the verdict is another, and says why."""
+    """Whatever the counts prove, the verdict is another one, with the reason."""
     text = render(verify(correct().write(tmp_path / "T")), PROVEN, "", SHORT)
     assert f"The recording is incomplete ({SHORT}): 7 samples" in text
 

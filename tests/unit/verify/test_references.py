@@ -191,5 +191,5 @@ def _interrupt_generator() -> tuple[object, ...]:
 
 @pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)
 def test_broken_in_exactly_one_way(rule: str, change: Callable[[Trace], object], tmp_path: Path) -> None:
-    """That rule is reported, no other is, and the trace is ok unless it is an error."""
+    """Only that rule is reported, and the trace is ok unless it is an error."""
     breaks.check(rule, change, correct(), tmp_path / "T")

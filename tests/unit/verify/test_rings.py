@@ -46,7 +46,7 @@ NOBODY = 99
 
 
 def place_of(trace: Trace, event: str, ident: int) -> int:
-    """Where an event of a request stands on its location."""
+    """The place of a request's event on its location."""
     return next(
         place
         for place, found in enumerate(trace.events[0])
@@ -67,7 +67,7 @@ def add_attribute(trace: Trace, event: str, ident: int, attributes: dict[int, An
 
 
 def test_nops_are_rows_and_no_operations(tmp_path: Path) -> None:
-    """So they do not count; an operation more than the other rows does."""
+    """So they do not count; an operation without a row does."""
     for opcode, broken in ((0, {}), (22, {"count.rings": 1})):
         trace = rings()
         trace.tables["ring_requests"].append({"id": 24, "ring": 0, "opcode": opcode, "status": 1})
@@ -328,7 +328,7 @@ def _iocb_of_no_request(trace: RingTrace) -> None:
 
 @pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)
 def test_broken_in_exactly_one_way(rule: str, change: Callable[[Any], object], tmp_path: Path) -> None:
-    """That rule is reported, no other is."""
+    """Only that rule is reported."""
     breaks.check(rule, change, rings(), tmp_path / "T")
 
 
@@ -372,7 +372,7 @@ def test_a_request_may_be_named_before_it_begins(tmp_path: Path) -> None:
 
 
 def test_phases_that_are_not_known(tmp_path: Path) -> None:
-    """They add up to nothing: of requests older than the trace, and of those that have not ended."""
+    """They add up to nothing: for requests older than the trace, and for those that have not ended."""
     trace = rings()
     trace.row("ring_requests", 0).update({"traits": 1024, "queued_ns": -(2**63)})
     del trace.row("ring_requests", 1)["waiting_ns"]
@@ -388,7 +388,7 @@ def test_unknown_fill_has_no_metric(tmp_path: Path) -> None:
 
 
 def test_tables_of_earlier_versions(tmp_path: Path) -> None:
-    """They know no rings: nothing is compared."""
+    """They have no rings, so nothing is compared."""
     path = rings().write(tmp_path / "T")
     file = path / "lo2io" / "metadata.json"
     metadata = json.loads(file.read_text())

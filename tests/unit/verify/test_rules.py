@@ -235,7 +235,7 @@ def _completed_twice(trace: Trace) -> None:
 
 @pytest.mark.parametrize("event", ["Issued", "Test", "Cancelled"])
 def test_follower_without_begin(event: str, tmp_path: Path) -> None:
-    """What follows a Begin is reported where there was none."""
+    """A record that must follow a Begin is reported without one."""
     trace = correct()
     trace.events[2].insert(4, (f"IoOperation{event}", START + 335, DISK, 4))
     assert set(verify(trace.write(tmp_path / "T")).broken) == {"operation.not-begun"}
@@ -325,7 +325,7 @@ def _regions_only(trace: Trace) -> None:
 
 @pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)
 def test_broken_in_exactly_one_way(rule: str, change: Callable[[Trace], object], tmp_path: Path) -> None:
-    """That rule is reported, no other is, and the trace is ok unless it is an error."""
+    """Only that rule is reported, and the trace is ok unless it is an error."""
     breaks.check(rule, change, correct(), tmp_path / "T")
 
 

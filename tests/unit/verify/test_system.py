@@ -46,7 +46,7 @@ def test_correct_trace(tmp_path: Path) -> None:
 
 
 def test_samples_of_io_are_io(tmp_path: Path) -> None:
-    """A machine of which block events alone were recorded has no I/O records; one sampled elsewhere has no I/O."""
+    """A recording of block events alone has no I/O records; one with other samples has no I/O."""
     trace = system()
     del trace.events[THREAD]
     trace.more = [record for record in trace.more if record[0] != "MetricClassRecorder"]
@@ -103,5 +103,5 @@ def _marker_of_no_location(trace: Trace) -> None:
 
 @pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)
 def test_broken_in_exactly_one_way(rule: str, change: Callable[[Trace], object], tmp_path: Path) -> None:
-    """That rule is reported, no other is, and the trace is ok unless it is an error."""
+    """Only that rule is reported, and the trace is ok unless it is an error."""
     breaks.check(rule, change, system(), tmp_path / "T")

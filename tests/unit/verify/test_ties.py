@@ -91,7 +91,7 @@ def test_a_begin_starts_over(run: Run) -> None:
 
 @pytest.mark.parametrize("ends", [(0, 1), (1, 0), (0,)])
 def test_threads_that_use_one_id_at_once(run: Run, ends: tuple[int, ...]) -> None:
-    """That is wrong, and nothing else is: each location ends its own, and one that has not ended is in flight."""
+    """Only that is reported: each location ends its own, and one without an end is in flight."""
     run(0, "begin", ACTIVE, READ, BLOCKING, 1, 9)
     run(1, "begin", ACTIVE, READ, BLOCKING, 2, 9)
     run.rules.settle()

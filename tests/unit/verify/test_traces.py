@@ -63,7 +63,7 @@ def test_trace_of_the_high_level_writer(tmp_path: Path) -> None:
 
 
 def test_trace_of_lo2ios_own_writer(maker: Any, write: Any, tmp_path: Path) -> None:
-    """What lo2io writes keeps the rules it checks."""
+    """lo2io's own traces keep the rules."""
     start = 2_000_000
     maker.task(0)
     maker.row("handles", handle=0, fd=3, origin=3, open_flags=os.O_RDWR)
@@ -176,7 +176,7 @@ def test_empty_directory(tmp_path: Path) -> None:
 
 
 def test_two_traces_in_a_directory(tmp_path: Path) -> None:
-    """Which of the two is not guessed."""
+    """Neither of both is chosen."""
     (tmp_path / "a.otf2").touch()
     (tmp_path / "b.otf2").touch()
     assert "2 .otf2 files" in _fails(tmp_path).answer
@@ -192,7 +192,7 @@ def test_other_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", [0, 1, 20, -3])
 def test_anchor_that_was_cut(left: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The library notices, and says nothing on stderr."""
+    """The library notices, without output on stderr."""
     trace = build.correct().write(tmp_path / "T")
     anchor = trace / "traces.otf2"
     anchor.write_bytes(anchor.read_bytes()[:left])
@@ -225,7 +225,7 @@ def test_file_that_was_cut_where_it_looks_like_an_end(tmp_path: Path) -> None:
 
 
 def test_file_that_belongs_to_no_location(tmp_path: Path) -> None:
-    """What else somebody put beside the events is not read, and not held to anything."""
+    """Other files beside the events are neither read nor checked."""
     trace = build.correct().write(tmp_path / "T")
     (trace / "traces" / "notes.evt").write_text("lunch at noon")
     assert not verify(trace).broken
@@ -250,7 +250,7 @@ def test_location_without_events_needs_no_file(tmp_path: Path) -> None:
 
 
 def test_progress_and_errors_in_it(tmp_path: Path) -> None:
-    """Progress is told with the events read so far; its exceptions end the reading."""
+    """Progress comes with the number of events read; its exceptions end the reading."""
     trace = build.correct()
     trace.events[1] += [("Enter", TIE + tick, 0) for tick in range(60_000)]
     trace.events[1] += [("Leave", TIE + 60_000 + tick, 0) for tick in range(60_000)]
@@ -279,7 +279,7 @@ def test_exceptions_in_callbacks_are_not_swallowed(tmp_path: Path, monkeypatch: 
 
 
 def _many_locations(number: int, calls: int) -> build.Trace:
-    """So many threads more, each of which makes so many calls, in turns with all the others."""
+    """So many further threads, each with so many calls, in turns with all others."""
     trace = build.correct()
     for thread in range(number):
         ref = 10 + thread
@@ -307,7 +307,7 @@ def test_few_files_are_enough_for_many_locations(command: str, calls: int, tmp_p
 
 
 def test_too_few_files_are_no_damage(tmp_path: Path) -> None:
-    """What the system refuses is said as it is; the trace is not blamed."""
+    """The system's refusal is reported as such; the trace is not blamed."""
     _many_locations(40, 20).write(tmp_path / "T")
     lo2io = Path(sys.executable).with_name("lo2io")
     words = ["sh", "-c", 'ulimit -n 20; exec "$@"', "sh", lo2io, "verify", tmp_path / "T"]

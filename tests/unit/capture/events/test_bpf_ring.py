@@ -31,7 +31,7 @@ class Producer:
 
     @property
     def released(self) -> int:
-        """As far as the reader is."""
+        """The reader's position."""
         return int.from_bytes(self.memory[:8], "little")
 
     def put(self, content: bytes, flags: int = 0) -> int:
@@ -88,7 +88,7 @@ def test_finished_records_come_out_as_they_lie(rings: tuple[Producer, KernelRing
 
 
 def test_nothing_behind_an_unfinished_record_is_read(rings: tuple[Producer, KernelRing]) -> None:
-    """It would stand in the file before what comes first."""
+    """A later record would come before it in the file."""
     producer, ring = rings
     producer.put(b"a" * 8)
     begin = producer.put(b"b" * 8, BUSY)
@@ -118,7 +118,7 @@ def test_bytes_may_be_taken_in_any_pieces(rings: tuple[Producer, KernelRing]) ->
 
 
 def test_a_length_that_cannot_be_ends_the_walk(rings: tuple[Producer, KernelRing]) -> None:
-    """No record is longer than what the kernel says it has written."""
+    """No record is longer than the kernel's position allows."""
     producer, ring = rings
     begin = producer.put(b"z" * 8)
     producer.finish(begin, 4000)

@@ -17,7 +17,7 @@ def border_reader() -> BorderReader:
 
 
 def test_counts_are_carried_to_the_border() -> None:
-    """Samples behind the reading are added; those amid it are uncertain, but for the reader's own call."""
+    """Samples behind the reading are added. Those during it are uncertain, except for the reader's own call."""
     ring = FakeRing()
     own = 77
     for serial, (event, tid) in enumerate([(0, 5), (0, own), (1, own), (1, 5), (0, 5), (1, 5)]):
@@ -42,5 +42,5 @@ def test_counts_are_carried_to_the_border() -> None:
     ],
 )
 def test_bounds_are_subtracted_as_bounds(start: Reading, end: Reading, between: Reading) -> None:
-    """The least is the end's least minus the start's most; what is sure stays sure."""
+    """The least is the end's least minus the start's most; certain counts stay certain."""
     assert subtract(end, start) == between

@@ -1,4 +1,4 @@
-"""Asking a flight recorder: who asks and who answers is told by the kernel, never by a file."""
+"""Requests to a flight recorder: the kernel says who asks and who answers, never a file."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_no_process_is_signalled_that_a_file_names(tmp_path: Path) -> None:
 
 
 def test_the_window_that_was_asked_for_is_named(tmp_path: Path) -> None:
-    """By its name in the trace's directory, whatever else is told meanwhile."""
+    """By its name in the trace's directory, whatever other messages come."""
     asked: list[str] = []
     name = "dump-20261121-060000"
     events = (("failed", "dump-20200101-000000", "another's"), ("begun", name, ""), ("done", name, "complete"))
@@ -118,25 +118,25 @@ def test_an_answer_that_is_none_is_an_error(tmp_path: Path, answer: bytes) -> No
                 asker.sendall(answer)
 
         served = pool.submit(serve)
-        with pytest.raises(CaptureError, match="no recorder of this lo2io"):
+        with pytest.raises(CaptureError, match="no recorder of this version of lo2io"):
             ask_for_dump(tmp_path)
         served.result()
 
 
 @as_root
 def test_who_answers_must_be_the_owner_of_the_spool(tmp_path: Path) -> None:
-    """Nobody believes another user's process."""
+    """Another user's process is not believed."""
     asked: list[str] = []
     with serving(tmp_path, asked):
         os.chown(tmp_path / "spool", NOBODY, NOBODY)
-        with pytest.raises(AccessError, match=f"uid 0 answers there, and the recording is uid {NOBODY}'s"):
+        with pytest.raises(AccessError, match=f"but the recording belongs to uid {NOBODY}"):
             ask_for_dump(tmp_path)
     assert asked == []
 
 
 @as_root
 def test_who_asks_must_be_root_or_the_recorders_user() -> None:
-    """Even if the directory's mode would let another user in."""
+    """Even if the directory's mode lets another user in."""
     with tempfile.TemporaryDirectory() as folder:
         asked: list[str] = []
         with serving(Path(folder) / "T", asked):

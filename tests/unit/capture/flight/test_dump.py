@@ -1,4 +1,4 @@
-"""What a window's converter says goes to who asked for the window."""
+"""Messages of a window's converter go to the process that requested the window."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_what_a_converter_failed_of_is_told_whole(tmp_path: Path, says: str, text: str) -> None:
-    """What was tried and what would help, not the last line alone."""
+    """The attempt and the remedy, not only the last line."""
     dumper = Dumper(SegmentedSpool(tmp_path / "spool", [0]), print, CONVERTER)
     with pytest.raises(Lo2ioError) as failed:
         dumper._run_child(["sh", "-c", 'printf "%s" "$1" >&2; exit 5', "sh", says])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    """Time passes only when the test says so."""
+    """Time passes only if the test makes it."""
     fake = FakeClock()
     monkeypatch.setattr(flight, "time", fake)
     monkeypatch.setattr(flight, "_run_on", lambda _: True)
@@ -111,7 +111,7 @@ def test_a_bound_too_small_for_the_rings_is_refused(rig: Callable[[FlightOptions
 
 
 def test_a_slow_clerk_is_not_waited_for(rig: Callable[[FlightOptions], Rig], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it gets no CPU, the drain thread makes the next segment itself, and removes what must go."""
+    """If the clerk gets no CPU, the drain thread makes the next segment itself, and removes old ones."""
     bound = META_EXTRA + META_COPIES * 6000 + 10 * 2 * RING_BYTES
     recorder = rig(FlightOptions(last_s=8.0, max_bytes=bound))
     monkeypatch.setattr(recorder, "settle", lambda: None)
@@ -127,7 +127,7 @@ def test_a_slow_clerk_is_not_waited_for(rig: Callable[[FlightOptions], Rig], mon
 def test_a_failure_at_the_border_is_the_drain_threads(
     rig: Callable[[FlightOptions], Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends the recording as any failure of writing does."""
+    """It ends the recording like any failure of writing."""
     recorder = rig(FlightOptions(last_s=1.0))
     recorder.start()
     recorder.run(0.3)
@@ -144,7 +144,7 @@ def test_a_failure_at_the_border_is_the_drain_threads(
 
 @pytest.fixture
 def converter(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Instead of ``lo2io convert``; what it was called with. It leaves what it was given."""
+    """A stand-in for ``lo2io convert``, with the arguments of its calls. It does not touch its input."""
     calls: list[list[str]] = []
 
     def run(_: object, command: list[str], folders: tuple[Folder, ...]) -> str:
@@ -157,7 +157,7 @@ def converter(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_a_window_is_a_spool_of_its_own(rig: Callable[..., Rig], converter: list[list[str]], tmp_path: Path) -> None:
-    """It ends when it is asked for, outlives the segments, and the recording goes on."""
+    """It ends at the request and outlives the segments, and the recording goes on."""
     recorder = rig(FlightOptions(last_s=2.0, keep_spool=True), pipeline.converter("both"))
     recorder.start()
     recorder.run(5)
@@ -190,7 +190,7 @@ def test_a_window_is_a_spool_of_its_own(rig: Callable[..., Rig], converter: list
 
 
 def test_requests_after_the_end_are_refused(rig: Callable[[FlightOptions], Rig], tmp_path: Path) -> None:
-    """Nobody drains any more: there is no border to end a window at."""
+    """No thread drains any more, so there is no border to end a window."""
     recorder = rig(FlightOptions(last_s=2.0))
     recorder.start()
     recorder.flight.request_dump("a test")
@@ -201,7 +201,7 @@ def test_requests_after_the_end_are_refused(rig: Callable[[FlightOptions], Rig],
 def test_what_cannot_be_linked_is_told_and_left(
     rig: Callable[[FlightOptions], Rig], converter: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The recording goes on, nothing is left of the window, and another may be asked for."""
+    """The recording goes on, nothing is left of the window, and another one may be requested."""
     recorder = rig(FlightOptions(last_s=2.0))
     recorder.start()
     recorder.run(3)
@@ -247,7 +247,7 @@ def test_a_request_amid_the_deciding_is_followed(
 
 
 def test_a_number_used_again_is_not_taken_for_a_converters(rig: Callable[[FlightOptions], Rig]) -> None:
-    """Of lo2io's own are the converters that lived when the window began, and none of before."""
+    """lo2io's own are the converters that lived at the window's begin, and no earlier ones."""
     recorder = rig(FlightOptions(last_s=2.0))
     recorder.start()
     begin = recorder.clock.now
@@ -266,7 +266,7 @@ def test_a_number_used_again_is_not_taken_for_a_converters(rig: Callable[[Flight
 def test_the_mounts_and_disks_of_a_window_are_those_of_its_end(
     rig: Callable[[FlightOptions], Rig], converter: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was mounted and plugged in since the recording began has its name in it."""
+    """Disks that were mounted and plugged in during the recording have their names in it."""
     mount = Mount(id=4711, device=1, mount_point="/new", fs_type="ext4", source="/dev/sdz")
     disk = BlockDevice(device=0xFFF00000, name="sdz", scheduler=None, rotational=None, size_bytes=None)
     recorder = rig(FlightOptions(last_s=2.0, keep_spool=True))
@@ -287,7 +287,7 @@ def test_the_mounts_and_disks_of_a_window_are_those_of_its_end(
 def test_no_more_threads(
     rig: Callable[[FlightOptions], Rig], converter: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The window is not written, that is told, and the clerk goes on removing what is old."""
+    """The window is not written, a message says so, and the clerk still removes old parts."""
     recorder = rig(FlightOptions(last_s=2.0))
     recorder.start()
     recorder.run(3)
@@ -312,7 +312,7 @@ def test_no_more_threads(
 def test_a_converter_is_asked_to_stop_once(
     rig: Callable[[FlightOptions], Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It removes what it has written; a second signal would end it amid that."""
+    """It removes its unfinished files, during which a second signal would end it."""
     sent: list[int] = []
     dumper = rig(FlightOptions(last_s=2.0)).flight.dumper
     monkeypatch.setattr(dump, "_POLL_S", 0.001)
@@ -368,7 +368,7 @@ def test_a_ring_that_comes_when_all_is_over(rig: Callable[[FlightOptions], Rig])
 def test_an_unexpected_failure_ends_no_thread_unseen(
     rig: Callable[[FlightOptions], Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the drain thread it ends the recording, of the clerk the window that was asked for and nothing else."""
+    """In the drain thread, it ends the recording; in the clerk, only the requested window."""
 
     def fail(*_: object) -> None:
         raise ValueError("odd")

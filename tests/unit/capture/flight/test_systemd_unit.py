@@ -1,4 +1,4 @@
-"""The systemd unit of docs/how-to/flight-recorder.md: what it runs exists, and systemd takes it."""
+"""The systemd unit of docs/how-to/flight-recorder.md: its programs exist, and systemd accepts it."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ LETTERS = {RequestOp.READ: b"R", RequestOp.WRITE: b"WS", RequestOp.DISCARD: b"D"
 def test_a_trigger_is_a_filter_of_few_fields(
     text: str, least_ns: int, operations: frozenset[RequestOp], disks: list[str] | None
 ) -> None:
-    """What it asks for, in the units of samples."""
+    """Its conditions, in the units of samples."""
     trigger = parse_trigger(text, DEVICES)
     names = None if trigger.devices is None else [device.name for device in trigger.devices]
     assert (trigger.least_ns, trigger.operations, names) == (least_ns, operations, disks)
@@ -74,7 +74,7 @@ SYNCS = frozenset({"fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "m
     ],
 )
 def test_operations_that_only_calls_have_choose_calls(text: str, calls: set[str]) -> None:
-    """Where block requests have them, too, the trigger looks at these, unless it says otherwise."""
+    """If block requests have the operation, too, the trigger watches these, unless it says otherwise."""
     trigger = parse_trigger(text, DEVICES)
     assert trigger.calls == calls
     assert bool(trigger.operations) is not bool(calls)
@@ -83,29 +83,29 @@ def test_operations_that_only_calls_have_choose_calls(text: str, calls: set[str]
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("", "does not say how slow"),
-        ("device == vda", "does not say how slow"),
-        ("latency < 1ms", "does not say how slow"),
+        ("", "the trigger has no least latency"),
+        ("device == vda", "the trigger has no least latency"),
+        ("latency < 1ms", "the trigger has no least latency"),
         ("latency > 1ms and path ~ '/x/**'", "does not look at path"),
         ("latency > 1ms and pid == 1", "does not look at pid"),
         ("latency > 1ms and device == sda", "no such disk"),
         ("latency > 1ms and device == vda1", "not their partitions"),
         ("latency > 1ms and kind == ring", "no block request and no call"),
-        ("latency > 1ms and operation == read, sync", "no block request is a sync"),
-        ("latency > 1ms and operation ~ 'f*'", "no block request is a f"),
+        ("latency > 1ms and operation == read, sync", "only calls can be sync"),
+        ("latency > 1ms and operation ~ 'f*'", "only calls can be f"),
         ("latency > 1ms and operation == sync and device == vda", "device of a call"),
         ("latency > soon", "latency > soon"),
     ],
 )
 def test_what_a_trigger_cannot_look_at_is_refused(text: str, answer: str) -> None:
-    """Each with what is wrong, and what would be right."""
+    """Each with its fault, and with a correct form."""
     with pytest.raises(UsageError, match=answer) as caught:
         parse_trigger(text, DEVICES)
     assert caught.value.remedy
 
 
 def layout_of(builder: SpoolBuilder) -> Layout:
-    """How to read a builder's samples."""
+    """The layout of a builder's samples."""
     meta = builder.meta()
     return compile_layout(meta.events, meta.formats, load_catalog())
 
@@ -126,7 +126,7 @@ def test_a_trigger_needs_the_events_it_looks_at() -> None:
 
 
 class Twin:
-    """What the watcher finds, in the simplest words: it knows the whole history."""
+    """A plain watcher that knows the whole history."""
 
     def __init__(self, trigger: Trigger) -> None:
         self.trigger = trigger
@@ -210,7 +210,7 @@ def test_nothing_is_told_while_the_true_issue_may_lie_in_a_ring() -> None:
 
 
 def test_a_hit_is_told_in_words() -> None:
-    """With what a reader of the notice looks for."""
+    """With all that a reader of the notice needs."""
     builder = SpoolBuilder(Path(), cpus=1, calls=("read",))
     for time, name in ((10, "rq_issue"), (120_000_010, "rq_complete")):
         builder.block(time, 0, 5, name, dev=VDB, sector=64, nr_sector=8, rwbs=b"WS")
@@ -265,7 +265,7 @@ def call_history(chance: random.Random) -> Iterator[tuple[int, int, int, str, bo
 
 @pytest.mark.parametrize("seed", range(60))
 def test_slow_calls_are_found_whatever_ring_is_drained_first(seed: int) -> None:
-    """As a twin finds them that knows the whole history; in pieces of whatever length."""
+    """The same as a twin finds that knows the whole history, in pieces of any length."""
     chance = random.Random(seed)  # noqa: S311 - a history, no secret
     least_ns = chance.randint(1, 60)
     builder = SpoolBuilder(Path(), cpus=3, calls=CALLS)
@@ -306,7 +306,7 @@ def test_a_slow_call_is_told_in_words() -> None:
 
 
 def test_the_recorder_and_its_converter_fire_nothing() -> None:
-    """What writes a window would have the next one written."""
+    """Otherwise, the writer of a window would cause the next one."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         builder = SpoolBuilder(Path(), cpus=1, calls=("fsync",))
         for time, tid in ((10, os.getpid()), (20, child.pid), (30, NOBODY)):
@@ -317,7 +317,7 @@ def test_the_recorder_and_its_converter_fire_nothing() -> None:
 
 
 def test_a_long_call_outlasts_many_short_ones_of_others() -> None:
-    """Only what is under way takes room."""
+    """Only calls under way take room."""
     builder = SpoolBuilder(Path(), cpus=1, calls=("fsync",))
     builder.enter(1, 0, NOBODY, "fsync")
     for time in range(10, 10 + 2 * ((1 << 16) + 10), 2):
@@ -342,7 +342,7 @@ def test_the_oldest_calls_are_forgotten_and_counted() -> None:
 
 
 def test_a_begin_and_an_end_around_lost_records_are_no_pair() -> None:
-    """The end of one call and the begin of the next may be what was lost."""
+    """The end of one call and the begin of the next may be lost."""
     builder = SpoolBuilder(Path(), cpus=2, calls=("fsync",))
     builder.enter(10, 0, NOBODY, "fsync").lost(80_000, 0, 7).exit(90_000, 0, NOBODY, "fsync")
     builder.enter(70_000, 1, NOBODY + 1, "fsync").enter(85_000, 1, NOBODY + 2, "fsync")
@@ -355,7 +355,7 @@ def test_a_begin_and_an_end_around_lost_records_are_no_pair() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=100), max_size=20))
 def test_bytes_that_are_no_records_do_no_harm(pieces: list[bytes]) -> None:
-    """A look at what is being recorded must never end the recording."""
+    """Watching must never end the recording."""
     builder = SpoolBuilder(Path(), cpus=1, calls=("read",))
     for text in ("latency > 0ns", "latency > 0ns and kind == call"):
         watcher = Watcher(parse_trigger(text, DEVICES), layout_of(builder), 1, DEVICES)

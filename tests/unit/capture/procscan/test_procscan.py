@@ -1,4 +1,4 @@
-"""Which process is looked at when, and what is written of it; in a /proc that a test builds."""
+"""Which process is looked at when, and what is written about it, in a /proc that a test builds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Proc:
         self.tell()
 
     def tell(self) -> None:
-        """What the kernel says of the last number."""
+        """The kernel reports its last number."""
         (self.root / "proc/loadavg").write_text(f"0.1 0.2 0.3 1/99 {self.last_pid}\n")
 
     def open(self, pid: int, fd: int) -> None:
@@ -87,7 +87,7 @@ class Proc:
         (self.root / f"proc/{pid}/fdinfo/{fd}").write_text("pos:\t0\nflags:\t0100002\nmnt_id:\t5\n")
 
     def remove(self, pid: int) -> None:
-        """It dies."""
+        """The process ends."""
         import shutil  # noqa: PLC0415
 
         shutil.rmtree(self.root / f"proc/{pid}")
@@ -125,7 +125,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def scanner(proc: Proc, sink: Sink, **options: Any) -> MachineScanner:
-    """One that has looked at everything once."""
+    """A scanner that has looked at everything once."""
     made = MachineScanner(sink, 0.1, pytest.fail, skip=frozenset({50}), root=proc.root, **options)
     made.scan_tasks(TASK_SELECT | TASK_FROM_EXEC)
     made.scan_fds()
@@ -175,7 +175,7 @@ def test_the_list_is_read_only_when_there_are_new_ones(
 
 
 def looks(made: MachineScanner, sink: Sink, clock: Clock, pid: int, seconds: float) -> int:
-    """How often a process is looked at meanwhile; it has one descriptor."""
+    """How often a process with one descriptor is looked at."""
     sink.fds.clear()
     end = clock.now + seconds
     while clock.now < end:
@@ -218,7 +218,7 @@ def test_looking_costs_a_small_share(proc: Proc, clock: Clock) -> None:
 
 
 def test_the_dead_do_no_harm(proc: Proc, clock: Clock) -> None:
-    """Gone between the list and the look, or amid the look."""
+    """Processes that end between the list and the look, or during the look."""
     sink = Sink()
     made = scanner(proc, sink)
     proc.add(70, fds=(5,))
@@ -234,7 +234,7 @@ def test_the_dead_do_no_harm(proc: Proc, clock: Clock) -> None:
 
 
 def test_a_ring_is_described_behind_its_descriptor(proc: Proc, clock: Clock) -> None:
-    """Whoever reads the facts in order knows the descriptor already; other descriptors have no such fact."""
+    """A reader of the facts knows the descriptor already; other descriptors have no such fact."""
     (proc.root / "proc/1/fd" / "anon_inode:[io_uring]").touch()
     (proc.root / "proc/1/fd/7").symlink_to("anon_inode:[io_uring]")
     (proc.root / "proc/1/fdinfo/7").write_text("pos:\t0\nflags:\t02\nSqMask:\t0x7\nCqMask:\t0xf\nSqThread:\t61\n")
@@ -245,7 +245,7 @@ def test_a_ring_is_described_behind_its_descriptor(proc: Proc, clock: Clock) -> 
 
 
 def test_a_full_disk_ends_the_looking(proc: Proc, clock: Clock) -> None:
-    """One notice, and nothing more is written."""
+    """One notice, and no further facts."""
     told: list[Notice] = []
     sink = Sink(full=True)
     made = MachineScanner(sink, 0.1, told.append, root=proc.root)
@@ -271,7 +271,7 @@ def test_an_unexpected_failure_is_told(proc: Proc, clock: Clock, monkeypatch: py
 
 
 def test_one_whose_parents_have_ended_is_looked_at(proc: Proc) -> None:
-    """Whoever knows the recorded processes names it: no living process leads to it."""
+    """The list of recorded processes names it, for no living process leads to it."""
     proc.add(60, fds=(3,))
     alive = [60]
     sink = Sink()

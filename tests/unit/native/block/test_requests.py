@@ -61,7 +61,7 @@ def test_a_request_from_insert_to_completion(run: Run, tmp_path: Path, era: str)
 
 
 def test_an_issue_without_insert_bypassed_the_scheduler(run: Run, spool: SpoolBuilder) -> None:
-    """It begins at its issue."""
+    """The request begins at its issue."""
     tables = run(add(spool, ("rq_issue", 100, 8, b"R"), ("rq_complete", 100, 8, b"R")))
     assert request(tables, "insert_time_ns", "issue_time_ns", "status") == [(None, 60_000, 0)]
     assert [(event["kind"], event["time_ns"]) for event in tables["request_events"]] == [
@@ -135,7 +135,7 @@ def test_a_partial_completion_leaves_the_rest(run: Run, spool: SpoolBuilder) -> 
 
 
 def test_an_error_ends_the_whole_rest(run: Run, spool: SpoolBuilder) -> None:
-    """What failed was not moved."""
+    """The failed bytes were not moved."""
     events = [("rq_issue", 100, 24, b"R"), ("rq_complete", 100, 8, b"R"), ("rq_complete", 108, 8, b"R", {"error": -5})]
     columns = ("error", "status", "bytes_result", "nr_completions")
     assert request(run(add(spool, *events)), *columns) == [(5, 0, 4096, 2)]
@@ -196,7 +196,7 @@ def test_rwbs_says_operation_and_flags(run: Run, spool: SpoolBuilder, rwbs: byte
 
 @pytest.mark.parametrize("rwbs", [b"F", b"FF", b"FWS"])
 def test_a_flush_has_no_sectors(run: Run, spool: SpoolBuilder, rwbs: bytes) -> None:
-    """Nor a place, whatever the sample says (Linux 6.18: 2⁶⁴ - 1 at the completion)."""
+    """Nor a sector, whatever the sample has (Linux 6.18: 2⁶⁴ - 1 at the completion)."""
     events = [("rq_issue", 0, 0, rwbs), ("rq_complete", 2**64 - 1, 0, rwbs)]
     columns = ("operation", "sector", "bytes_request", "bytes_issued", "bytes_result", "status")
     assert request(run(add(spool, *events)), *columns) == [(2, 0, None, None, None, 0)]
@@ -212,7 +212,7 @@ def test_a_flush_belongs_to_who_asked_for_it(run: Run, spool: SpoolBuilder) -> N
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_flush_belongs_to_who_asked_though_it_has_ended(run: Run, spool: SpoolBuilder, again: bool) -> None:
-    """Not to nobody, and not to the thread that has its tid by then."""
+    """It belongs neither to nobody, nor to the thread that has the tid by then."""
     flush = {"dev": VDA, "sector": 0, "nr_sector": 0}
     spool.block(60_000, 0, 10, "bio_queue", rwbs=b"FW", **flush).task_exit(60_010, 0, 10, 10)
     if again:
@@ -233,7 +233,7 @@ def test_a_completion_of_nothing_is_an_orphan(run: Run, spool: SpoolBuilder) -> 
 
 
 def test_process_mode_follows_the_requests_of_others_silently(run: Run, tmp_path: Path) -> None:
-    """So that theirs are not taken for ours, and theirs are no orphans."""
+    """So others' completions are not taken for the command's, and are no orphans."""
     spool = SpoolBuilder(tmp_path / "spool", calls=(), mode="process").fact_task(1_000, 10, 10, flags=1)
     ours, theirs = ("rq_issue", 100, 8, b"R"), ("rq_issue", 200, 8, b"R", {"tid": 55})
     tables = run(add(spool, theirs, ours, ("rq_complete", 200, 8, b"R"), ("rq_complete", 100, 8, b"R")))
@@ -280,7 +280,7 @@ ENDS = ("status", "end_earliest_ns", "end_latest_ns", "end_proof", "complete_tim
 
 @pytest.mark.parametrize("rwbs", [b"R", b"RM", b"WS", b"FWS", b"DS", b"FF"])
 def test_a_request_has_ended_when_the_call_that_waited_for_it_has(run: Run, tmp_path: Path, rwbs: bytes) -> None:
-    """Between its issue and the call's exit; a latency it has not, and what it moved nobody knows."""
+    """Its end lies between its issue and the call's exit. Its latency and its bytes are unknown."""
     tables = run(in_a_call(tmp_path, rwbs))
     assert request(tables, *ENDS) == [(INFERRED, 60_002, 61_000, BY_CALL, None, None)]
     assert [(row["kind"], row["time_ns"], row["bytes"]) for row in tables["request_events"]][2:] == [(4, 61_000, None)]

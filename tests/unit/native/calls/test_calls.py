@@ -40,7 +40,7 @@ def test_a_failed_call_has_its_errno_and_no_bytes(run: Run, spool: SpoolBuilder)
 
 
 def test_a_count_of_vectors_is_no_request(run: Run, spool: SpoolBuilder) -> None:
-    """What a vectored call asks for is in user memory."""
+    """The bytes of a vectored call are in user memory."""
     spool.call(60_000, 0, 10, "writev", 30, fd=3, vlen=2)
     assert rows(run(spool), "bytes_request", "bytes_result") == [(None, 30)]
 
@@ -68,7 +68,7 @@ def test_an_entry_ends_a_pending_call_in_flight(run: Run, spool: SpoolBuilder) -
 
 
 def test_a_thread_that_ends_inside_a_call_leaves_it_in_flight(run: Run, spool: SpoolBuilder) -> None:
-    """And so does the end of the trace."""
+    """So does the end of the trace."""
     spool.fact_task(1_000, 11, 11)
     spool.enter(60_000, 0, 10, "read", fd=3).enter(60_001, 1, 11, "read", fd=3).task_exit(60_002, 0, 10, 10)
     assert rows(run(spool), "tid", "status") == [(10, 1), (11, 1)]
@@ -93,7 +93,7 @@ def test_streams_merge_by_time(run: Run, spool: SpoolBuilder) -> None:
 
 
 def test_neighbours_out_of_order_are_put_right(run: Run, spool: SpoolBuilder) -> None:
-    """And counted."""
+    """Such records are sorted and counted."""
     spool.exit(60_001, 0, 10, "read", 7).enter(60_000, 0, 10, "read", fd=3)
     tables = run(spool)
     assert rows(tables, "begin_time_ns", "result") == [(60_000, 7)]
@@ -123,7 +123,7 @@ def test_what_cannot_be_decoded_is_counted(run: Run, spool: SpoolBuilder) -> Non
 
 
 def test_samples_are_counted_per_ring_and_event(run: Run, spool: SpoolBuilder) -> None:
-    """What completeness is proven with."""
+    """These counts prove completeness."""
     spool.call(60_000, 0, 10, "read", 1, fd=3).call(60_010, 1, 10, "read", 1, fd=3).exit(60_020, 1, 10, "read", 1)
     names = list(spool.layouts)
     seen = run(spool)["seen"]
@@ -135,7 +135,7 @@ def test_samples_are_counted_per_ring_and_event(run: Run, spool: SpoolBuilder) -
 
 
 def test_process_mode_records_selected_tasks_and_their_descendants(run: Run, tmp_path: Path) -> None:
-    """Not the neighbours."""
+    """Other processes are not recorded."""
     spool = SpoolBuilder(tmp_path / "spool", mode="process").fact_task(1_000, 10, 10, flags=1)
     spool.fork(60_000, 0, 11, 11, 10, 10).fork(60_001, 0, 12, 12, 11, 11).fork(60_002, 1, 21, 21, 20, 20)
     for tid in (10, 11, 12, 21):
@@ -146,7 +146,7 @@ def test_process_mode_records_selected_tasks_and_their_descendants(run: Run, tmp
 
 
 def test_recording_from_exec_on_begins_with_the_exec(run: Run, tmp_path: Path) -> None:
-    """What lo2io does between fork and exec is not the command's, but its descriptors are."""
+    """lo2io's calls between fork and exec are not the command's, but its descriptors are."""
     spool = SpoolBuilder(tmp_path / "spool", mode="process").fact_task(1_000, 10, 10, flags=3)
     spool.call(60_000, 0, 10, "read", 5, fd=0, count=5)
     spool.enter(60_010, 0, 10, "execve").comm(60_011, 0, 10, 10, b"cmd", is_exec=True).exit(60_012, 0, 10, "execve")
@@ -194,7 +194,7 @@ def test_exec_by_another_thread_goes_on_under_the_leaders_tid(run: Run, spool: S
 
 
 def test_the_parent_of_a_thread_known_by_its_samples_is_unknown(run: Run, spool: SpoolBuilder) -> None:
-    """Not process 0; of one whose FORK was seen it is known, also where the parent is not."""
+    """Not process 0. A FORK that was seen names the parent, even an unknown one."""
     spool.call(60_000, 0, 20, "sync").fork(60_010, 0, 31, 31, 30, 30).call(60_020, 0, 31, "sync")
     assert rows(run(spool), "tid", "ppid", "parent_process", table="tasks") == [
         (10, 1, None),
@@ -230,7 +230,7 @@ def test_a_thread_of_a_known_process_made_by_an_unknown_one(run: Run, tmp_path: 
 
 
 def own_rights(mode: str, tmp_path: Path) -> SpoolBuilder:
-    """A child that becomes a program with rights of its own: the kernel writes an EXIT amid its exec."""
+    """A child that becomes a program with rights of its own: the kernel writes an EXIT during its exec."""
     spool = SpoolBuilder(tmp_path / "spool", mode=mode).fact_task(1_000, 10, 10, comm=b"ten", flags=1)
     spool.fork(60_000, 0, 11, 11, 10, 10).comm(60_010, 0, 11, 11, b"su", is_exec=True)
     return spool.task_exit(60_011, 0, 11, 11)
@@ -268,7 +268,7 @@ def test_the_exec_may_be_recorded_as_a_call(run: Run, spool: SpoolBuilder, execs
 
 @pytest.mark.parametrize("again", [True, False])
 def test_an_exit_behind_an_exec_that_nothing_follows_is_the_end(run: Run, tmp_path: Path, again: bool) -> None:
-    """Of a program that makes no recorded call, or that perf follows no more: counted. Its number may come again."""
+    """Such a program makes no recorded call, or perf follows it no more: it is counted. Its number may come again."""
     spool = own_rights("process", tmp_path)
     if again:
         spool.fork(70_000, 0, 11, 11, 10, 10).call(70_010, 0, 11, "sync")
@@ -279,7 +279,7 @@ def test_an_exit_behind_an_exec_that_nothing_follows_is_the_end(run: Run, tmp_pa
 
 
 def test_programs_of_32_bits_are_known_by_their_vdso(run: Run, spool: SpoolBuilder) -> None:
-    """Where mappings are recorded: below 4 GiB, by that name, of a thread that is known."""
+    """The mapping lies below 4 GiB, has that name, and is a known thread's."""
     high, low = 0x7FFC_1000_0000, 0xF7FC_8000
     spool.mapping(60_000, 0, 10, 10, address=high, name=b"[vdso]")
     spool.mapping(60_010, 0, 10, 10, address=0x40_0000, name=b"/bin/static")
@@ -290,7 +290,7 @@ def test_programs_of_32_bits_are_known_by_their_vdso(run: Run, spool: SpoolBuild
 
 
 def test_a_mapping_is_a_sign_of_life(run: Run, tmp_path: Path) -> None:
-    """It comes behind an EXIT amid an exec, and before the EXIT of a program that makes no recorded call."""
+    """A mapping follows an EXIT during an exec, and precedes the EXIT of a program without recorded calls."""
     tables = run(own_rights("process", tmp_path).mapping(60_020, 0, 11, 11, address=0x40_0000, name=b"/bin/su"))
     assert rows(tables, "exit_time_ns", table="tasks")[1] == (None,)
     spool = SpoolBuilder(tmp_path / "other", mode="process").fact_task(1_000, 10, 10, flags=1)

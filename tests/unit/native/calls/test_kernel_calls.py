@@ -1,4 +1,4 @@
-"""Calls as the kernel's own programs tell them: of two samples and of one record the engines make the same."""
+"""Calls recorded by BPF programs: the engines make the same rows of one record as of two samples."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_call_is_its_entry_and_its_exit(run: Run, spool: KernelSpool) -> None:
 
 
 def test_a_call_that_loses_its_cpu_is_two_records(run: Run, spool: KernelSpool) -> None:
-    """The exit is told where it happened, perhaps on another CPU."""
+    """The exit is on the CPU where it happened, perhaps another one."""
     spool.kernel_enter(60_000, 0, 10, "read", fd=3, count=10).kernel_exit(70_000, 1, 10, "read", 4)
     tables = run(spool)
     assert rows(tables, "begin_time_ns", "end_time_ns", "cpu", "bytes_result") == [(60_000, 70_000, 0, 4)]
@@ -76,7 +76,7 @@ def test_a_call_that_loses_its_cpu_is_two_records(run: Run, spool: KernelSpool) 
 
 
 def test_calls_stand_between_samples_where_they_happened(run: Run, spool: KernelSpool) -> None:
-    """A fork inside of a clone, told by the ring: the child's table is that of its entry's flags."""
+    """A fork inside of a clone, in perf's buffer: the child's table follows the flags at the entry."""
     spool.kernel_call(59_000, 0, 10, "openat", 3, flags=O_RDWR)
     spool.kernel_call(60_000, 0, 10, "clone", 11, duration=100, clone_flags=0x400).fork(60_050, 0, 11, 11, 10, 10)
     spool.kernel_call(61_000, 0, 11, "close", 0, fd=3).kernel_call(62_000, 0, 10, "read", EBADF, fd=3, count=1)
@@ -87,7 +87,7 @@ def test_calls_stand_between_samples_where_they_happened(run: Run, spool: Kernel
 
 
 def test_an_exit_alone_is_an_orphan_and_an_entry_alone_in_flight(run: Run, spool: KernelSpool) -> None:
-    """As samples are."""
+    """The same as for samples."""
     spool.kernel_exit(60_000, 0, 10, "read", 4).kernel_enter(61_000, 0, 10, "read", fd=3, count=10)
     tables = run(spool)
     assert rows(tables, "begin_time_ns", "status") == [(61_000, 1)]
@@ -107,7 +107,7 @@ def test_what_was_told_of_a_call_does_not_outlive_it(run: Run, spool: KernelSpoo
 
 @pytest.fixture(name="opened")
 def spool_of_an_open_file(spool: KernelSpool) -> KernelSpool:
-    """Descriptor 3 is open for reading and writing; nobody knows at what position."""
+    """Descriptor 3 is open for reading and writing, at an unknown position."""
     spool.fact_fd(40_000, 10, 3, b"/f", position=None, open_flags=O_RDWR)
     return spool
 
@@ -126,7 +126,7 @@ def test_the_kernels_position_gives_the_offset_where_following_does_not(run: Run
 
 
 def test_appending_writes_have_the_kernels_offset(run: Run, spool: KernelSpool) -> None:
-    """They go where the file ends, and the position with them. One that failed went nowhere."""
+    """They write at the file's end, and move the position there. A failed one moved nothing."""
     spool.kernel_call(59_000, 0, 10, "openat", 3, flags=O_RDWR | O_APPEND)
     spool.kernel_call(60_000, 0, 10, "write", 10, position=5_010, fd=3, count=10)
     spool.kernel_call(61_000, 0, 10, "read", 2, position=5_012, fd=3, count=10)
@@ -135,7 +135,7 @@ def test_appending_writes_have_the_kernels_offset(run: Run, spool: KernelSpool) 
 
 
 def test_another_position_than_the_one_followed_is_unknown_until_it_is_told_again(run: Run, spool: KernelSpool) -> None:
-    """Somebody whom nobody sees moves it, too: before, amid or behind the call."""
+    """A process outside of the trace moves it, too: before, during or after the call."""
     spool.kernel_call(59_000, 0, 10, "openat", 3, flags=O_RDWR)
     spool.kernel_call(60_000, 0, 10, "read", 10, position=50, fd=3, count=10)
     spool.kernel_call(61_000, 0, 10, "read", 10, fd=3, count=10)
@@ -160,13 +160,13 @@ def test_of_calls_that_overlap_the_kernels_position_tells_nothing(run: Run, open
 def test_a_position_that_cannot_be_gives_no_offset(
     run: Run, opened: KernelSpool, ret: int, position: int | None
 ) -> None:
-    """Before what was read: of a pipe, say."""
+    """It would lie before the bytes that were read, like that of a pipe."""
     opened.kernel_call(60_000, 0, 10, "read", ret, position=position, fd=3, count=10)
     assert rows(run(opened), *OFFSETS) == [("read", None, 0)]
 
 
 def test_what_has_no_position_gets_none(run: Run, spool: KernelSpool) -> None:
-    """A pipe, as /proc says; and copies, of which the program may have kept both positions itself."""
+    """A pipe, as /proc shows; and copies, whose positions the program may have kept itself."""
     spool.fact_fd(40_000, 10, 3, b"pipe:[5]", mode=0o010600).fact_fd(40_000, 10, 4, b"/f", open_flags=O_RDWR)
     spool.kernel_call(60_000, 0, 10, "read", 10, position=10, fd=3, count=10)
     spool.kernel_call(61_000, 0, 10, "copy_file_range", 10, position=10, fd_in=4, fd_out=3, len=10)
@@ -178,7 +178,7 @@ def test_what_has_no_position_gets_none(run: Run, spool: KernelSpool) -> None:
 
 
 def test_vectored_calls_have_the_bytes_of_their_iovecs(run: Run, spool: KernelSpool) -> None:
-    """Where they could be read; other calls keep their own count."""
+    """If they could be read. Other calls keep their own count."""
     spool.kernel_call(60_000, 0, 10, "writev", 5, value=4_096, fd=3, vlen=2)
     spool.kernel_call(61_000, 0, 10, "writev", 5, fd=3, vlen=2)
     spool.kernel_call(62_000, 0, 10, "write", 5, value=77, fd=3, count=6)
@@ -210,7 +210,7 @@ def test_facts_of_samples_come_before_the_exit(run: Run, tmp_path: Path) -> None
 
 
 def test_facts_outside_of_calls_change_nothing(run: Run, tmp_path: Path) -> None:
-    """Of an exit whose entry was lost, or of nobody who is recorded."""
+    """Such a fact is of an exit whose entry was lost, or of a thread that is not recorded."""
     spool = KernelSpool(tmp_path / "spool", backend="perf", mode="process").fact_task(1_000, 10, 10, flags=1)
     assert isinstance(spool, KernelSpool)
     spool.kernel_value(60_000, 0, 10, position=5).kernel_value(60_001, 0, 11, position=5)
@@ -220,7 +220,10 @@ def test_facts_outside_of_calls_change_nothing(run: Run, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_facts_of_a_call_are_known_before_its_row_is_written(spool: KernelSpool, *, leaves: bool) -> None:
-    """They lie behind it in the file. The second read was of another file than the first, which nobody had seen."""
+    """They lie behind the call in the file.
+
+    The second read met another file than the first, and the change was not seen.
+    """
     for t, file in ((60_000, 1), (61_000, 2)):
         if leaves:
             spool.kernel_enter(t, 0, 10, "read", fd=3, count=4).kernel_exit(t + 5, 0, 10, "read", 4)
@@ -251,7 +254,7 @@ def forever(values: list[Any], default: object) -> Iterator[Any]:
 
 
 def as_samples(builder: KernelSpool, history: History, told: list[tuple[int | None, int | None]]) -> Path:
-    """Calls are samples, and what the kernel's own programs tell of each comes just before its exit."""
+    """Calls are samples, and BPF programs' facts about each come just before its exit."""
     answers = forever(told, (None, None))
     for method, args, options in history:
         if method == "exit":
@@ -337,7 +340,7 @@ def test_what_a_full_ring_lost_is_a_row(run: Run, spool: KernelSpool) -> None:
 
 @pytest.mark.parametrize("tail", [framed(bytes(64), UNFINISHED), bytes(40), b"\x40\0\0", framed(bytes(80))[:48]])
 def test_an_unfinished_tail_ends_the_file(run: Run, spool: KernelSpool, tail: bytes) -> None:
-    """Not written yet, cut off, or the zeroes of a file system that did not get to it."""
+    """Not written yet, cut off, or zeroes that a file system left."""
     spool.kernel_call(60_000, 0, 10, "sync")
     spool.calls[0].append(tail)
     tables = run(spool)
@@ -381,7 +384,7 @@ def call(event: int, exit_event: int, nr_args: int, args: bytes) -> bytes:
     ],
 )
 def test_records_that_are_none_are_counted(spool: KernelSpool, body: bytes, undecoded: int) -> None:
-    """Too short for what they are or announce, of no type, or of an event that is something else."""
+    """Too short for their type or for their texts, of no type, or of an event with another meaning."""
     spool.kernel(0, body)
     assert run_native(spool.write())["totals"]["nr_undecoded"] == undecoded
 
@@ -439,6 +442,6 @@ def test_arguments_elsewhere_are_refused(spool: KernelSpool) -> None:
 
 
 def test_records_need_the_clock_of_samples(spool: KernelSpool) -> None:
-    """A spool that says otherwise is refused before anything is read."""
+    """A spool with another clock is refused before anything is read."""
     with pytest.raises(SpoolError, match="the clock 'perf'"):
         run_native(spool.write(clock="perf"))

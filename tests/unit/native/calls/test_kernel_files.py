@@ -1,4 +1,4 @@
-"""What facts of the kernel's own programs tell of files (docs/explanation/rules/names.md): both back ends."""
+"""BPF programs' facts about files (docs/explanation/rules/names.md), with both back ends."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MQUEUE = 0x19800202
 
 
-# ---- what a fact tells ----
+# ---- the content of a fact ----
 
 
 def test_an_open_is_named(engine: str, story: Story) -> None:
@@ -57,7 +57,7 @@ def test_an_open_is_named(engine: str, story: Story) -> None:
 
 
 def test_generation_and_links_are_columns_of_the_file(story: Story) -> None:
-    """Nothing else tells two files from each other that had the same inode and name, one after the other."""
+    """Only the generation tells apart two files that had the same inode and name, one after another."""
     story.does(60_000, 10, "openat", 3, returned(3, b"/f", X, inode=5, generation=2**32 - 1, links=0))
     story.does(60_010, 10, "openat", 4, returned(4, b"/f", Y, inode=5, generation=8))
     story.fact_fd(70_000, 10, 5, b"/g", inode=6)
@@ -71,7 +71,7 @@ def test_generation_and_links_are_columns_of_the_file(story: Story) -> None:
 
 
 def test_a_descriptor_nobody_saw_opened_is_named_by_the_first_call_on_it(engine: str, story: Story) -> None:
-    """It appeared unseen: over a socket, by pipe(2), from an older recording."""
+    """It appeared unseen: over a socket, by pipe(2), or before the recording."""
     story.does(60_000, 10, "read", 5, argument(7, b"/a/b"), fd=7).does(60_010, 10, "read", 5, fd=7)
     tables = told(engine, story)
     assert rows(tables, "handle", "first_use") == [("h0", 1), ("h0", 0)]
@@ -80,7 +80,7 @@ def test_a_descriptor_nobody_saw_opened_is_named_by_the_first_call_on_it(engine:
 
 
 def test_duplicates_share_the_name(engine: str, story: Story) -> None:
-    """It is the description's; the fact about the duplicate says no other."""
+    """The name is the description's; the fact about the duplicate has the same one."""
     story.does(60_000, 10, "openat", 3, returned(3, b"/x", flags=0))
     story.does(60_010, 10, "dup", 5, returned(5, b"/x"), fildes=3)
     tables = told(engine, story)
@@ -124,7 +124,7 @@ def test_the_kernels_name_beats_the_look_at_proc(engine: str, story: Story) -> N
 
 
 def test_flags_and_position_are_learnt(engine: str, story: Story) -> None:
-    """Where nobody saw the open; the close-on-exec bit is not among f_flags."""
+    """The open was not seen. The close-on-exec bit is not among f_flags."""
     story.does(60_000, 10, "newfstat", 0, argument(3, b"/x", open_flags=O_RDWR, position=100), fd=3)
     story.does(60_010, 10, "read", 5, fd=3)
     tables = told(engine, story)
@@ -134,7 +134,7 @@ def test_flags_and_position_are_learnt(engine: str, story: Story) -> None:
 
 @pytest.mark.parametrize(("magic", "offsets"), [(TMPFS, [None, 10]), (MQUEUE, [None, None])])
 def test_messages_have_no_offset(engine: str, story: Story, magic: int, offsets: list[int | None]) -> None:
-    """A message queue looks like a regular file, whose position nobody moves."""
+    """A message queue looks like a regular file, but has no position."""
     story.does(60_000, 10, "newfstat", 0, argument(3, b"/q", magic=magic, position=0), fd=3)
     story.does(60_010, 10, "lseek", 10, fd=3, offset=10, whence=0).does(60_020, 10, "read", 10, fd=3, count=10)
     tables = told(engine, story)
@@ -142,21 +142,21 @@ def test_messages_have_no_offset(engine: str, story: Story, magic: int, offsets:
 
 
 def test_appending_is_learnt(engine: str, story: Story) -> None:
-    """A pwrite on it writes where nobody knows."""
+    """A pwrite on it writes at an unknown offset."""
     story.does(60_000, 10, "newfstat", 0, argument(3, b"/x", open_flags=O_RDWR | O_APPEND), fd=3)
     tables = told(engine, story.does(60_010, 10, "pwrite64", 5, fd=3, pos=4096, count=5))
     assert tables["operations"][1]["offset_bytes"] is None
 
 
 def test_another_position_than_the_one_followed_refutes_it(engine: str, story: Story) -> None:
-    """Somebody outside of the trace moves it."""
+    """A process outside of the trace moves it."""
     story.does(60_000, 10, "openat", 3, returned(3, b"/x", position=0), flags=O_RDWR)
     story.does(60_010, 10, "newfstat", 0, argument(3, b"/x", position=77), fd=3).does(60_020, 10, "read", 5, fd=3)
     assert told(engine, story)["operations"][2]["offset_bytes"] is None
 
 
 def test_a_device_of_btrfs_is_not_told(engine: str, story: Story) -> None:
-    """s_dev is not what stat(2) says there."""
+    """On btrfs, s_dev differs from stat(2)."""
     tables = told(engine, story.does(60_000, 10, "openat", 3, returned(3, b"/x", magic=BTRFS, device=47)))
     assert tables["handles"][0]["file"][1:3] == (0, X >> 8)
 
@@ -191,7 +191,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("sight", "expected"), NAMES)
 def test_names_are_those_of_proc(engine: str, tmp_path: Path, sight: Any, expected: bytes | None) -> None:
-    """What readlink(2) of /proc/PID/fd would show, or nothing."""
+    """The target of the link in /proc/PID/fd, or none."""
     story = Story(tmp_path / "spool", "bpf")
     story.fact_task(1_000, 10, 10)
     tables = told(engine, story.does(60_000, 10, "openat", 3, sight))

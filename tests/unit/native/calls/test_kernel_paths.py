@@ -69,13 +69,13 @@ def call(story: Story, t: int, name: str, ret: int = 0, *paths: tuple[bytes, dic
 
 
 def test_a_relative_path_and_where_it_starts(story: Story) -> None:
-    """Also of a call that failed."""
+    """The same for a call that failed."""
     call(story, 60_000, "openat", -2, (b"sub/nope", {"directory": b"/home/me"}))
     assert read(story)[0] == [(0, 0, KERNEL, b"sub/nope", b"/home/me")]
 
 
 def test_two_paths_of_a_call(story: Story) -> None:
-    """As rename(2) has; an absolute one starts at the thread's root."""
+    """rename(2) has two; an absolute path starts at the thread's root."""
     call(story, 60_000, "newfstat", 0, (b"a", {}), (b"/b", {"directory": b"", "place": 1}))
     assert read(story)[0] == [(0, 0, KERNEL, b"a", b"/home"), (0, 1, KERNEL, b"/b", b"/")]
 
@@ -95,13 +95,13 @@ def test_a_directory_that_is_not_proven_is_not_told(story: Story, flags: int, di
 
 
 def test_half_a_path_is_none(story: Story) -> None:
-    """It could not be read whole."""
+    """The path could not be read whole."""
     call(story, 60_000, "newfstat", 0, (b"half", {"flags": WHOLE | CUT}))
     assert read(story)[0] == [(0, 0, 0, b"", b"/home")]
 
 
 def test_a_path_that_is_read_before_its_call(story: Story) -> None:
-    """As that of execve(2), whose memory is gone at the exit."""
+    """For example of execve(2), whose memory is gone at the exit."""
     call(story, 60_000, "newfstat", 0, (b"before", {}))
     call(given(story, leaves(story, 60_010), b"/bin/true", b""), 60_010, "execve")
     assert read(story)[0] == [(0, 0, KERNEL, b"before", b"/home"), (1, 0, KERNEL, b"/bin/true", b"/")]
@@ -115,7 +115,7 @@ def test_a_path_of_a_call_that_never_returned(story: Story) -> None:
 
 
 def test_a_path_whose_call_was_lost_is_nobodys(story: Story) -> None:
-    """Not that of the next call."""
+    """It is not the next call's."""
     given(story, 60_000, b"lost")
     call(story, 60_020, "newfstat", 0, (b"own", {}))
     assert read(story, facts_lost=1)[0] == [(0, 0, KERNEL, b"own", b"/home")]

@@ -33,7 +33,7 @@ SHARE_FILES = 0x400
 
 @pytest.mark.parametrize("other", [{"file": Y}, {"file": X, "inode": 99}, {"file": X, "generation": 99}])
 def test_another_file_in_the_slot_is_another_handle(engine: str, story: Story, other: dict[str, int]) -> None:
-    """The call that shows it is about the new one already; what was there ended at a time nobody knows."""
+    """The call that shows it has the new handle already. The old one ended at an unknown time."""
     story.does(60_000, 10, "openat", 3, returned(3, b"/x"))
     story.does(60_010, 10, "read", 1, argument(3, b"/y", **other), fd=3).does(60_020, 10, "read", 1, fd=3)
     tables = told(engine, story)
@@ -104,7 +104,7 @@ def test_exchanged_by_an_open_that_has_not_returned_yet(engine: str, story: Stor
 
 
 def test_a_close_that_was_under_way_when_the_call_began(engine: str, story: Story) -> None:
-    """Nobody knows whether the call met the file that was closed, or its successor."""
+    """The call met the closed file or its successor, which is unknown."""
     second_thread(story).does(60_000, 10, "openat", 3)
     story.begins(60_010, 11, "close", fd=3).begins(60_020, 10, "read", fd=3).ends(60_030, 11, "close")
     story.ends(60_050, 10, "read", 1, argument(3, b"/y", Y))
@@ -154,7 +154,7 @@ def test_a_number_taken_while_its_close_is_under_way(engine: str, story: Story) 
 
 @pytest.mark.parametrize("when", ["inside", "pending", "across"])
 def test_dup2_over_a_fresh_descriptor(engine: str, story: Story, when: str) -> None:
-    """It puts another file there at a moment nobody knows."""
+    """It puts another file there at an unknown moment."""
     second_thread(story)
     begin, end = {"inside": (60_020, 60_024), "pending": (60_020, 60_090), "across": (60_000, 60_024)}[when]
     dup = {"oldfd": 8, "newfd": 3}
@@ -172,7 +172,7 @@ def test_dup2_over_a_fresh_descriptor(engine: str, story: Story, when: str) -> N
 
 
 def test_dup2_whose_end_nobody_saw(engine: str, story: Story) -> None:
-    """Its thread was killed inside of it: a later look at what it may have put there names no call from before."""
+    """Its thread was killed inside of it: a later look at its target names no earlier call."""
     second_thread(story).does(60_000, 10, "openat", 3, flags=O_RDWR)
     story.begins(60_010, 11, "dup2", oldfd=8, newfd=3)
     story.task_exit(60_020, 1, 10, 11)
@@ -187,7 +187,7 @@ def test_dup2_whose_end_nobody_saw(engine: str, story: Story) -> None:
 
 
 def test_dup2_itself_is_no_rival(engine: str, story: Story) -> None:
-    """What it has put there is named."""
+    """The file that it has put there has a name."""
     second_thread(story).does(60_000, 10, "openat", 3, returned(3, b"/x")).does(60_010, 10, "openat", 4)
     story.does(60_020, 10, "dup2", 4, returned(4, b"/x"), oldfd=3, newfd=4)
     tables = told(engine, story)
@@ -206,7 +206,7 @@ def test_a_copy_of_what_may_have_been_exchanged(engine: str, story: Story) -> No
 
 @pytest.mark.parametrize("flags", [0, 2, 4])
 def test_close_range_of_others(engine: str, story: Story, flags: int) -> None:
-    """It may end anything; with CLOSE_RANGE_UNSHARE or _CLOEXEC nothing of theirs."""
+    """It may end anything; with CLOSE_RANGE_UNSHARE or _CLOEXEC, it ends nothing of other threads."""
     second_thread(story).begins(60_000, 11, "close_range", fd=3, max_fd=9, flags=flags)
     story.does(60_010, 10, "openat", 3, returned(3, b"/x")).ends(60_020, 11, "close_range")
     assert names(told(engine, story)) == [b"/x" if flags else None]
@@ -237,7 +237,7 @@ def test_a_process_that_shares_the_table_is_a_rival(engine: str, story: Story) -
 
 
 def test_a_call_that_met_nothing_names_nothing(engine: str, story: Story) -> None:
-    """EBADF: what is there by its exit came later."""
+    """EBADF: the file that is there at its exit came later."""
     story.does(60_000, 10, "openat", 3, returned(3, b"/x", flags=0))
     story.does(60_010, 10, "read", EBADF, argument(3, b"/y", Y), fd=3)
     tables = told(engine, story)
@@ -277,7 +277,7 @@ def test_where_records_were_lost_a_former_use_may_have_been_anothers(engine: str
 
 
 def test_where_nothing_was_lost_it_is_the_same(engine: str, story: Story) -> None:
-    """As every end of a descriptor is recorded."""
+    """For every end of a descriptor is recorded."""
     story.does(60_000, 10, "openat", 3).does(60_010, 10, "read", 1, argument(3, b"/x"), fd=3)
     tables = told(engine, story)
     assert rows(tables, "handle") == [("h0",), ("h0",)]
@@ -285,7 +285,7 @@ def test_where_nothing_was_lost_it_is_the_same(engine: str, story: Story) -> Non
 
 
 def test_a_result_whose_call_was_lost(engine: str, story: Story) -> None:
-    """What was in the slot is no more there, whatever it was."""
+    """The old file of the slot is gone, whatever it was."""
     story.does(60_000, 10, "openat", 3).sees(60_010, 10, returned(3, b"/y", Y)).does(60_020, 10, "read", 1, fd=3)
     tables = told(engine, story, facts_lost=1)
     assert rows(tables, "handle") == [("h0",), ("h1",)]
@@ -293,7 +293,7 @@ def test_a_result_whose_call_was_lost(engine: str, story: Story) -> None:
 
 
 def test_a_fact_of_a_call_whose_exit_was_lost(engine: str, story: Story) -> None:
-    """It holds at its own time."""
+    """The fact holds at its own time."""
     story.begins(60_000, 10, "read", fd=3).sees(60_010, 10, argument(3, b"/x")).does(60_020, 10, "read", 1, fd=3)
     tables = told(engine, story, facts_lost=1)
     assert names(tables)[int(tables["operations"][1]["handle"][1:])] == b"/x"
@@ -310,13 +310,13 @@ def unseen_ends(tmp_path: Path, backend: str = "bpf") -> Story:
 
 
 def without_close(story: Story) -> dict[str, Any]:
-    """What spool.json says of it: left out on purpose, not lacking."""
+    """The entry in spool.json: left out on purpose, not lacking."""
     lacking = story.meta().lacking
     return {"lacking": tuple(name for name in lacking if not re.search(r"_close$", name))}
 
 
 def test_a_single_thread_exchanges_nothing_inside_of_its_calls(engine: str, tmp_path: Path) -> None:
-    """So facts name what it uses, though closes are not recorded; each new file is noticed."""
+    """So facts name its files, though closes are not recorded; each new file is noticed."""
     story = unseen_ends(tmp_path)
     story.does(60_000, 10, "read", 1, argument(3, b"/x"), fd=3).does(60_010, 10, "read", 1, argument(3, b"/y", Y), fd=3)
     tables = told(engine, story, **without_close(story))
@@ -325,7 +325,7 @@ def test_a_single_thread_exchanges_nothing_inside_of_its_calls(engine: str, tmp_
 
 
 def test_several_threads_may(engine: str, tmp_path: Path) -> None:
-    """Then only what a call returns is named."""
+    """Then only results of calls have names."""
     story = second_thread(unseen_ends(tmp_path))
     story.does(60_000, 10, "read", 1, argument(3, b"/x"), fd=3)
     story.does(60_010, 10, "openat", 4, returned(4, b"/z", Z))

@@ -28,7 +28,7 @@ SETTINGS = settings(
 
 
 def samples_of(builder: KernelSpool, machine: Witness, *, facts: bool) -> Path:
-    """Calls are samples; what is told of one comes just before its exit."""
+    """Calls are samples; facts about a call come just before its exit."""
     told = iter(machine.told)
     for method, args, options in machine.history:
         if method == "exit":
@@ -41,7 +41,7 @@ def samples_of(builder: KernelSpool, machine: Witness, *, facts: bool) -> Path:
 
 
 def records_of(builder: KernelSpool, machine: Witness, leaves: list[bool]) -> Path:
-    """Calls are records; what is told of one comes just behind its exit."""
+    """Calls are records; facts about a call come just behind its exit."""
 
     def forever() -> Iterator[bool]:
         yield from leaves
@@ -72,7 +72,7 @@ def _in_call(machine: Witness, args: tuple[Any, ...]) -> bool:
 
 
 def check(machine: Witness, *, facts: bool, leaves: list[bool], offsets: bool = True, **options: Any) -> None:
-    """Both engines, both back ends; what they say is true."""
+    """With both engines and both back ends, the tables are true."""
     options = {"start_ns": 100_500, **options}
     with tempfile.TemporaryDirectory() as folder:
         samples = samples_of(KernelSpool(Path(folder, "samples"), backend="perf", **options), machine, facts=facts)
@@ -96,7 +96,7 @@ BOOLS = st.lists(st.booleans(), max_size=80)
 @SETTINGS
 @given(machine=witnessed(), leaves=BOOLS)
 def test_no_name_is_wrong(machine: Witness, leaves: list[bool], *, facts: bool) -> None:
-    """With what the programs tell when something changed, and with looks into /proc alone."""
+    """With programs' facts about changes, and with looks into /proc alone."""
     check(machine, facts=facts, leaves=leaves)
 
 
@@ -110,5 +110,5 @@ def test_no_name_is_wrong_where_tables_are_shared_silently(machine: Witness, lea
 @SETTINGS
 @given(machine=witnessed(every_fact=True, closes_are_seen=False), leaves=BOOLS)
 def test_no_name_is_wrong_where_closes_are_not_recorded(machine: Witness, leaves: list[bool]) -> None:
-    """Then each call tells of its files."""
+    """Then each call has facts about its files."""
     check(machine, facts=True, leaves=leaves, calls=tuple(call for call in DEFAULT_CALLS if call != "close"))

@@ -37,7 +37,7 @@ def test_anonymous_memory_is_no_file(run: Run, tmp_path: Path, flags: int, expec
 
 @pytest.mark.parametrize("error", [EINVAL, -14, -512, EBADF])
 def test_a_call_that_failed_shows_no_descriptor(run: Run, spool: SpoolBuilder, error: int) -> None:
-    """A wrong offset is refused first: what is there later need not have been there then."""
+    """The kernel checks a wrong offset first: a file that is there later may have come later."""
     spool.call(60_000, 0, 10, "pread64", error, fd=3, count=1, pos=-1)
     spool.fact_fd(70_000, 10, 3, b"/new").call(80_000, 0, 10, "read", 1, fd=3, count=1)
     tables = run(spool)
@@ -84,7 +84,7 @@ def test_a_look_from_before_a_discovery_tells_no_position(run: Run, spool: Spool
 
 @pytest.mark.parametrize("late", [False, True])
 def test_who_moves_what_was_not_known_moves_it(run: Run, spool: SpoolBuilder, *, late: bool) -> None:
-    """A read began before anybody knew what is there; a look amid it, and a read beside it, tell no position."""
+    """A read began before its file was known. A look during it, and a read beside it, give no position."""
     spool.fork(51_000, 0, 10, 11, 10, 10).enter(60_000, 0, 10, "read", fd=3, count=10)
     spool.fact_fd(65_000, 10, 3, b"/f", begin=63_000, position=None if late else 0, open_flags=2)
     spool.call(70_000, 1, 11, "lseek", 20, fd=3, offset=20, whence=0)
@@ -113,7 +113,7 @@ def test_who_moves_what_was_not_known_moves_it(run: Run, spool: SpoolBuilder, *,
 def test_who_meets_nothing_names_nothing(
     run: Run, spool: SpoolBuilder, call: str, args: dict[str, int], *, flags: int | None, expected: bytes | None
 ) -> None:
-    """EBADF: what was there has ended unseen, unless it is not open for such a call."""
+    """EBADF: the slot's file has ended unseen, unless it is not open for such a call."""
     spool.fact_fd(55_000, 10, 3, b"/old", open_flags=flags).call(60_000, 0, 10, call, EBADF, **args)
     assert names(run(spool)) == [(call, expected)]
 
@@ -138,7 +138,7 @@ def test_where_nothing_was_met_nothing_is_known(
 
 
 def test_an_earlier_look_does_not_tell_what_is_there_then(run: Run, spool: SpoolBuilder) -> None:
-    """It may have seen what went before the read; one behind the read tells."""
+    """It may have seen the file before; a look behind the read proves the name."""
     spool.fact_fd(55_000, 10, 3, b"/old", open_flags=2).call(60_000, 0, 10, "read", EBADF, fd=3, count=1)
     spool.fact_fd(61_000, 10, 3, b"/old", begin=58_000).call(62_000, 0, 10, "fsync", fd=3)
     spool.call(63_000, 0, 10, "dup2", 3, oldfd=4, newfd=3)

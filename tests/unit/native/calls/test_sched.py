@@ -48,7 +48,7 @@ def ask(spool: SpoolBuilder, t: int, tid: int, event: str = "rq_issue", sector: 
 
 def test_every_switch_of_every_cpu_is_a_row(run: Run, spool: SpoolBuilder) -> None:
     """In the order of time; who is not recorded has a tid and no task, the idle thread tid 0."""
-    spool.fork(59_000, 1, NOBODY, NOBODY, 2, 2)  # of a CPU plugged in: its idle thread is no thread like others
+    spool.fork(59_000, 1, NOBODY, NOBODY, 2, 2)  # of a CPU plugged in: its idle thread is unlike other threads
     spool.switch(60_000, 1, 10, 30, S).switch(60_010, 0, NOBODY, 20, R).switch(60_020, 1, 30, 77, D)
     rows = run(spool)["switches"]
     assert [(row["time_ns"], row["cpu"], row["prev_tid"], row["next_tid"], row["state"]) for row in rows] == [
@@ -70,7 +70,7 @@ def test_a_switch_makes_no_thread_known(run: Run, spool: SpoolBuilder) -> None:
 
 
 def test_switches_of_a_recording_of_one_process(run: Run, tmp_path: Path) -> None:
-    """All are rows, whoever ran; what the others' calls do is nobody's concern."""
+    """All switches are rows, whichever threads ran; other threads' calls have no stretches."""
     spool = SpoolBuilder(tmp_path / "one", mode="process").fact_task(1_000, 10, 10, flags=1)
     spool.enter(60_000, 0, 10, "sync").switch(60_010, 0, 10, 20, D).switch(60_020, 0, 20, 10, S)
     spool.exit(60_030, 0, 10, "sync")
@@ -92,7 +92,7 @@ def test_switches_of_a_recording_of_one_process(run: Run, tmp_path: Path) -> Non
 def test_a_stretch_lies_between_two_switches_inside_a_call(
     run: Run, spool: SpoolBuilder, kernel: int, state: int
 ) -> None:
-    """What the kernel says of the thread as it leaves tells why; it may come back on another CPU."""
+    """The state at the departure gives the reason. The thread may come back on another CPU."""
     spool.enter(60_000, 0, 10, "read", fd=3).switch(60_010, 0, 10, 20, kernel).switch(60_030, 1, NOBODY, 10)
     spool.exit(60_040, 1, 10, "read", 1)
     tables = run(spool)
@@ -125,7 +125,7 @@ def test_a_stretch_nobody_saw_the_end_of_ends_with_its_call(run: Run, spool: Spo
 
 
 def test_two_departures_in_a_row_leave_the_first_without_an_end(run: Run, spool: SpoolBuilder) -> None:
-    """The thread came back somewhen in between."""
+    """The thread came back in between, unseen."""
     spool.enter(60_000, 0, 10, "read", fd=3).switch(60_010, 0, 10, NOBODY, S).switch(60_020, 1, 10, NOBODY, D)
     spool.switch(60_030, 1, NOBODY, 10).exit(60_040, 1, 10, "read", 1)
     assert stretches(run(spool)) == [(60_010, None, SLEEPING), (60_020, 60_030, BLOCKED)]
@@ -133,7 +133,7 @@ def test_two_departures_in_a_row_leave_the_first_without_an_end(run: Run, spool:
 
 @pytest.mark.parametrize("end", ["end of the trace", "exit of the thread", "another call"])
 def test_a_stretch_of_a_call_in_flight_has_no_end(run: Run, spool: SpoolBuilder, end: str) -> None:
-    """As the call has none."""
+    """The call has none, either."""
     spool.enter(60_000, 0, 10, "read", fd=3).switch(60_010, 0, 10, NOBODY, S)
     if end == "exit of the thread":
         spool.task_exit(60_020, 0, 10, 10)
@@ -155,7 +155,7 @@ def test_own_calls_have_no_stretches(run: Run, spool: SpoolBuilder) -> None:
 
 
 def test_of_an_exec_stretches_count_from_the_exec_on(run: Run, tmp_path: Path) -> None:
-    """What its thread waited before, it waited as lo2io's."""
+    """Before, the thread waited as lo2io's."""
     spool = SpoolBuilder(tmp_path / "one", mode="process").fact_task(1_000, 10, 10, flags=3)
     spool.enter(60_000, 0, 10, "execve").switch(60_010, 0, 10, NOBODY, D).switch(60_020, 0, NOBODY, 10)
     spool.comm(60_030, 0, 10, 10, b"cmd", is_exec=True).switch(60_040, 0, 10, NOBODY, S)
@@ -164,7 +164,7 @@ def test_of_an_exec_stretches_count_from_the_exec_on(run: Run, tmp_path: Path) -
 
 
 def test_batches_of_eight_hold_all_of_them(spool: SpoolBuilder) -> None:
-    """One switch may end two stretches: here of the thread that is seen leaving twice, and of the one that comes."""
+    """One switch may end two stretches: of a thread that leaves twice, and of the one that comes."""
     for tid in range(100, 140):
         spool.enter(60_000 + tid, 0, tid, "read", fd=3).switch(61_000 + tid, 0, tid, NOBODY, S)
     for tid in range(101, 140):
@@ -194,7 +194,7 @@ def test_who_waits_while_a_request_of_its_own_is_under_way_waits_for_the_device(
 
 
 def test_it_is_the_state_at_the_departure_that_counts(run: Run, spool: SpoolBuilder) -> None:
-    """The completion comes while the thread is away: that is what it waits for."""
+    """The thread waits for a completion that comes while it is away."""
     spool.enter(60_000, 0, 10, "read", fd=3)
     ask(spool, 60_010, 10).switch(60_020, 0, 10, NOBODY, D)
     ask(spool, 60_030, 0, "rq_complete").switch(60_040, 0, NOBODY, 10).exit(60_050, 0, 10, "read", 1)
@@ -241,7 +241,7 @@ def test_a_merged_request_is_under_way_no_longer(run: Run, spool: SpoolBuilder) 
     ids=["6.18", "numbered otherwise", "not listed"],
 )
 def test_states_are_named_by_the_format(print_fmt: str, states: tuple[int, int]) -> None:
-    """So that a kernel that numbers them anew is understood."""
+    """So a kernel that numbers them differently is understood."""
     layout = switch_layout(print_fmt)
     compiled = compile_layout([layout.name], [layout.text(5)], SPECS)  # type: ignore[arg-type]
     assert (compiled.sched_waiting, compiled.sched_blocked) == states

@@ -1,4 +1,4 @@
-"""Events that were left out: what they would have told is unknown, and not what was before."""
+"""Events that were left out: their consequences are unknown, earlier facts are not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEK = ("syscalls:sys_enter_lseek", "syscalls:sys_exit_lseek")
 
 
 def named_and_offsets(path: Path) -> tuple[int, int, list[int]]:
-    """How many handles have a file, how many sightings were refused, and the calls' offsets."""
+    """How many handles have a file, how many looks were refused, and the calls' offsets."""
     engine = Engine(SpoolReader(path), load_catalog())
     named, offsets = 0, []
     for batch in engine.batches():
@@ -30,7 +30,7 @@ def named_and_offsets(path: Path) -> tuple[int, int, list[int]]:
 
 
 def names_in_cgroup(tmp_path: Path, *moves: tuple[int, bytes]) -> list[bool]:
-    """Of a recording of ``/a`` alone: are the files of the reads at 60, 70 and 80 µs known, with looks between them?"""
+    """In a recording of ``/a`` alone: are the files of the reads at 60, 70 and 80 µs known, with looks in between?"""
     spool = SpoolBuilder(tmp_path / "spool", calls=("read",), start_ns=50_000)
     spool.fact_task(1_000, 10, 10, cgroup=(0, b"/b" if moves else b"/a/c"))
     for at in (2_000, 65_000, 75_000):
@@ -63,7 +63,7 @@ def names_in_cgroup(tmp_path: Path, *moves: tuple[int, bytes]) -> list[bool]:
 def test_a_process_is_known_while_it_is_in_the_cgroup(
     tmp_path: Path, moves: tuple[tuple[int, bytes], ...], named: list[bool]
 ) -> None:
-    """What it closes and opens outside is not recorded: a look from before a move says nothing of what it has after."""
+    """Closes and opens outside of it are not recorded: a look before a move proves nothing after it."""
     assert names_in_cgroup(tmp_path, *moves) == named
 
 
@@ -79,9 +79,9 @@ def test_a_process_is_known_while_it_is_in_the_cgroup(
 def test_what_may_have_changed_unseen_is_unknown(
     tmp_path: Path, changes: dict[str, tuple[object, ...]], expected: tuple[int, int, list[int]]
 ) -> None:
-    """Without close a sighting proves neither name nor position; without lseek no position is followed.
+    """Without close, a look proves neither name nor position; without lseek, no position is followed.
 
-    ``lacking`` names what is taken from the list of events that the kernel is said to lack: it was left out, then.
+    ``lacking`` is taken from the list of events that the kernel lacks: these were left out on purpose, then.
     """
     spool = SpoolBuilder(tmp_path / "spool", calls=("read",), start_ns=50_000).fact_task(1_000, 10, 10)
     spool.fact_fd(2_000, 10, 3, b"/data", position=0)
@@ -94,7 +94,7 @@ def test_what_may_have_changed_unseen_is_unknown(
 
 
 def test_a_position_that_moves_unseen_is_unknown_from_the_open_on(tmp_path: Path) -> None:
-    """It begins at 0; whether it is still there at the first read nobody knows."""
+    """It begins at 0, but may have moved before the first read."""
     spool = SpoolBuilder(tmp_path / "spool", calls=("openat", "read"), start_ns=50_000).fact_task(1_000, 10, 10)
     spool.call(60_000, 0, 10, "openat", 3, flags=2).call(70_000, 0, 10, "read", 10, fd=3, count=10)
     lacking = spool.meta().lacking

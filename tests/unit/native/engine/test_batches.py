@@ -33,7 +33,7 @@ def batches(rig: Rig) -> list[tuple[Any, ...]]:
 
 
 def test_a_batch_beside_its_operation(rig: Rig) -> None:
-    """The same id; what was asked, and what came of it."""
+    """The same id, with the arguments and results."""
     rig.setup()
     enter(rig, 3, 2)
     rig.submit(1)
@@ -77,7 +77,7 @@ def test_only_the_own_requests_of_a_thread_count(rig: Rig) -> None:
 
 
 def test_what_overflowed_did_not_come_to_the_ring(rig: Rig) -> None:
-    """It waits outside of it."""
+    """It waits outside of the queue."""
     rig.setup(cq=2, sq=1)
     enter(rig, 1)
     rig.submit(1)
@@ -109,7 +109,7 @@ def test_a_call_that_fails_submits_nothing(rig: Rig) -> None:
 
 
 def test_a_call_in_flight_is_a_batch_too(rig: Rig) -> None:
-    """At the end, or when its exit was lost: what was seen counts, in the order of operations."""
+    """At the end, or if its exit was lost: the events so far count, in the order of operations."""
     rig.setup()
     enter(rig, 2)
     rig.submit(1)
@@ -186,7 +186,7 @@ def collect(rig: Rig, least: int, most: int, result: int, context: int = CONTEXT
 
 
 def test_a_context_from_setup_to_destroy(rig: Rig) -> None:
-    """Size, maker and times; what was submitted, collected, and lay there meanwhile."""
+    """Size, maker and times; numbers submitted, collected, and in flight."""
     made = rig.call("io_setup", nr_events=32)
     first = submit(rig, 5, 4)
     second = collect(rig, 1, 8, 3)
@@ -229,7 +229,7 @@ def test_a_context_that_comes_again_is_another(rig: Rig) -> None:
 
 
 def test_which_of_several_setups_made_a_context_is_unknown(rig: Rig) -> None:
-    """Even of the last one that is left over; but not once all are used."""
+    """Even of the last one that is left, but no longer when all are used."""
     rig.call("io_setup", nr_events=8)
     rig.call("io_setup", nr_events=16)
     submit(rig, 1, 1)
@@ -242,7 +242,7 @@ def test_which_of_several_setups_made_a_context_is_unknown(rig: Rig) -> None:
 
 
 def test_setups_of_one_size_tell_the_size(rig: Rig) -> None:
-    """Which of them it was is still unknown."""
+    """The setup itself is still unknown."""
     rig.call("io_setup", nr_events=8)
     rig.call("io_setup", nr_events=8)
     submit(rig, 1, 1)
@@ -265,7 +265,7 @@ def test_a_context_may_be_older_than_the_trace(tmp_path: Path) -> None:
 
 
 def test_an_exec_leaves_no_context(rig: Rig) -> None:
-    """Not even one that was never used."""
+    """Even an unused one is gone."""
     rig.call("io_setup", nr_events=8)
     rig.name(PID, PID, b"ten", is_exec=True)
     made = rig.call("io_setup", nr_events=16)
@@ -275,7 +275,7 @@ def test_an_exec_leaves_no_context(rig: Rig) -> None:
 
 
 def test_a_context_made_before_the_recording_begins_has_no_row(tmp_path: Path) -> None:
-    """What a command does before its exec is not its own."""
+    """A command's acts before its exec are not its own."""
     rig = Rig(tmp_path, mode="process", born=False)
     rig.spool.fact_task(1_000, PID, PID, flags=3)
     submit(rig, 1, 1)
@@ -287,7 +287,7 @@ def test_a_context_made_before_the_recording_begins_has_no_row(tmp_path: Path) -
 
 
 def test_a_failed_setup_made_nothing(rig: Rig) -> None:
-    """It is none of those that may have."""
+    """It is not among the possible ones."""
     rig.call("io_setup", -11, nr_events=9)
     rig.call("io_setup", nr_events=8)
     submit(rig, 1, 1)
@@ -307,7 +307,7 @@ def test_contexts_of_two_processes_are_two(rig: Rig) -> None:
 
 
 def test_what_is_collected_without_a_call_stays_in_flight(rig: Rig) -> None:
-    """And more than was submitted cannot be: the rest was from before."""
+    """More than was submitted is impossible: the rest is older than the trace."""
     submit(rig, 2, 2)
     collect(rig, 1, 9, 5)
     submit(rig, 1, 1)

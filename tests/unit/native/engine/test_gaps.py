@@ -29,19 +29,19 @@ COUNTED = ("syscalls:sys_enter_close", (0, 1))
 
 
 def named(tables: Tables) -> list[bytes | None]:
-    """What each call's file is called."""
+    """The file name of each call."""
     names = {f"h{number}": row["file"] and row["file"][-1] for number, row in enumerate(tables["handles"])}
     return [None if row["handle"] is None else names[row["handle"]] for row in tables["operations"]]
 
 
 @pytest.fixture(name="known", params=[True, False])
 def whether_counts_say_so(request: pytest.FixtureRequest) -> bool:
-    """Whether the spool's counts tell that something was lost: gaps are looked for beforehand then."""
+    """True if the spool's counts show a loss: then gaps are looked for beforehand."""
     return bool(request.param)
 
 
 def with_a_gap(spool: SpoolBuilder, *, known: bool) -> SpoolBuilder:
-    """The descriptor 3 has a name; CPU 1 loses what happened between 60 and 70 µs. Calls before, amid and behind."""
+    """Descriptor 3 has a name; CPU 1 loses all between 60 and 70 µs. Calls before, during and after."""
     spool.fact_fd(55_000, 10, 3, b"/old")
     spool.call(60_000, 1, 10, "fsync", fd=4)
     for time in (58_000, 65_000, 80_000):
@@ -51,9 +51,9 @@ def with_a_gap(spool: SpoolBuilder, *, known: bool) -> SpoolBuilder:
 
 
 def test_what_was_known_before_a_gap_is_not_known_in_it(run: Run, spool: SpoolBuilder, *, known: bool) -> None:
-    """Records of other CPUs lie inside of it, and a close on this one may be among what was lost.
+    """Records of other CPUs lie inside of it, and a close on this one may be among the lost records.
 
-    Where counts do not tell of it, nothing is known of the gap before its end.
+    If the counts show no loss, the gap is unknown before its end.
     """
     tables = run(with_a_gap(spool, known=known))
     reads = [name for name, row in zip(named(tables), tables["operations"], strict=True) if row["call"] == "read"]
@@ -63,7 +63,7 @@ def test_what_was_known_before_a_gap_is_not_known_in_it(run: Run, spool: SpoolBu
 
 
 def test_a_later_look_names_it_anew(run: Run, spool: SpoolBuilder, *, known: bool) -> None:
-    """One that began behind the gap; not one that began before its end."""
+    """A look that began behind the gap proves the name, one that began before its end does not."""
     with_a_gap(spool, known=known).fact_fd(79_000, 10, 3, b"/doubtful", begin=65_000)
     spool.fact_fd(90_000, 10, 3, b"/new", begin=75_000).call(95_000, 0, 10, "read", 1, fd=3, count=1)
     tables = run(spool)
@@ -80,7 +80,7 @@ def test_a_call_that_overlaps_a_gap_has_no_handle(run: Run, spool: SpoolBuilder,
 
 
 def story_with_a_gap(path: Path, backend: str, *, known: bool) -> Story:
-    """The same told by programs: what descriptor 3 stands for is told before, inside of and behind the gap."""
+    """The same with programs: facts about descriptor 3 come before, inside of and behind the gap."""
     story = Story(path, backend)
     story.fact_task(1_000, 10, 10, ppid=1, comm=b"ten").fork(51_000, 0, 10, 11, 10, 10)
     story.does(55_000, 10, "openat", 3, returned(3, b"/old"), flags=0)
@@ -112,7 +112,7 @@ def test_only_what_is_told_behind_the_gap_counts(run: Run, tmp_path: Path, backe
 
 
 def test_nothing_changes_where_nothing_was_lost(run: Run, spool: SpoolBuilder) -> None:
-    """Though counts say that something was: nobody knows when, and there is no gap."""
+    """The counts show a loss without a time, so there is no gap."""
     spool.fact_fd(55_000, 10, 3, b"/old").call(80_000, 0, 10, "read", 1, fd=3, count=1).count_lost(*COUNTED)
     assert named(run(spool)) == [b"/old"]
 
@@ -125,7 +125,7 @@ def test_what_was_lost_first_has_no_begin(run: Run, spool: SpoolBuilder) -> None
 
 
 def test_gaps_that_touch_are_one(run: Run, spool: SpoolBuilder) -> None:
-    """Of two CPUs; what lies between two that are apart is known."""
+    """Gaps of two CPUs. Between two gaps that do not touch, descriptors are known."""
     spool.call(100_000, 1, 10, "sync").lost(110_000, 1, 2).call(121_000, 1, 10, "read", 1, fd=3, count=1)
     spool.call(125_000, 1, 10, "sync").lost(140_000, 1, 2).call(145_000, 1, 10, "read", 1, fd=3, count=1)
     spool.call(130_000, 0, 10, "sync").lost(150_000, 0, 1).call(170_000, 0, 10, "read", 1, fd=3, count=1)
@@ -137,7 +137,7 @@ def test_gaps_that_touch_are_one(run: Run, spool: SpoolBuilder) -> None:
 
 
 def test_the_string_of_an_open_is_not_the_next_ones(run: Run, tmp_path: Path) -> None:
-    """Its end and the begin of the next were lost: what it was given was not what that one has opened."""
+    """Its exit and the next entry were lost: its path is not that of the next open's file."""
     spool = spool_with_strings(tmp_path)
     spool.enter(60_000, 0, 10, "openat", __filename_val=b"/first").lost(70_000, 0, 2).exit(80_000, 0, 10, "openat", 3)
     spool.call(90_000, 0, 10, "openat", 4, __filename_val=b"/second").count_lost(*COUNTED)
@@ -145,12 +145,12 @@ def test_the_string_of_an_open_is_not_the_next_ones(run: Run, tmp_path: Path) ->
 
 
 def spool_with_strings(path: Path) -> SpoolBuilder:
-    """Of a kernel whose entries bear the paths."""
+    """Of a kernel whose entries have the paths."""
     return SpoolBuilder(path / "spool", era="6.19", start_ns=50_000).fact_task(1_000, 10, 10, ppid=1, comm=b"ten")
 
 
 def lossy(machine: Witness, builder: KernelSpool, cpu: int, first: int, length: int, *, facts: bool) -> Path:
-    """Samples of what the machine did, but for some of one CPU in a row, of which nothing but their number is told."""
+    """Samples of the machine without some of one CPU in a row, of which only the number is reported."""
     told, lost = iter(machine.told), 0
     begin = machine.history[first % len(machine.history)][1][0]
     end = begin + length
@@ -174,7 +174,7 @@ def lossy(machine: Witness, builder: KernelSpool, cpu: int, first: int, length: 
 
 
 def _makes_tables(args: tuple[Any, ...]) -> bool:
-    """Who shares a table with whom must be known: see the design."""
+    """The test must know which threads share a table: see the design."""
     return any(call in args for call in ("clone", "clone3", "vfork", "unshare", "close_range"))
 
 
@@ -189,7 +189,7 @@ def _makes_tables(args: tuple[Any, ...]) -> bool:
 def test_no_name_is_wrong_where_records_were_lost(
     machine: Witness, cpu: int, first: int, length: int, *, facts: bool
 ) -> None:
-    """Whatever is lacking; both engines say nothing but what is so, and the same."""
+    """With any loss, both engines give the same tables, which are true."""
     with tempfile.TemporaryDirectory() as folder:
         builder = KernelSpool(Path(folder, "samples"), backend="perf", start_ns=100_500)
         path = lossy(machine, builder, cpu, first, length, facts=facts)

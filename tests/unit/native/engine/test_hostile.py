@@ -1,4 +1,4 @@
-"""What no kernel writes: the native engine counts or refuses it, and reads nothing beside it.
+"""Records that no kernel writes: the native engine counts or refuses them, and reads no memory beside them.
 
 Run the tests on a library built with ``-fsanitize=address,undefined`` to see more than results.
 """
@@ -48,7 +48,7 @@ def test_a_sample_of_a_header_and_a_time_is_counted(spool: SpoolBuilder) -> None
 
 
 def test_a_raw_size_beyond_the_record_is_counted(spool: SpoolBuilder) -> None:
-    """Whatever a sample says of its own length, its record's end is its end."""
+    """Whatever size a sample claims, its record's end is its end."""
     spool.raw(0, frame(SAMPLE, struct.pack("<QIIQ", 5, 2**32 - 1, 700, 0)))
     assert run_native(spool.write())["totals"]["nr_undecoded"] == 1
 
@@ -63,7 +63,7 @@ def test_fields_beyond_every_sample_make_it_undecoded(spool: SpoolBuilder, offse
 
 
 def test_common_fields_beyond_every_sample_are_not_read(spool: SpoolBuilder) -> None:
-    """Where the kernel's id of an event lies is said by the spool, too: by the last of its events."""
+    """The spool gives the place of an event's id, too: its last format does."""
     spool.call(10, 0, 5, "read", 4, fd=3, count=4)
     last = spool.meta().events[-1]
     assert run_native(moved(spool, last, "common_type", 60_000))["totals"]["nr_undecoded"] == 2

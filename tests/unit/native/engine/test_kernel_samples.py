@@ -1,4 +1,4 @@
-"""Events of tracepoints as the kernel's own programs tell them: the tables are those of perf's samples."""
+"""Events of tracepoints, recorded by BPF programs: the tables are those of perf's samples."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_block_request_is_told_by_records_and_by_samples(run: Run, spool: Kern
 
 
 def test_a_record_that_is_too_short_is_no_event(spool: KernelSpool) -> None:
-    """One that lacks a field, and one of a type that no event has, are counted and mean nothing."""
+    """A record without a field, or of a type that no event has, is counted and has no effect."""
     number = spool.ids["io_uring:io_uring_complete"]
     for record in (pack("sample", 60_000, 10, event=number, tail=bytes(24)), pack("sample", 60_001, 10, event=9)):
         spool.events[0].append(framed(record))

@@ -59,7 +59,7 @@ def check(history: History, **options: object) -> None:
 @SETTINGS
 @given(call_histories(damage=False))
 def test_calls_agree_on_whole_recordings(history: History) -> None:
-    """Nothing lost: threads, processes, descriptors, positions, names."""
+    """Without loss: threads, processes, descriptors, positions, names."""
     check(history, start_ns=100_500)
 
 
@@ -130,7 +130,7 @@ def test_requests_agree(history: History, mode: str, vanished: int, recorder: in
 @SETTINGS
 @given(block_histories(calls=True), st.sampled_from(["system", "process"]), st.sampled_from([8, 4096]))
 def test_ends_that_nobody_saw_agree(history: History, mode: str, rows: int) -> None:
-    """Requests amid calls of their thread, where completions vanished; batches of any size."""
+    """Requests during calls of their thread, with vanished completions; batches of any size."""
     with tempfile.TemporaryDirectory() as directory:
         builder = SpoolBuilder(Path(directory), 2, mode=mode, calls=("fsync", "io_submit"))
         replay(builder, history)

@@ -51,7 +51,7 @@ def segmented(builder: SpoolBuilder, path: Path, rings: Sequence[Sequence[int]],
 
 @pytest.fixture
 def spool(tmp_path: Path) -> SpoolBuilder:
-    """One CPU's worth of everything that has a length of its own, and some facts."""
+    """Records of one CPU of all variable lengths, and some facts."""
     builder = SpoolBuilder(tmp_path / "spool", 1, start_ns=START)
     builder.fact_task(1_000, 10, 10, comm=b"ten").fact_task(1_000, 10, 11).fact_fd(2_000, 10, 3, b"/a/name")
     builder.fork(60_000, 0, 12, 12, 10, 10).comm(60_010, 0, 12, 12, b"a longer one").lost(60_020, 0, 7)
@@ -85,14 +85,14 @@ def test_empty_files_say_nothing(run: Run, spool: SpoolBuilder, tmp_path: Path, 
 
 
 def test_all_files_empty(tmp_path: Path) -> None:
-    """Nothing was recorded: nothing is found, without an error."""
+    """An empty recording gives empty tables, without an error."""
     path = segmented(SpoolBuilder(tmp_path / "spool", 2), tmp_path / "parts", [[0, 0], [0, 0]], [0, 0])
     tables = run_native(path)
     assert (tables["operations"], tables["totals"]["nr_samples"]) == ([], 0)
 
 
 def test_every_byte_of_every_file_is_read(spool: SpoolBuilder, tmp_path: Path) -> None:
-    """Which progress is measured by."""
+    """Progress is measured by these bytes."""
     reader = SpoolReader(segmented(spool, tmp_path / "parts", [[60, 100]], [30, 90]))
     engine = Engine(reader, SPECS)  # type: ignore[arg-type]
     for _ in engine.batches():
@@ -155,7 +155,7 @@ def window(tmp_path: Path) -> SpoolBuilder:
 
 
 def test_calls_under_way_at_the_beginning_are_orphans(run: Run, window: SpoolBuilder) -> None:
-    """What they did to their descriptors is not known, so neither is the position."""
+    """Their effects on descriptors are unknown, and so is the position."""
     window.fact_task(START, 10, 10).fact_fd(START + 5_000, 10, 3, b"/f", begin=START + 4_000, position=100)
     window.exit(60_000, 0, 10, "read", 5).call(60_010, 0, 10, "read", 5, fd=3, count=5)
     tables = run(window)
@@ -164,14 +164,14 @@ def test_calls_under_way_at_the_beginning_are_orphans(run: Run, window: SpoolBui
 
 
 def test_descriptors_open_before_the_window_get_their_names(run: Run, window: SpoolBuilder) -> None:
-    """Also for calls before the look: nothing has changed in that slot since the beginning."""
+    """Also for calls before the look, for the slot has not changed since the beginning."""
     window.fact_task(START, 10, 10).call(60_000, 0, 10, "read", 5, fd=3, count=5)
     window.call(60_010, 0, 10, "close", fd=4).fact_fd(70_000, 10, 3, b"/f", begin=69_000, position=5)
     window.fact_fd(70_000, 10, 4, b"/g", begin=69_000).call(80_000, 0, 10, "read", 5, fd=3, count=5)
     tables = run(window)
     assert [(row["fd"], row["origin"], row["file"] and row["file"][-1]) for row in tables["handles"]] == [
         (3, UNSEEN, b"/f"),
-        (4, UNSEEN, None),  # closed meanwhile: what was seen there is another
+        (4, UNSEEN, None),  # closed since: the look saw another file
     ]
     assert columns(tables, "first_use", "offset_bytes") == [(1, None), (1, None), (0, 5)]
 
@@ -191,7 +191,7 @@ def test_threads_are_those_of_their_first_fact_before_it_comes(run: Run, window:
 
 
 def test_the_recorders_threads_are_its_own_before_their_fact_comes(run: Run, tmp_path: Path) -> None:
-    """A window begins amid its writing."""
+    """A window begins while its facts are being written."""
     window = SpoolBuilder(tmp_path / "window", start_ns=START, recorder_pid=30)
     window.call(50_001, 0, 31, "write", 5, fd=3, count=5).fact_task(START + 1_000, 30, 31)
     tables = run(window)
@@ -200,7 +200,7 @@ def test_the_recorders_threads_are_its_own_before_their_fact_comes(run: Run, tmp
 
 
 def test_threads_no_fact_tells_of_are_known_by_their_tid(run: Run, window: SpoolBuilder) -> None:
-    """They ended before anybody looked."""
+    """They ended before any look."""
     window.call(60_000, 0, 11, "sync").task_exit(60_010, 0, 10, 11)
     assert columns(run(window), "tid", "pid", "ppid", "comm", "start_time_ns", "exit_time_ns", table="tasks") == [
         (11, 11, None, b"", None, 60_010)
@@ -208,7 +208,7 @@ def test_threads_no_fact_tells_of_are_known_by_their_tid(run: Run, window: Spool
 
 
 def test_requests_issued_before_the_window_are_orphans_when_they_complete(run: Run, window: SpoolBuilder) -> None:
-    """Those inserted before begin with their issue; a requeue or a merge of one that is not known says nothing."""
+    """Those only inserted before begin with their issue; a requeue or a merge of an unknown one has no effect."""
     fields: dict[str, Any] = {"dev": VDA, "nr_sector": 8, "rwbs": b"W"}
     window.fact_task(START, 10, 10).block(60_000, 0, 0, "rq_complete", sector=100, **fields)
     window.block(60_010, 0, 10, "rq_requeue", sector=200, **fields).block(
@@ -230,7 +230,7 @@ def test_a_thread_away_at_the_beginning_has_no_stretch(run: Run, window: SpoolBu
 
 
 def test_an_exec_under_way_at_the_beginning(run: Run, window: SpoolBuilder) -> None:
-    """Its COMM record names the program; its exit is an orphan; what was close-on-exec nobody knows."""
+    """Its COMM record names the program; its exit is an orphan; which descriptors were close-on-exec is unknown."""
     window.fact_task(START, 10, 10, comm=b"old").comm(60_000, 0, 10, 10, b"new", is_exec=True)
     window.exit(60_010, 0, 10, "execve").call(60_020, 0, 10, "read", EBADF, fd=3)
     tables = run(window)
@@ -239,6 +239,6 @@ def test_an_exec_under_way_at_the_beginning(run: Run, window: SpoolBuilder) -> N
 
 
 def test_a_gap_at_the_beginning_begins_with_the_window(run: Run, window: SpoolBuilder) -> None:
-    """Of what was lost before its first record nobody knows since when."""
+    """The time of a loss before its first record is unknown."""
     window.lost(60_000, 0, 5)
     assert columns(run(window), "begin_time_ns", "end_time_ns", table="losses") == [(START, 60_000)]

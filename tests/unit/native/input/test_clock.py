@@ -1,4 +1,4 @@
-"""Facts on a clock of their own: what drift, jumps and distance leave of what they prove. Both engines."""
+"""Facts on a clock of their own: what they still prove after drift, jumps, and far from readings. Both engines."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_each_part_has_its_own_drift(engine: Callable[[Path], Tables], tmp_path:
 def test_a_clock_that_jumped_proves_no_name(
     engine: Callable[[Path], Tables], tmp_path: Path, jump: int, near: str
 ) -> None:
-    """A machine was suspended, and one of the clocks went on: nobody knows when between the two readings."""
+    """A machine was suspended, and one of the clocks went on at an unknown time between the two readings."""
     base = 2 * HOUR
     spool = spool_of_one(tmp_path, base + SECOND, base + 9 * SECOND + max(jump, 0))
     at = base + (3 if near == "first" else 8) * SECOND
@@ -86,7 +86,7 @@ def test_a_clock_that_jumped_proves_no_name(
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR], ids=["ahead", "back"])
 def test_after_a_jump_the_next_readings_count(engine: Callable[[Path], Tables], tmp_path: Path, jump: int) -> None:
-    """Between two that agree again, facts prove what they did before."""
+    """Between two readings that agree again, facts prove as much as before."""
     base = 2 * HOUR
     spool = spool_of_one(tmp_path, base + 15 * SECOND + jump, base + 19 * SECOND + jump)
     spool.fact_fd(base + 16 * SECOND, 10, 3, b"/f")
@@ -103,7 +103,7 @@ def test_after_a_jump_the_next_readings_count(engine: Callable[[Path], Tables], 
 def test_a_jump_does_not_hide_the_command(
     engine: Callable[[Path], Tables], tmp_path: Path, jump: int, near: str
 ) -> None:
-    """Facts about threads are placed by the nearest reading, whatever the other says."""
+    """Facts about threads have the time of the nearest reading, whatever the other one is."""
     base = 2 * HOUR
     spool = SpoolBuilder(tmp_path / "spool", 1, mode="process", stop_ns=10 * HOUR)
     look = base + (1 if near == "first" else 8) * SECOND
@@ -136,7 +136,7 @@ def test_far_from_the_readings_facts_prove_less(
 def test_a_descriptor_must_stay_until_no_doubt_is_left(
     engine: Callable[[Path], Tables], tmp_path: Path, after: int, *, proven: bool
 ) -> None:
-    """The same after the look: what was seen may be what stands there next."""
+    """Until then, the look may have seen the slot's next file."""
     look = 10 * SECOND
     spool = spool_of_one(tmp_path, SECOND, 2 * SECOND).call(look + after, 0, 10, "close", fd=3)
     spool.fact_fd(look, 10, 3, b"/f")
@@ -169,7 +169,7 @@ def test_long_drift_goes_on_beyond_the_readings(engine: Callable[[Path], Tables]
 def test_readings_that_make_no_sense_do_no_harm(
     engine: Callable[[Path], Tables], tmp_path: Path, readings: Readings
 ) -> None:
-    """The spool is damaged; calls are what they are."""
+    """The spool is damaged, but calls are not affected."""
     spool = spool_of_one(tmp_path, 10 * SECOND, 20 * SECOND).fact_fd(11 * SECOND, 10, 3, b"/f")
     tables = engine(written(spool, readings))
     assert [(row["tid"], row["fd"]) for row in tables["operations"]] == [(10, 3), (10, 3)]

@@ -1,4 +1,4 @@
-"""Where the records of a spool's file begin."""
+"""The begins of records in a spool's file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CALL = framed(pack("exit", 5, 9))
 
 @pytest.mark.parametrize("kind", [SAMPLES, FACTS])
 def test_perf_records(kind: int) -> None:
-    """One after the other; a half one is left for the next piece."""
+    """One after another; a half one is left for the next piece."""
     content = sample(16) + sample(40) + sample(24)
     places, end = list_records(kind, content + sample(32)[:20])
     assert (places.tolist(), end) == ([0, 2, 7], 80)
@@ -45,7 +45,7 @@ def test_kernel_records() -> None:
     ids=["no size", "half a word", "zeroes", "never finished"],
 )
 def test_what_is_no_record_ends_a_file(kind: int, before: bytes, behind: bytes) -> None:
-    """What lies behind cannot be framed."""
+    """Records behind it cannot be framed."""
     places, end = list_records(kind, before + behind + before)
     assert places[0] == 0
     assert end is None

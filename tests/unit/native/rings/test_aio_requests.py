@@ -45,7 +45,7 @@ def submit(rig: SqeRig, *iocbs: dict[str, Any], ret: int | None = None, tid: int
 
 
 def test_a_request_from_its_submission_to_its_event(rig: SqeRig) -> None:
-    """It begins at the entry of the call that took it, and ends when a call has returned its event."""
+    """It begins at the entry of its io_submit, and ends when a call has returned its event."""
     rig.call("openat", 7, dfd=-100)
     begin = submit(rig, {"opcode": PREAD, "fd": 7, "off": 4096, "length": 512, "data": 9, "rw_flags": 2})
     end = rig.collect((CB, 9, 500)) - 10
@@ -86,7 +86,7 @@ def test_what_it_does_is_told_in_terms_of_io_uring(rig: SqeRig, command: int) ->
     ],
 )
 def test_results(rig: SqeRig, result: int, status: int, error: int) -> None:
-    """As the event has them."""
+    """The event's results."""
     submit(rig, {"opcode": PREAD, "length": 10})
     rig.collect((CB, 0, result))
     rig.run()
@@ -122,9 +122,9 @@ def test_events_come_in_any_order(rig: SqeRig) -> None:
 
 
 def test_another_thread_collects_before_the_submission_returns(rig: SqeRig) -> None:
-    """The request began at the entry, and its completion is told in its place."""
+    """The request began at the entry, and its completion stands in its place."""
     rig.fork(PID, 11, PID)
-    submit(rig, {})  # so that the context is known
+    submit(rig, {})  # makes the context known
     rig.collect((CB, 0, 1))
     begin = asks(rig, [{"data": 1}, {"data": 2}])
     end = rig.collect((CB, 1, 11), tid=11) - 10
@@ -138,7 +138,7 @@ def test_another_thread_collects_before_the_submission_returns(rig: SqeRig) -> N
 
 
 def test_contexts_and_processes_are_told_apart(rig: SqeRig) -> None:
-    """The same addresses mean other requests there, as in a program that forked."""
+    """The same addresses are other requests there, as in a program that forked."""
     rig.fork(20, 20, PID)
     for tid, context, data in ((PID, CONTEXT, 1), (PID, OTHER, 2), (20, CONTEXT, 3)):
         submit(rig, {"data": data}, tid=tid, context=context)
@@ -183,7 +183,7 @@ def test_an_iocb_that_is_used_again_while_its_request_is_under_way(rig: SqeRig) 
 
 
 def test_io_destroy_ends_what_was_not_collected(rig: SqeRig) -> None:
-    """It waits for them; what came of them nobody sees."""
+    """It waits for the requests, whose results are not seen."""
     submit(rig, {}, {})
     rig.collect((CB, 0, 0))
     gone = rig.call("io_destroy", 0, ctx=CONTEXT)
@@ -216,7 +216,7 @@ def test_a_context_at_the_same_address(rig: SqeRig) -> None:
 
 
 def test_in_flight_at_the_end(rig: SqeRig) -> None:
-    """As far as anybody knows."""
+    """As far as is known."""
     submit(rig, {})
     rig.run()
     assert rig.of("ring_requests", *ENDS) == [(RingStatus.IN_FLIGHT, 0, None, None)]
@@ -224,7 +224,7 @@ def test_in_flight_at_the_end(rig: SqeRig) -> None:
 
 
 def test_events_that_were_lost(rig: SqeRig) -> None:
-    """The call says how many it returned; which, is not guessed."""
+    """The call has their number; which ones they were is not guessed."""
     submit(rig, {}, {})
     rig.collect((CB, 0, 0), (CB + 64, 1, 0), told=False)
     rig.run()
@@ -255,7 +255,7 @@ def test_a_block_request_that_it_causes(rig: SqeRig, nr: int, *, linked: bool) -
 
 
 def test_a_block_request_whose_completion_vanished(rig: SqeRig) -> None:
-    """It has ended when a call returns the event of the request that waited for it."""
+    """It has ended when a call returns the event of its request."""
     asks(rig, [{"opcode": PREAD}])
     issued = rig.tick()
     rig.spool.block(issued, 0, PID, "rq_issue", dev=VDA, sector=8, nr_sector=8, rwbs=b"R")
@@ -279,7 +279,7 @@ def test_many(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_cut_off(rig: SqeRig) -> None:
-    """One that announces more events than it holds tells nothing."""
+    """A record that announces more events than it has is ignored."""
     submit(rig, {})
     rig.enter("io_getevents", ctx_id=CONTEXT, min_nr=1, nr=1)
     rig.events(((CB, 0, 0),), count=2)

@@ -38,7 +38,7 @@ MOVES = st.lists(
 
 
 def play(rig: SqeRig, twin: Aio, move: tuple, taken: dict[int, int]) -> None:  # type: ignore[type-arg]
-    """One move of a thread, if it can make it; both are told."""
+    """One move of a thread, if it is possible, for both engines."""
     kind, who, context, iocbs, events, ret = move
     tid = THREADS[who]
     if kind == "leave" and tid in taken:
@@ -63,7 +63,7 @@ def play(rig: SqeRig, twin: Aio, move: tuple, taken: dict[int, int]) -> None:  #
 @SETTINGS
 @given(MOVES)
 def test_engines_agree(moves: list[tuple]) -> None:  # type: ignore[type-arg]
-    """Results, bounds and what is inferred, request by request; and how many events nobody answered to."""
+    """Results, bounds and inferred columns, request by request; and how many events fit no request."""
     with tempfile.TemporaryDirectory() as folder:
         rig, twin, taken = SqeRig(Path(folder)), Aio(), dict[int, int]()
         for tid in THREADS[1:]:

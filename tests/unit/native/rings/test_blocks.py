@@ -29,7 +29,7 @@ def block(rig: Rig, tid: int, event: str = "rq_insert", sector: int = 8, rwbs: b
 
 
 def causes(rig: Rig) -> list[int]:
-    """Which request of a ring each block request is said to belong to, by its place among them; -1: none."""
+    """The ring's request of each block request, by its place among them; -1: none."""
     ids = [row["id"] for row in rig.rows["ring_requests"]]
     return [ids.index(cause) if cause else -1 for cause in rig.of("requests", "ring_request")]
 
@@ -45,7 +45,7 @@ def execute(rig: Rig, req: int, *events: str) -> None:
 
 
 def test_what_a_worker_sends_is_its_requests(rig: Rig) -> None:
-    """Inserted, or issued at once; not what it sends afterwards."""
+    """Inserted, or issued at once; block requests that it sends afterwards are not."""
     rig.worker(WORKER)
     execute(rig, 1, "rq_insert", "rq_issue")
     execute(rig, 2, "rq_insert")
@@ -93,7 +93,7 @@ def test_others_block_requests_are_their_own(rig: Rig) -> None:
 
 
 def test_a_flush_that_somebody_else_asked_for(rig: Rig) -> None:
-    """It is issued in the worker, but not for the worker's request; its own is."""
+    """The worker issues it, but not for its request; the worker's own flush is."""
     rig.worker(WORKER)
     rig.spool.block(rig.tick(), 0, PID, "bio_queue", dev=VDA, sector=0, nr_sector=0, rwbs=b"FWS")
     rig.submit(1, opcode=READ)
@@ -107,7 +107,7 @@ def test_a_flush_that_somebody_else_asked_for(rig: Rig) -> None:
 
 
 def test_a_flush_that_somebody_else_issues(rig: Rig) -> None:
-    """Its owner asked for it, and executes a request; when it asked is not told."""
+    """Its owner asked for it, and executes a request; when it asked is unknown."""
     rig.enter("io_uring_enter", fd=FD, to_submit=1)
     rig.submit(1, opcode=READ)
     rig.event("file_get", ctx=A, req=1, fd=3)
@@ -118,7 +118,7 @@ def test_a_flush_that_somebody_else_issues(rig: Rig) -> None:
 
 
 def test_a_requeued_request_keeps_its_cause(rig: Rig) -> None:
-    """It is the same one, whoever inserts it again."""
+    """It is the same request, whichever thread inserts it again."""
     rig.worker(WORKER)
     execute(rig, 1, "rq_insert", "rq_issue")
     rig.run()

@@ -34,7 +34,7 @@ def rig(tmp_path: Path) -> RequestRig:
 
 @pytest.fixture
 def told(tmp_path: Path) -> SqeRig:
-    """The same, where programs tell what requests ask for."""
+    """The same, if programs tell what requests ask for."""
     rig = SqeRig(tmp_path)
     with_two_files(rig)
     return rig
@@ -47,7 +47,7 @@ def exchange(rig: Rig) -> None:
 
 @pytest.mark.parametrize("when", ["before", "between", "around", "behind"])
 def test_a_slot_that_is_exchanged_before_file_get(rig: RequestRig, when: str) -> None:
-    """The event is told a moment after the look: the slot may have been exchanged between the two."""
+    """The event comes a moment after the lookup: the slot may have been exchanged in between."""
     if when == "before":
         exchange(rig)
     if when == "around":
@@ -67,7 +67,7 @@ def test_a_slot_that_is_exchanged_before_file_get(rig: RequestRig, when: str) ->
 
 
 def test_a_slot_that_is_closed_in_between_is_not_taken_to_hold_something_else(rig: RequestRig) -> None:
-    """It looked at what was there before, or found nothing: what it met is its own, and has no name."""
+    """The request met the old file, or none: its handle is its own, without a name."""
     rig.submit(1, opcode=READ)
     rig.call("close", tid=OTHER, fd=3)
     rig.gets(1, 3)
@@ -97,7 +97,7 @@ def test_a_worker_looks_up_behind_what_it_has_done_last(rig: RequestRig) -> None
 
 @pytest.mark.parametrize("raced", [True, False])
 def test_the_ring_of_a_call_whose_descriptor_is_exchanged(rig: RequestRig, *, raced: bool) -> None:
-    """Which descriptor io_uring_enter has met nobody knows: it is not called the ring's."""
+    """Which descriptor io_uring_enter met is unknown, so the ring does not get it."""
     rig.enter("io_uring_enter", fd=3, to_submit=1)
     if raced:
         exchange(rig)
@@ -109,7 +109,7 @@ def test_the_ring_of_a_call_whose_descriptor_is_exchanged(rig: RequestRig, *, ra
 
 @pytest.mark.parametrize("raced", [True, False])
 def test_a_request_of_libaio(told: SqeRig, *, raced: bool) -> None:
-    """It is looked up somewhen until io_submit returns."""
+    """The kernel looks it up at some moment before io_submit returns."""
     told.iocb(0, fd=3, length=10)
     told.enter("io_submit", ctx_id=CONTEXT, nr=1)
     if raced:
@@ -121,7 +121,7 @@ def test_a_request_of_libaio(told: SqeRig, *, raced: bool) -> None:
 
 @pytest.mark.parametrize("raced", [True, False])
 def test_a_close_by_a_request(told: SqeRig, *, raced: bool) -> None:
-    """A dup2 over what it is about to close: either is closed."""
+    """A dup2 exchanges the file that it is about to close: it may close either."""
     if raced:
         told.enter("dup2", tid=OTHER, oldfd=5, newfd=3)
     told.ask(1, opcode=CLOSE, fd=3)

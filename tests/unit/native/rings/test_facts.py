@@ -36,7 +36,7 @@ def test_a_ring_older_than_the_trace(tmp_path: Path) -> None:
 
 
 def test_a_ring_that_was_heard_of_before_it_was_used(tmp_path: Path) -> None:
-    """What a worker executes does not make it the worker's, nor what a kernel thread completes that thread's."""
+    """A worker's execution does not make it the worker's, nor a kernel thread's completion that thread's."""
     rig = Rig(tmp_path, born=False)
     rig.worker(11)
     rig.event("file_get", tid=11, ctx=A, req=1, user_data=4, fd=3)
@@ -49,7 +49,7 @@ def test_a_ring_that_was_heard_of_before_it_was_used(tmp_path: Path) -> None:
 
 
 def test_the_fact_of_a_ring_gives_what_events_cannot(tmp_path: Path) -> None:
-    """Sizes, poller and what is registered: behind the fact of its descriptor, before the ring is known."""
+    """Sizes, poller and registered files: behind the fact of its descriptor, before the ring is known."""
     rig = Rig(tmp_path, born=False)
     rig.spool.fact_task(1_000, PID, 11, ppid=1, comm=b"iou-sqp-10")
     rig.spool.fact_fd(2_000, PID, 7, b"anon_inode:[io_uring]")
@@ -65,7 +65,7 @@ def test_the_fact_of_a_ring_gives_what_events_cannot(tmp_path: Path) -> None:
 
 
 def test_a_fact_of_a_ring_that_is_known_fills_gaps_alone(tmp_path: Path) -> None:
-    """What events have said stands."""
+    """Values of events stay."""
     rig = Rig(tmp_path, born=False)
     rig.spool.fact_fd(2_000, PID, 7, b"anon_inode:[io_uring]")
     rig.enter("io_uring_enter", fd=7, to_submit=1)
@@ -166,7 +166,7 @@ def test_an_older_request_tells_whose_its_ring_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_the_poller_tells_which_descriptor_an_older_ring_has(tmp_path: Path, *, late: bool) -> None:
-    """Nobody enters it; the fact of the descriptor names the thread that submits, be it told before or later."""
+    """No thread enters it. The fact of the descriptor names the poller, before or after the submission."""
     rig = Rig(tmp_path, born=False)
     rig.spool.fact_task(1_000, PID, 11, ppid=1, comm=b"iou-sqp-10")
     if late:
@@ -194,7 +194,7 @@ def test_a_poller_of_two_descriptors_tells_nothing(tmp_path: Path) -> None:
 
 
 def test_a_descriptor_found_for_one_call_ends_no_ring(tmp_path: Path) -> None:
-    """Its number was given away while the call ran: when it was closed nobody knows."""
+    """Its number was given away during the call: the time of its close is unknown."""
     rig = Rig(tmp_path, born=False)
     rig.fork(PID, 12, PID)
     rig.enter("io_uring_enter", fd=3, to_submit=1)

@@ -41,18 +41,18 @@ def close_by_ring(rig: Rig, result: int = 0) -> int:
 
 
 def read(rig: Rig, fd: int) -> None:
-    """One byte."""
+    """Read one byte."""
     rig.call("read", 1, fd=fd, count=1)
 
 
 def handles(rig: Rig, fd: int) -> list[tuple[int | None, ...]]:
-    """Those of a number, in the order they were made: origin, open time, close time."""
+    """Handles of a number, in the order of their begins: origin, open time, close time."""
     found = sorted((h for h in rig.rows["handles"] if h["fd"] == fd), key=lambda h: h["handle"])
     return [(h["origin"], h["open_time_ns"], h["close_time_ns"]) for h in found]
 
 
 def test_what_a_request_opens_is_a_handle(rig: Rig) -> None:
-    """Calls name it; flags and position are not known, and its first use says so."""
+    """Calls name it; flags and position are unknown, and its first use is marked."""
     opened = open_by_ring(rig, 7)
     read(rig, 7)
     closed = rig.call("close", fd=7)
@@ -73,7 +73,10 @@ def test_what_was_in_the_slot_ended_unseen(rig: Rig) -> None:
 
 
 def test_with_registered_files_the_result_may_be_an_index(rig: Rig) -> None:
-    """Nothing is known of the slot then, not even that it is what it was; once none are registered, all is well."""
+    """Then the slot is unknown, even if it has not changed.
+
+    When no files are registered any more, results are descriptors.
+    """
     rig.event("register", ctx=A, opcode=FILES, nr_files=8, nr_bufs=0, ret=0)
     rig.call("openat", 7, dfd=-100)
     open_by_ring(rig, 7)
@@ -102,7 +105,7 @@ def test_a_ring_older_than_the_trace_may_have_registered_files(tmp_path: Path) -
 
 
 def test_a_close_by_a_ring_may_have_closed_anything(rig: Rig) -> None:
-    """Every handle ends at a time nobody knows; what is used later appears unseen, and no earlier look names it."""
+    """Every handle ends at an unknown time; later uses appear unseen, and no earlier look names them."""
     rig.call("openat", 7, dfd=-100)
     rig.call("openat", 8, dfd=-100)
     begin = rig.tick()
@@ -131,7 +134,7 @@ def test_a_later_look_names_what_is_left(rig: Rig) -> None:
 
 
 def test_who_is_amid_a_call_moves_what_comes_there(rig: Rig) -> None:
-    """A read from before the close may read what is opened behind it: nobody knows where that stands."""
+    """A read from before the close may read the file that is opened behind it, whose position is then unknown."""
     rig.fork(PID, 11, PID)
     rig.enter("read", 11, fd=7, count=10)
     close_by_ring(rig)

@@ -38,7 +38,7 @@ MARK = 0x1234567890ABCDEF
 
 
 class Noise:
-    """One random history."""
+    """A random history."""
 
     def __init__(self, rig: Rig, seed: int) -> None:
         self.rig = rig

@@ -1,4 +1,4 @@
-"""docs/explanation/rules/rings.md: requests of libaio, as the kernel's own programs tell of them."""
+"""docs/explanation/rules/rings.md: requests of libaio, as BPF programs tell."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def submit(rig: SqeRig, iocbs: list[dict[str, Any]], ret: int, tid: int = PID) -
 
 
 def test_each_request_is_a_row(rig: SqeRig) -> None:
-    """What it asks for, in the order of the array; vectors hold an unknown number of bytes, others move none."""
+    """Its arguments, in the order of the array; vectors have an unknown number of bytes, other opcodes move none."""
     submit(
         rig,
         [
@@ -59,14 +59,14 @@ def test_each_request_is_a_row(rig: SqeRig) -> None:
 
 @pytest.mark.parametrize(("ret", "rows"), [(3, 3), (2, 2), (0, 0), (-9, 0), (4, 3)])
 def test_rows_are_of_those_that_the_call_took(rig: SqeRig, ret: int, rows: int) -> None:
-    """The first so many, and none that nothing was told of."""
+    """As many as the result, but none without a record."""
     submit(rig, [{"fd": 7}] * 3, ret)
     rig.run()
     assert rig.of("iocbs", "place") == list(range(rows))
 
 
 def test_each_call_has_its_own(rig: SqeRig) -> None:
-    """Also where two threads submit at the same time, and where one call's end is not seen."""
+    """Also if two threads submit at the same time, and if one call's end is not seen."""
     rig.fork(PID, 11, PID)
     rig.iocb(0, fd=7, data=1)
     rig.enter("io_submit", ctx_id=CONTEXT, nr=1)
@@ -82,7 +82,7 @@ def test_each_call_has_its_own(rig: SqeRig) -> None:
 
 
 def test_a_lost_record_ends_the_row_of_places(rig: SqeRig) -> None:
-    """What is behind it may be another call's."""
+    """Records behind it may be another call's."""
     time = rig.iocb(0, fd=7)
     rig.iocb(2, time=time, fd=7)
     rig.call("io_submit", 3, ctx_id=CONTEXT, nr=3)
@@ -91,7 +91,7 @@ def test_a_lost_record_ends_the_row_of_places(rig: SqeRig) -> None:
 
 
 def test_what_is_told_of_a_lost_call_is_not_the_next_ones(rig: SqeRig) -> None:
-    """Whose own is told at another time."""
+    """The next call's own records have another time."""
     rig.iocb(0, fd=7, data=1)
     submit(rig, [{"fd": 7, "data": 2}], 1)
     rig.run()
@@ -114,7 +114,7 @@ def test_the_handle_is_that_of_the_entry(rig: SqeRig) -> None:
 
 
 def test_a_write_that_appends_has_no_offset(rig: SqeRig) -> None:
-    """Linux appends whatever the offset says."""
+    """Linux appends, whatever the offset is."""
     rig.call("openat", 7, dfd=-100, flags=O_APPEND)
     submit(rig, [{"opcode": opcode, "fd": 7, "off": 512, "length": 10} for opcode in (PWRITE, PREAD, PWRITEV)], 3)
     rig.run()
@@ -122,7 +122,7 @@ def test_a_write_that_appends_has_no_offset(rig: SqeRig) -> None:
 
 
 def test_many_do_not_fit_into_a_batch(tmp_path: Path) -> None:
-    """They wait for the next ones, in order."""
+    """They wait for the next batches, in order."""
     rig = SqeRig(tmp_path, batch_rows=8)
     submit(rig, [{"fd": 7, "data": n} for n in range(100)], 100)
     rig.run()

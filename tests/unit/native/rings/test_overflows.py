@@ -46,7 +46,7 @@ def test_the_size_that_a_fact_tells_bounds_what_lies_there(tmp_path: Path) -> No
 
 
 def test_an_overflow_shows_a_full_queue_at_that_moment(rig: Rig) -> None:
-    """Nobody is known to be in the kernel: the next moment some may be gone."""
+    """No thread is known to be in the kernel, so the next moment some may be collected."""
     rig.setup(cq=4, sq=2)
     rig.submit(1)
     full = rig.event("cqe_overflow", tid=KWORKER, ctx=A, user_data=0, res=0)
@@ -67,7 +67,7 @@ def test_a_full_queue_stays_full_while_its_user_is_in_the_kernel(rig: Rig) -> No
 
 
 def test_a_second_overflow_proves_nothing(rig: Rig) -> None:
-    """It waits behind the first, though there may be room; a CQE that is posted shows that none waits any more."""
+    """It waits behind the first, though there may be room. A CQE that is posted shows that none waits any more."""
     rig.setup(cq=4, sq=2)
     for req in (1, 2, 3, 4):
         rig.submit(req)
@@ -98,7 +98,7 @@ def test_after_a_wait_that_shows_room_an_overflow_proves_again(rig: Rig) -> None
 
 
 def test_an_overflow_of_unknown_room_adds_one(tmp_path: Path) -> None:
-    """It will be moved in without a word."""
+    """The kernel will move it into the queue without an event."""
     rig = Rig(tmp_path, born=False)
     enter(rig, 1, 2)
     rig.submit(1)

@@ -18,11 +18,10 @@ MORE = 2
 OPENED, BY_RING, REGISTERED = 0, 5, 6
 
 
-@pytest.fixture(params=[False, True], ids=["before", "after"])
+@pytest.fixture(params=["before", "after", "within"])
 def rig(tmp_path: Path, request: pytest.FixtureRequest) -> SqeRig:
-    """A process with a ring that has eight places; what requests ask for is told before or after their submissions."""
-    rig = SqeRig(tmp_path)
-    rig.follow = request.param
+    """A process with a ring of eight places; SQEs come before, after or within the records of their submissions."""
+    rig = SqeRig(tmp_path, request.param)
     rig.setup()
     rig.event("register", ctx=A, opcode=2, nr_files=8, nr_bufs=0, ret=0)
     return rig
@@ -36,7 +35,7 @@ def handles(rig: SqeRig, fd: int) -> list[tuple[int, int | None]]:
 
 @pytest.mark.parametrize(("file_index", "result", "place"), [(4, 0, 3), (CHOSEN, 6, 6)])
 def test_accept_into_a_place_is_no_descriptor(rig: SqeRig, file_index: int, result: int, place: int) -> None:
-    """The result is 0 or a place: the descriptor that has this number stays what it is."""
+    """The result is 0 or a place: a descriptor of this number does not change."""
     rig.call("openat", result, dfd=-100)
     rig.request(1, result, opcode=ACCEPT, fd=7, file_index=file_index)
     rig.call("read", 5, fd=result, count=5)
@@ -46,7 +45,7 @@ def test_accept_into_a_place_is_no_descriptor(rig: SqeRig, file_index: int, resu
 
 
 def test_each_accept_of_many_has_its_place(rig: SqeRig) -> None:
-    """A multi-shot accept ends what was in each place that the kernel chooses, and touches no descriptor."""
+    """A multi-shot accept replaces the file in each place that the kernel chooses, and changes no descriptor."""
     rig.told(1, b"older", file=0x1000, slot=True)
     rig.request(1, 10, opcode=READ, fd=1, flags=FIXED_FILE, length=10, file=0x1000)
     rig.ask(2, opcode=ACCEPT, fd=7, file_index=CHOSEN, user_data=4)

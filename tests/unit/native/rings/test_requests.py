@@ -67,7 +67,7 @@ def test_an_address_comes_again(rig: RequestRig) -> None:
 
 
 def test_an_address_comes_again_though_its_request_lives(rig: RequestRig) -> None:
-    """That one has ended unseen: in flight, or silent if it asked for no CQE."""
+    """The old request has ended unseen: in flight, or silent if it asked for no CQE."""
     rig.submit(7, user_data=1)
     rig.submit(7, user_data=2, flags=SKIP)
     rig.submit(7, user_data=3)
@@ -129,7 +129,7 @@ def test_events_without_an_address_are_about_what_is_executed(tmp_path: Path) ->
 
 
 def test_user_data_tells_that_another_one_is_meant(tmp_path: Path) -> None:
-    """5.10: not the one that is executed; its address is known from then on."""
+    """5.10: the event is not about the executed request; the other one's address is known from then on."""
     rig = RequestRig(tmp_path, era="5.10")
     for user_data in (1, 1, 2):
         rig.submit(0, opcode=RECV, user_data=user_data)
@@ -189,7 +189,7 @@ def test_a_repeating_request(rig: RequestRig) -> None:
 
 
 def test_bytes_stay_when_the_last_cqe_fails(rig: RequestRig) -> None:
-    """What was moved was moved; a result is no number of bytes where the opcode returns none."""
+    """Bytes that were moved stay; a result counts bytes only if the opcode returns bytes."""
     rig.submit(1, opcode=RECV, user_data=5)
     rig.cqe(0, 40, user_data=5, flags=MORE)
     rig.cqe(1, EIO, user_data=5)
@@ -201,7 +201,7 @@ def test_bytes_stay_when_the_last_cqe_fails(rig: RequestRig) -> None:
 
 
 def test_of_repeating_twins_the_oldest_is_meant(rig: RequestRig) -> None:
-    """And that it was their order that decided is said."""
+    """The row says that order decided."""
     rig.submit(1, opcode=POLL_ADD, user_data=5)
     rig.submit(2, opcode=POLL_ADD, user_data=5)
     rig.cqe(0, 1, user_data=5, flags=MORE)
@@ -231,7 +231,7 @@ def test_a_notification_ends_a_zero_copy_send(rig: RequestRig) -> None:
 
 
 def test_a_notification_never_comes(rig: RequestRig) -> None:
-    """It was completed all the same; one without a request is an orphan."""
+    """The request was completed all the same; a notification without a request is an orphan."""
     rig.submit(1, opcode=SEND_ZC, user_data=5)
     rig.cqe(1, 1000, user_data=5, flags=MORE)
     rig.cqe(2, 0, user_data=6, flags=NOTIF)
@@ -250,7 +250,7 @@ def test_a_send_that_fails_has_no_notification(rig: RequestRig) -> None:
 
 
 def test_an_overflow_ends_the_oldest_with_its_user_data(rig: RequestRig) -> None:
-    """It has no address; those that asked for no CQE are meant last."""
+    """An overflow has no address; requests that asked for no CQE come last."""
     rig.submit(1, user_data=5, flags=SKIP)
     rig.submit(2, user_data=5)
     rig.submit(3, user_data=5)
@@ -268,7 +268,7 @@ def test_an_overflow_ends_the_oldest_with_its_user_data(rig: RequestRig) -> None
 
 
 def test_the_older_of_two_classes_overflows(rig: RequestRig) -> None:
-    """Whether it can repeat itself or not; with F_MORE only one that can is meant."""
+    """Whether it can repeat itself or not; with F_MORE only a request that can."""
     rig.submit(1, opcode=READ, user_data=5)
     rig.submit(2, opcode=RECV, user_data=5)
     rig.overflow(5, 1, flags=MORE)
@@ -281,7 +281,7 @@ def test_the_older_of_two_classes_overflows(rig: RequestRig) -> None:
 
 @pytest.mark.parametrize("repeats_first", [True, False])
 def test_of_both_classes_the_oldest_overflows(rig: RequestRig, repeats_first: bool) -> None:
-    """Whether it can repeat itself tells nothing then."""
+    """Then it does not matter whether it can repeat itself."""
     for req in (1, 2):
         rig.submit(req, opcode=RECV if (req == 1) == repeats_first else READ, user_data=5)
     rig.overflow(5, 1)
@@ -290,7 +290,7 @@ def test_of_both_classes_the_oldest_overflows(rig: RequestRig, repeats_first: bo
 
 
 def test_a_notification_overflows(rig: RequestRig) -> None:
-    """It is known by its flag."""
+    """Its flag shows that it is one."""
     rig.submit(1, opcode=SEND_ZC, user_data=5)
     rig.cqe(1, 10, user_data=5, flags=MORE)
     rig.overflow(5, flags=NOTIF)

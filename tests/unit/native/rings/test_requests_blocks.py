@@ -50,7 +50,7 @@ def test_while_a_thread_executes_a_request(rig: RequestRig, asked: int, expected
 
 
 def test_outside_of_calls_nothing_is_proven(rig: RequestRig) -> None:
-    """How many the thread submits is not known; nor what the SQ thread does."""
+    """How many requests the thread submits is unknown, and so is what the SQ thread does."""
     rig.fork(PID, 40, PID)
     rig.name(PID, 40, b"iou-sqp-10")
     for req, tid in ((1, PID), (2, 40)):
@@ -73,7 +73,7 @@ def test_a_worker_from_file_get_to_the_end(rig: RequestRig) -> None:
 
 @pytest.mark.parametrize("why", ["looked up", "registered", "no descriptor", "older"])
 def test_a_worker_that_may_have_gone_on_unheard(rig: RequestRig, why: str) -> None:
-    """As long as such a request is punted and not yet executed."""
+    """As long as such a request is punted and not executed yet."""
     rig.submit(1, opcode=READ, flags=ASYNC)
     rig.punt(1)
     if why != "older":
@@ -97,7 +97,7 @@ def test_a_request_that_waits_causes_nothing(rig: RequestRig) -> None:
 
 
 def test_what_another_thread_has_ended_causes_nothing(rig: RequestRig) -> None:
-    """Whoever seemed to execute it."""
+    """Whichever thread seemed to execute it."""
     rig.fork(PID, 11, PID)
     rig.enter("read", fd=0)
     rig.submit(1, opcode=READ)
@@ -111,11 +111,11 @@ def test_what_another_thread_has_ended_causes_nothing(rig: RequestRig) -> None:
     assert causes(rig) == [None, None]
 
 
-# -- what a block request tells of the path
+# -- what a block request proves about the path
 
 
 def path(rig: RequestRig) -> tuple[int, int]:
-    """Of the only request, and whether it is inferred."""
+    """The path of the only request, and whether it is inferred."""
     ((path, inferred),) = rig.column("path", "inferred")
     return path, inferred & BY_PATH
 
@@ -123,7 +123,7 @@ def path(rig: RequestRig) -> tuple[int, int]:
 @pytest.mark.parametrize("claimed", [0, 1])
 @pytest.mark.parametrize(("opcode", "rwbs"), [(READ, b"R"), (READ, b"RS"), (WRITE, b"WS"), (NOP, b"RM")])
 def test_a_device_that_answers_at_once_is_no_cache(rig: RequestRig, opcode: int, rwbs: bytes, claimed: int) -> None:
-    """The completion comes before the submission has ended, as of what is in memory; a block request tells."""
+    """The completion comes before the submission has ended, as from memory; a block request proves the device."""
     rig.enter("io_uring_enter", fd=5, to_submit=1)
     rig.submit(1, opcode=opcode)
     rig.gets(1, 3)
@@ -136,7 +136,7 @@ def test_a_device_that_answers_at_once_is_no_cache(rig: RequestRig, opcode: int,
 
 
 def test_reading_ahead_serves_nobody(rig: RequestRig) -> None:
-    """A read of what is in memory may send it."""
+    """A read from memory may send it."""
     rig.enter("io_uring_enter", fd=5, to_submit=1)
     rig.submit(1, opcode=READ)
     rig.gets(1, 3)
@@ -147,7 +147,7 @@ def test_reading_ahead_serves_nobody(rig: RequestRig) -> None:
 
 
 def test_a_block_request_tells_of_what_never_completed(rig: RequestRig) -> None:
-    """Nothing has to be inferred then."""
+    """Then its path is not inferred."""
     rig.enter("io_uring_enter", fd=5, to_submit=1)
     rig.submit(1, opcode=READ)
     rig.gets(1, 3)
@@ -157,7 +157,7 @@ def test_a_block_request_tells_of_what_never_completed(rig: RequestRig) -> None:
 
 
 def test_a_worker_s_block_request_leaves_the_path(rig: RequestRig) -> None:
-    """It went to a worker, and from there to the device."""
+    """The request went to a worker, and from there to the device."""
     rig.submit(1, opcode=READ, flags=ASYNC)
     rig.punt(1)
     rig.gets(1, 3, tid=W)

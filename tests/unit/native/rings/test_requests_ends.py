@@ -70,7 +70,7 @@ def test_the_result_tells_the_status(rig: RequestRig, res: int, status: int, err
 
 
 def test_a_refused_request(rig: RequestRig) -> None:
-    """Its SQE's offset and length are told; its CQE comes later."""
+    """Its SQE's offset and length are known; its CQE comes later."""
     begun = rig.refuse(1, opcode=UNHEARD_OF, user_data=5, flags=LINK, off=4096, len=77)
     rig.arm(1, user_data=5)
     ended = rig.cqe(1, EINVAL, user_data=5)
@@ -89,7 +89,7 @@ def test_a_refused_request_whose_cqe_is_not_seen(rig: RequestRig) -> None:
 
 
 def test_silent_until_its_ring_is_gone(rig: RequestRig) -> None:
-    """One that fails does speak."""
+    """A failed one posts a CQE."""
     rig.submit(1, flags=SKIP)
     rig.submit(2, flags=SKIP)
     rig.cqe(2, EIO)
@@ -98,14 +98,14 @@ def test_silent_until_its_ring_is_gone(rig: RequestRig) -> None:
 
 
 def test_one_that_has_spoken_is_not_silent(rig: RequestRig) -> None:
-    """It is in flight: its last CQE may come yet."""
+    """It is in flight: its last CQE may still come."""
     rig.submit(1, opcode=RECV, flags=SKIP)
     rig.cqe(1, 5, flags=MORE)
     assert rig.column("status", "nr_completions") == [(IN_FLIGHT, 1)]
 
 
 def test_torn_down_with_its_ring(rig: RequestRig) -> None:
-    """What is completed before it goes is not."""
+    """Requests that complete before the ring goes are not."""
     rig.setup()
     rig.submit(1)
     rig.submit(2, flags=SKIP)
@@ -176,7 +176,7 @@ def test_a_short_write_is_of_what_is_executed(rig: RequestRig) -> None:
 
 
 def test_a_short_write_before_the_cqe_of_its_request(rig: RequestRig) -> None:
-    """Of a thread that is not seen to execute anything: its next CQE on that ring. Not on another one."""
+    """Its thread is not seen to execute a request: it belongs to the next CQE on that ring, not on another."""
     rig.worker(30)
     rig.submit(1, opcode=WRITE, flags=16)
     rig.submit(2, opcode=WRITE, flags=16, ctx=B)
@@ -198,7 +198,7 @@ def test_a_short_write_before_the_cqe_of_its_request(rig: RequestRig) -> None:
 
 
 def test_requests_of_the_sq_thread(rig: RequestRig) -> None:
-    """They are its own, and marked; it is known by its name or by the event."""
+    """They belong to the thread, and are marked; its name or the event shows that it is one."""
     rig.fork(PID, 40, PID)
     rig.name(PID, 40, b"iou-sqp-10")
     rig.submit(1, tid=40)
@@ -303,7 +303,7 @@ def test_an_older_request_that_nobody_shows(rig: RequestRig) -> None:
 
 
 def test_a_wake_of_what_has_ended_makes_nothing(rig: RequestRig) -> None:
-    """It came too late; anything else there is a request whose begin was lost."""
+    """The wake came too late; other events there are of a request whose begin was lost."""
     rig.setup()
     rig.submit(1, opcode=RECV, user_data=5)
     rig.cqe(1, 4, user_data=5)
@@ -318,7 +318,7 @@ def test_a_wake_of_what_has_ended_makes_nothing(rig: RequestRig) -> None:
 
 
 def test_unclear_events_are_counted(rig: RequestRig) -> None:
-    """They name requests nobody knows, and nothing else that would tell."""
+    """They name unknown requests, and have no user_data."""
     rig.submit(1)
     rig.link(8, 9)
     rig.fail_link(1, 9)
@@ -331,7 +331,7 @@ def test_unclear_events_are_counted(rig: RequestRig) -> None:
 
 
 def test_a_request_opens_a_descriptor(rig: RequestRig) -> None:
-    """What a later request or call names is that handle."""
+    """Later requests and calls name that handle."""
     rig.setup()
     rig.submit(1, opcode=OPENAT)
     rig.cqe(1, 9)
@@ -348,7 +348,7 @@ def test_a_request_opens_a_descriptor(rig: RequestRig) -> None:
 
 @pytest.mark.parametrize(("res", "stays"), [(EBADF, True), (0, False)])
 def test_a_close_that_succeeds_may_be_of_any_descriptor(rig: RequestRig, res: int, stays: bool) -> None:
-    """One that fails closes nothing."""
+    """A failed one closes nothing."""
     rig.call("read", 1, fd=3, count=1)
     rig.submit(1, opcode=CLOSE)
     rig.cqe(1, res)

@@ -81,7 +81,7 @@ def test_before_which_call_they_stand(rig: RequestRig) -> None:
 
 
 def test_a_punt_issues(rig: RequestRig) -> None:
-    """And a worker's CQE completes, on the submitter's location."""
+    """A worker's CQE completes it, on the submitter's location."""
     rig.worker(W)
     submitted = rig.submit(1, opcode=READ, flags=ASYNC)
     punted = rig.punt(1)
@@ -145,14 +145,14 @@ def test_a_zero_copy_send_ends_with_its_notification(rig: RequestRig) -> None:
 
 
 def test_an_older_request_begins_when_it_is_seen(rig: RequestRig) -> None:
-    """So that its events are whole."""
+    """So its events are whole."""
     armed = rig.arm(1, user_data=5, opcode=RECV)
     completed = rig.cqe(1, 3, user_data=5)
     assert rig.events("kind", "time_ns") == [(BEGIN, armed), (ISSUED, armed), (COMPLETE, completed)]
 
 
 def test_events_behind_an_open_path_wait(rig: RequestRig) -> None:
-    """Those of the same location; it closes with the run of task work, in the order of time."""
+    """Events of the same location wait until the run of task work, in the order of time."""
     rig.worker(W)
     rig.submit(1, opcode=READ, flags=ASYNC)
     rig.submit(2, opcode=READ)
@@ -195,7 +195,7 @@ def test_events_of_a_thread_that_has_ended(rig: RequestRig) -> None:
 
 @pytest.mark.parametrize("batch_rows", [8, 9, 100])
 def test_small_batches_hold_the_same_rows(tmp_path: Path, batch_rows: int) -> None:
-    """What finds no room comes in the next one, in order; many come at once, too."""
+    """Rows without room come in the next batch, in order, also if many come at once."""
     whole, small = (RequestRig(tmp_path / str(rows), batch_rows=rows) for rows in (1 << 12, batch_rows))
     for rig in (whole, small):
         rig.worker(W)
@@ -216,7 +216,7 @@ def test_small_batches_hold_the_same_rows(tmp_path: Path, batch_rows: int) -> No
 
 
 def wild(rig: RequestRig, draw: random.Random) -> None:
-    """One event of any kind about one of few requests, with values no kernel would write now and then."""
+    """An event of any kind about one of few requests, with impossible values now and then."""
     tid, ctx = draw.choice([PID, PID, 11, W, 31, KWORKER]), draw.choice([A, A, A + 1, draw.getrandbits(64)])
     req, other = (draw.choice([draw.randrange(9), draw.randrange(9), draw.getrandbits(64)]) for _ in range(2))
     known = {"ctx": ctx, "req": req, "user_data": draw.randrange(3)}

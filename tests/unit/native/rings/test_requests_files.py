@@ -35,7 +35,7 @@ def rig(tmp_path: Path) -> RequestRig:
 
 
 def test_the_handle_is_that_of_the_look_up(rig: RequestRig) -> None:
-    """What is opened under the number later is another one."""
+    """A file opened under the number later is another one."""
     rig.call("openat", 3, flags=0)
     rig.submit(1, opcode=READ)
     rig.gets(1, 3)
@@ -50,7 +50,7 @@ def test_the_handle_is_that_of_the_look_up(rig: RequestRig) -> None:
 
 @pytest.mark.parametrize("proof", ["cqe", "arm", "punt", "none"])
 def test_a_descriptor_nobody_saw_opened(rig: RequestRig, proof: str) -> None:
-    """It appeared unseen, if the kernel found something there."""
+    """It appeared unseen, if the kernel found a file there."""
     rig.submit(1, opcode=RECV)
     rig.gets(1, 3)
     if proof == "arm":
@@ -141,7 +141,7 @@ def test_a_descriptor_is_proven_before_the_result_takes_effect(rig: RequestRig) 
 
 @pytest.mark.parametrize("rate", [1, 10_007])
 def test_a_handle_is_used_by_requests_that_are_written(tmp_path: Path, rate: int) -> None:
-    """As by calls; its first use was no call's then."""
+    """As by calls; then its first use was not a call's."""
     rig = RequestRig(tmp_path, born=False, sample_rate=rate)
     rig.spool.fact_fd(2_000, PID, 3, b"/some/file")
     rig.submit(1, opcode=READ)

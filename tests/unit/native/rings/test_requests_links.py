@@ -92,7 +92,7 @@ def test_culprit_and_victims(rig: RequestRig) -> None:
 
 
 def test_a_refused_member(rig: RequestRig) -> None:
-    """It is the culprit of all others; the kernel blames the head, which is a victim itself."""
+    """It is the culprit of all others; the kernel names the head, which is a victim itself."""
     rig.submit(1, flags=LINK)
     rig.refuse(2, opcode=UNHEARD_OF, flags=LINK)
     rig.submit(3)
@@ -109,7 +109,7 @@ def test_a_refused_member(rig: RequestRig) -> None:
 
 @pytest.mark.parametrize("between", ["none", "ring", "thread", "exit", "cqe", "register", "closed"])
 def test_a_refused_one_is_a_member_only_right_behind_a_chain(rig: RequestRig, between: str) -> None:
-    """Of the same thread and ring, with nothing but links in between."""
+    """Of the same thread and ring, with only links in between."""
     rig.enter("io_uring_enter", fd=5, to_submit=3)
     rig.submit(1, flags=LINK)
     rig.submit(2, flags=0 if between == "closed" else LINK)
@@ -160,7 +160,7 @@ def test_tried_before_it_is_punted(rig: RequestRig) -> None:
 
 
 def test_what_bounds_an_unseen_begin(rig: RequestRig) -> None:
-    """The end of what the worker did before."""
+    """The end of the worker's last execution."""
     for req in (1, 2):
         rig.submit(req, opcode=WRITE)
         rig.gets(req, 3)
@@ -171,7 +171,7 @@ def test_what_bounds_an_unseen_begin(rig: RequestRig) -> None:
 
 
 def test_a_worker_that_is_born_for_it(rig: RequestRig) -> None:
-    """It began no earlier than that."""
+    """The execution began no earlier than the worker."""
     rig.submit(1, opcode=WRITE)
     rig.punt(1)
     born = rig.fork(PID, W2, PID)
@@ -193,7 +193,7 @@ def test_a_worker_that_gets_a_cpu(rig: RequestRig) -> None:
 
 
 def test_a_worker_that_had_its_cpu_before_the_punt(rig: RequestRig) -> None:
-    """That tells nothing."""
+    """This bounds nothing."""
     rig.spool.switch(rig.tick(), 1, 0, W)
     rig.submit(1, opcode=WRITE)
     punted = rig.punt(1)
@@ -273,7 +273,7 @@ def test_a_worker_that_exits_before_the_cqe(rig: RequestRig) -> None:
 
 
 def test_a_worker_arms_a_poll(rig: RequestRig) -> None:
-    """And is free; another execution follows the second punt."""
+    """Then the worker is free; another execution follows the second punt."""
     rig.submit(1, opcode=RECV, flags=ASYNC)
     first = rig.punt(1)
     got = rig.gets(1, 3, tid=W)
@@ -315,7 +315,7 @@ def test_an_unseen_begin_is_an_inferred_issue(rig: RequestRig) -> None:
 
 
 def test_a_chain_that_goes_on_in_another_worker(rig: RequestRig) -> None:
-    """It began when the one before was done."""
+    """The member began when the one before it was done."""
     rig.worker(W2)
     rig.submit(1, flags=LINK | ASYNC)
     rig.submit(2)

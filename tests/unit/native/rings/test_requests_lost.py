@@ -53,7 +53,7 @@ def test_what_another_request_does_is_not_its_own(rig: RequestRig, shown_by: str
 
 
 def test_a_completion_of_another_request_is_nobodys(rig: RequestRig) -> None:
-    """And ends the one whose address that was: it can have no other any more."""
+    """It ends the old request at that address, which cannot get another CQE."""
     rig.cqe(1, 77, user_data=OTHERS)
     rig.submit(2, user_data=1)
     rig.cqe(2, user_data=1)
@@ -78,7 +78,7 @@ def test_a_poll_may_be_given_other_user_data(rig: RequestRig) -> None:
     [(READ, False, UNKNOWN), (RECV, False, UNKNOWN), (READ, True, POLL), (RECV, True, POLL), (POLL_ADD, True, DEVICE)],
 )
 def test_the_way_of_what_was_not_seen_to_begin(rig: RequestRig, opcode: int, path: int, *, woken: bool) -> None:
-    """It may have been done at once, or not: only that it was woken shows that it has waited."""
+    """It may have been done at once, or not: only a wake shows that it waited."""
     rig.gets(2, 4, user_data=OTHERS)
     if woken:
         rig.wake(2, opcode=opcode, user_data=OTHERS)

@@ -72,7 +72,7 @@ def test_a_member_that_waits_for_a_device(rig: RequestRig) -> None:
 
 
 def test_a_member_that_is_completed_in_another_thread(rig: RequestRig) -> None:
-    """It waited for a device, whatever that thread has run."""
+    """It waited for a device, whatever ran in that thread."""
     rig.fork(PID, OTHER_THREAD, PID)
     rig.submit(1, opcode=READ, flags=LINK)
     rig.submit(2, opcode=READ)
@@ -96,7 +96,7 @@ def test_a_member_that_another_thread_executed(rig: RequestRig) -> None:
 
 
 def test_a_silent_head_that_no_device_queues(rig: RequestRig) -> None:
-    """It needs no successor to be inline."""
+    """It is inline without a successor."""
     rig.submit(1, flags=SKIP | LINK)
     rig.submit(2)
     rig.link(2, 1)
@@ -105,7 +105,7 @@ def test_a_silent_head_that_no_device_queues(rig: RequestRig) -> None:
 
 
 def test_a_member_behind_one_that_task_work_claims(rig: RequestRig) -> None:
-    """It was executed in the run behind that."""
+    """It was executed in the run after that."""
     rig.ran(0)
     rig.submit(1, opcode=READ, flags=LINK | 1)
     rig.submit(2, opcode=READ, flags=1)
@@ -187,7 +187,7 @@ def test_a_silent_one_whose_successor_tells(rig: RequestRig, runs: int, path: tu
 
 
 def test_in_flight_and_torn_down(rig: RequestRig) -> None:
-    """Submitted and left alone: device; what was not executed yet is unknown."""
+    """Submitted and left alone: device; unknown if not executed yet."""
     rig.setup()
     rig.enter("io_uring_enter", fd=5, to_submit=1)
     rig.submit(1, opcode=READ)

@@ -48,7 +48,7 @@ def paths(rig: RequestRig) -> list[tuple[int, int]]:
     return [(path, flags & BY_PATH) for path, flags in rig.column("path", "inferred")]
 
 
-# -- paths by what was seen
+# -- paths by events
 
 
 def test_refused(rig: RequestRig) -> None:
@@ -74,7 +74,7 @@ def test_cancelled_before_it_was_executed(rig: RequestRig) -> None:
 
 
 def test_cancelled_after_it_was_executed(rig: RequestRig) -> None:
-    """It keeps its way."""
+    """It keeps its path."""
     for req, opcode in ((1, RECV), (2, TIMEOUT), (3, READ)):
         rig.submit(req, opcode=opcode)
         if req == 1:
@@ -139,7 +139,7 @@ def test_task_work_claims_the_last_completions(rig: RequestRig) -> None:
 
 
 def test_local_work_does_so_too(rig: RequestRig) -> None:
-    """Of a DEFER_TASKRUN ring."""
+    """On a DEFER_TASKRUN ring."""
     rig.submit(1, opcode=READ)
     rig.submit(2, opcode=READ)
     rig.cqe(1, 5)
@@ -189,7 +189,7 @@ def test_what_decides_nothing(rig: RequestRig) -> None:
 
 @pytest.mark.parametrize("item", ["punt", "arm", "overflow", "cqe"])
 def test_items_of_task_work_that_are_no_completions(rig: RequestRig, item: str) -> None:
-    """They take their place in the count."""
+    """They count as items."""
     rig.submit(2, opcode=RECV, user_data=9)
     rig.submit(1, opcode=READ)
     rig.cqe(1, 5)
@@ -237,7 +237,7 @@ def test_later_than_its_batch_is_device(rig: RequestRig, between: str) -> None:
 
 
 def test_completed_in_another_thread_is_device(rig: RequestRig) -> None:
-    """Nobody else's thread submits it."""
+    """No other thread submits it."""
     rig.fork(PID, OTHER_THREAD, PID)
     rig.submit(1, opcode=READ)
     rig.cqe(1, 5, tid=OTHER_THREAD)
@@ -245,7 +245,7 @@ def test_completed_in_another_thread_is_device(rig: RequestRig) -> None:
 
 
 def test_a_wake_shows_an_explicit_poll(rig: RequestRig) -> None:
-    """It has waited, though nothing was armed; one that is ready at once has not."""
+    """It has waited, though no poll was armed; one that is ready at once has not."""
     rig.submit(1, opcode=POLL_ADD)
     rig.wake(1)
     rig.cqe(1, 1)
@@ -265,7 +265,7 @@ def test_a_ring_that_polls(rig: RequestRig, opcode: int, path: int) -> None:
 
 @pytest.mark.parametrize(("opcode", "path"), [(NOP, INLINE), (RECV, INLINE), (UNHEARD_OF, DEVICE), (TIMEOUT, DEVICE)])
 def test_opcodes_that_no_device_queues_are_inline(rig: RequestRig, opcode: int, path: int) -> None:
-    """Whenever they complete; of new ones nobody knows."""
+    """Whenever they complete; new opcodes may be queued."""
     rig.submit(1, opcode=opcode)
     rig.call("read", 0, fd=0)
     rig.cqe(1)
@@ -273,7 +273,7 @@ def test_opcodes_that_no_device_queues_are_inline(rig: RequestRig, opcode: int, 
 
 
 def test_the_way_of_what_is_older_than_the_trace(rig: RequestRig) -> None:
-    """Nobody knows: its submission may as well have been missed right before."""
+    """It is unknown: the submission may have come right before the first event."""
     rig.gets(1, 3, user_data=5)
     rig.cqe(1, 5, user_data=5)
     rig.submit(2, opcode=READ)

@@ -124,7 +124,7 @@ def test_executed_again_after_a_look_up(rig: RequestRig) -> None:
 
 
 def test_a_head_is_executed_when_its_chain_is_complete(rig: RequestRig) -> None:
-    """And its member when it is done."""
+    """The member is executed when the head is done."""
     first = rig.submit(1, flags=LINK)
     rig.submit(2, flags=LINK)
     rig.link(2, 1)
@@ -161,7 +161,7 @@ def test_a_head_that_waits_or_goes_to_a_worker(rig: RequestRig, flags: int) -> N
 
 
 def test_a_linked_timeout(rig: RequestRig) -> None:
-    """It is armed with its predecessor; cancelled, nobody knows whether it was."""
+    """It is armed with its predecessor; whether a cancelled one was armed is unknown."""
     rig.submit(1, opcode=RECV, flags=LINK)
     rig.submit(2, opcode=LINK_TIMEOUT)
     rig.link(2, 1)
@@ -211,7 +211,7 @@ def test_a_repeating_request_is_queued_once(rig: RequestRig) -> None:
 
 
 def test_phases_of_what_has_no_end(rig: RequestRig) -> None:
-    """What is known of them."""
+    """The known ones."""
     begun = rig.submit(1, opcode=READ)
     got = rig.gets(1, 3)
     rig.submit(2, opcode=READ, flags=ASYNC)

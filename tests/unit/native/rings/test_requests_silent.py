@@ -35,7 +35,7 @@ def rig(tmp_path: Path) -> RequestRig:
 
 @pytest.mark.parametrize("flags", [SKIP, 0])
 def test_a_chain_that_breaks_at_a_silent_one_ends_silently(rig: RequestRig, flags: int) -> None:
-    """That one speaks; of those behind it, whatever they asked for, no CQE comes: they are cancelled all the same."""
+    """The silent one posts a CQE. The others post none, whatever they asked for, and are cancelled all the same."""
     rig.setup()
     for req in (1, 2, 3):
         rig.submit(req, flags=LINK | (flags, 0, SKIP)[req - 1] if req < 3 else SKIP)
@@ -58,7 +58,7 @@ def test_a_chain_that_breaks_at_a_silent_one_ends_silently(rig: RequestRig, flag
 
 
 def test_task_work_frees_what_ended_silently(rig: RequestRig) -> None:
-    """What it says to have run are those, and not the request that broke the chain where it was submitted."""
+    """Its items are those, and not the request that broke the chain at its submission."""
     rig.submit(1, opcode=READ, flags=LINK | SKIP)
     rig.submit(2)
     rig.link(2, 1)
@@ -81,7 +81,7 @@ def last_event(rig: RequestRig, number: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("sign", ["file_get", "punt", "cqe"])
 def test_a_silent_one_has_ended_when_its_successor_begins(rig: RequestRig, sign: str) -> None:
-    """Of all silent ones before it the end is known by then, and written there; the last one's CQE adds nothing."""
+    """The end of all silent ones before it is known by then, and written there; the last one's CQE adds nothing."""
     rig.setup()
     for req in (1, 2, 3):
         rig.submit(req, opcode=READ, flags=LINK | SKIP if req < 3 else 0, user_data=req)
@@ -101,7 +101,7 @@ def test_a_silent_one_has_ended_when_its_successor_begins(rig: RequestRig, sign:
 
 @pytest.mark.parametrize(("opcode", "res"), [(READ, ECANCELED), (LINK_TIMEOUT, 0)])
 def test_a_successor_that_proves_nothing(rig: RequestRig, opcode: int, res: int) -> None:
-    """One that is cancelled never began; a linked timeout begins while its predecessor runs."""
+    """A cancelled one never began; a linked timeout begins while its predecessor runs."""
     rig.submit(1, opcode=READ, flags=LINK | SKIP, user_data=1)
     rig.submit(2, opcode=opcode, user_data=2)
     rig.link(2, 1)
@@ -122,7 +122,7 @@ def test_a_silent_one_before_a_timeout_has_ended_when_the_next_begins(rig: Reque
 
 
 def test_a_silent_one_has_ended_when_its_address_is_used_again(rig: RequestRig) -> None:
-    """As the kernel frees a request when it has ended."""
+    """The kernel frees a request when it has ended."""
     rig.submit(1, opcode=READ, flags=SKIP, user_data=1)
     rig.gets(1, 900, user_data=1)
     time = rig.submit(1, opcode=READ, user_data=2)
@@ -132,7 +132,7 @@ def test_a_silent_one_has_ended_when_its_address_is_used_again(rig: RequestRig) 
 
 
 def test_a_silent_one_has_ended_with_its_ring_if_it_was_done_at_once(rig: RequestRig) -> None:
-    """What can wait for a device may outlive the ring."""
+    """A request that can wait for a device may outlive the ring."""
     rig.setup()
     rig.submit(1, flags=SKIP, user_data=1)
     rig.submit(2, opcode=READ, flags=SKIP, user_data=2)

@@ -44,7 +44,7 @@ def test_a_ring_that_is_made_and_closed(rig: Rig) -> None:
 
 
 def test_the_call_that_makes_a_ring_names_its_handle(rig: Rig) -> None:
-    """As an open does."""
+    """Like an open."""
     rig.setup()
     rig.run()
     (row,) = rig.rows["operations"]
@@ -66,7 +66,7 @@ def test_a_ring_without_a_descriptor(rig: Rig) -> None:
 
 
 def test_an_address_that_comes_again_is_another_ring(rig: Rig) -> None:
-    """Nobody saw the first one end; what was in flight on it stays its own."""
+    """The end of the first one was not seen; its requests in flight stay its own."""
     rig.setup(fd=5)
     rig.submit(1)
     again = rig.setup(fd=6)
@@ -78,7 +78,7 @@ def test_an_address_that_comes_again_is_another_ring(rig: Rig) -> None:
 
 
 def test_two_rings_of_one_process(rig: Rig) -> None:
-    """Are told apart by their addresses."""
+    """Their addresses tell them apart."""
     rig.setup(A, 5)
     rig.setup(B, 6)
     rig.requests(1, A)
@@ -109,7 +109,7 @@ def test_a_childs_descriptor_keeps_a_ring(rig: Rig) -> None:
 
 
 def test_when_all_who_had_it_are_gone_an_address_is_another_rings(rig: Rig) -> None:
-    """Whoever submits to it then."""
+    """Whichever thread submits to it then."""
     rig.setup()
     rig.fork(CHILD, CHILD, PID)
     rig.ends(PID, PID)
@@ -130,7 +130,7 @@ def test_a_child_that_never_used_it_keeps_a_ring_to_the_end_of_the_trace(rig: Ri
 
 
 def test_a_ring_is_known_by_another_descriptor_after_all(rig: Rig) -> None:
-    """What became of its first is not known; that it is closed by the second is."""
+    """The fate of its first one is unknown; the second one's close ends it."""
     rig.setup()
     rig.call("openat", FD, dfd=-100)
     rig.enter("io_uring_enter", fd=9, to_submit=1)
@@ -166,7 +166,7 @@ def test_a_ring_ends_with_its_process(rig: Rig) -> None:
 
 
 def test_a_ring_of_unknown_descriptor_ends_with_its_process(tmp_path: Path) -> None:
-    """One older than the trace that is never entered."""
+    """A ring older than the trace that is never entered."""
     rig = Rig(tmp_path, born=False)
     rig.submit(1)
     end = rig.ends(PID, PID)
@@ -184,7 +184,7 @@ def test_the_end_of_the_trace_ends_no_ring(tmp_path: Path) -> None:
 
 
 def test_an_exec_ends_no_ring_of_unknown_descriptor(tmp_path: Path) -> None:
-    """It may have been duplicated without close-on-exec."""
+    """Its descriptor may have a duplicate without close-on-exec."""
     rig = Rig(tmp_path, born=False)
     rig.submit(1)
     rig.name(PID, PID, b"ten", is_exec=True)
@@ -193,7 +193,7 @@ def test_an_exec_ends_no_ring_of_unknown_descriptor(tmp_path: Path) -> None:
 
 
 def test_an_exec_closes_a_rings_descriptor(rig: Rig) -> None:
-    """It is close-on-exec."""
+    """Rings' descriptors are close-on-exec."""
     rig.setup()
     end = rig.name(PID, PID, b"ten", is_exec=True)
     rig.run()
@@ -222,7 +222,7 @@ def test_after_its_process_an_address_is_another_rings(rig: Rig) -> None:
 
 
 def test_a_ring_is_its_makers_though_another_process_submits(rig: Rig) -> None:
-    """It was passed over a fork."""
+    """A fork passed it on."""
     rig.setup()
     rig.fork(CHILD, CHILD, PID)
     rig.submit(1, tid=CHILD)
@@ -231,7 +231,7 @@ def test_a_ring_is_its_makers_though_another_process_submits(rig: Rig) -> None:
 
 
 def test_the_most_that_was_registered(rig: Rig) -> None:
-    """Not what is left at the end."""
+    """Not the number at the end."""
     rig.setup()
     for files, buffers in ((5, 0), (5, 7), (2, 1)):
         rig.event("register", ctx=A, opcode=FILES, nr_files=files, nr_bufs=buffers, ret=0)
@@ -259,7 +259,7 @@ def test_a_ring_outside_of_the_cgroup_is_not_recorded(rig: Rig) -> None:
 
 
 def test_rings_of_others_have_no_rows(tmp_path: Path) -> None:
-    """In process mode, and what they do counts nowhere."""
+    """In process mode, and they count nowhere."""
     rig = Rig(tmp_path, mode="process", born=False)
     rig.spool.fact_task(1_000, PID, PID, flags=1)
     rig.setup(B, tid=OTHER)
@@ -273,7 +273,7 @@ def test_rings_of_others_have_no_rows(tmp_path: Path) -> None:
 
 
 def test_rings_of_lo2io_itself_have_no_rows(tmp_path: Path) -> None:
-    """It is left out, like its calls."""
+    """They are left out, like its calls."""
     rig = Rig(tmp_path, recorder_pid=OTHER)
     rig.setup(B, tid=OTHER)
     rig.requests(3, B, tid=OTHER)
@@ -298,7 +298,7 @@ def test_many_rings_that_have_ended_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_what_closes_unseen_does_not_end_a_ring(rig: Rig) -> None:
-    """Its number was given to another file: when it was closed nobody knows."""
+    """Its number was given to another file: the time of its close is unknown."""
     rig.setup()
     rig.call("openat", FD, dfd=-100)
     rig.run()

@@ -1,4 +1,4 @@
-"""docs/explanation/rules/ring-requests.md: what requests of rings ask for, as the kernel's own programs tell it."""
+"""docs/explanation/rules/ring-requests.md: what requests of rings ask for, as BPF programs tell."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ BUNDLE, VECTORS = 16, 32
 O_APPEND, RWF_APPEND, RWF_NOAPPEND = 0o2000, 0x10, 0x20
 ASKS = ("offset_bytes", "bytes_request", "fd", "op_flags", "file_index", "buffer_index")
 OPENED, BEFORE, UNSEEN, BY_RING, REGISTERED = 0, 3, 4, 5, 6
+APART = ["before", "after"]
+"""Orders in which the SQE is a record of its own."""
 
 
-@pytest.fixture(params=[False, True], ids=["before", "after"])
+@pytest.fixture(params=[*APART, "within"])
 def rig(tmp_path: Path, request: pytest.FixtureRequest) -> SqeRig:
-    """Process 10, born in the trace, with a ring; what requests ask for is told before or after their submissions."""
-    rig = SqeRig(tmp_path)
-    rig.follow = request.param
+    """Process 10, born in the trace, with a ring; SQEs come before, after or within the records of submissions."""
+    rig = SqeRig(tmp_path, request.param)
     rig.setup()
     return rig
 
 
 def asks(rig: SqeRig) -> list[tuple[Any, ...]]:
-    """What each request asks for."""
+    """The arguments of each request."""
     rig.run()
     return rig.of("ring_requests", *ASKS)
 
 
 def handles(rig: SqeRig, fd: int) -> list[tuple[int | None, ...]]:
-    """Those of a number, in the order they were made: origin, open time, close time."""
+    """Handles of a number, in the order of their begins: origin, open time, close time."""
     found = sorted((h for h in rig.rows["handles"] if h["fd"] == fd), key=lambda h: h["handle"])
     return [(h["origin"], h["open_time_ns"], h["close_time_ns"]) for h in found]
 
@@ -81,12 +82,13 @@ def test_what_a_request_asks_for(rig: SqeRig, asked: dict[str, int], expected: t
 
 
 def test_the_begin_in_the_trace_bears_the_bytes(rig: SqeRig) -> None:
-    """What OTF2 says of them when the operation begins."""
+    """OTF2's bytes at the begin of the operation."""
     rig.request(1, 100, opcode=READ, fd=7, length=4096)
     rig.run()
     assert rig.of("ring_events", "kind", "bytes") == [(0, 4096), (1, 4096), (2, 100)]
 
 
+@pytest.mark.parametrize("rig", APART, indirect=True)
 @pytest.mark.parametrize("wrong", [{"req": 2}, {"ctx": B}, {"user_data": 5}, {"opcode": WRITE}])
 def test_an_sqe_belongs_to_the_submission_that_comes_next(rig: SqeRig, wrong: dict[str, int]) -> None:
     """If address, ring, user_data and opcode are its own: else a record was lost, and no later one takes it."""
@@ -97,8 +99,9 @@ def test_an_sqe_belongs_to_the_submission_that_comes_next(rig: SqeRig, wrong: di
     assert asks(rig) == [(None, None, -1, None, None, -1)] * 2
 
 
+@pytest.mark.parametrize("rig", APART, indirect=True)
 def test_each_thread_has_its_own(rig: SqeRig) -> None:
-    """What another thread submits in between takes nothing."""
+    """Another thread's submission in between takes nothing."""
     rig.fork(PID, 11, PID)
     rig.sqe(1, off=512, length=100, opcode=READ, fd=7)
     rig.sqe(2, tid=11, off=1024, length=200, opcode=READ, fd=8)
@@ -109,10 +112,9 @@ def test_each_thread_has_its_own(rig: SqeRig) -> None:
 
 @pytest.mark.parametrize("follow", [False, True])
 def test_the_order_is_the_same_in_a_whole_recording(tmp_path: Path, *, follow: bool) -> None:
-    """Once it is known, what a lost record leaves behind is not taken by the request on its other side."""
-    rig = SqeRig(tmp_path)
+    """Once it is known, the SQE record left by a loss is not given to the request on its other side."""
+    rig = SqeRig(tmp_path, "after" if follow else "before")
     rig.setup()
-    rig.follow = follow
     rig.ask(1, opcode=READ, off=1, length=1)
     asked, bare = {"opcode": READ, "off": 2, "length": 2}, {"opcode": READ}
     for step in (("sqe", "submit"), ("submit", "sqe")):
@@ -124,7 +126,7 @@ def test_the_order_is_the_same_in_a_whole_recording(tmp_path: Path, *, follow: b
 
 
 def test_a_short_write_says_nothing_new(rig: SqeRig) -> None:
-    """Offset and bytes are those that were asked for, and not inferred."""
+    """Offset and bytes are the requested ones, and not inferred."""
     rig.ask(1, opcode=WRITE, fd=7, off=512, length=100)
     rig.event("short_write", ctx=A, fpos=600, wanted=12, got=4)
     rig.complete(1, 88)
@@ -138,7 +140,7 @@ def test_a_short_write_says_nothing_new(rig: SqeRig) -> None:
     [(O_APPEND, 0, None), (0, 0, 512), (0, RWF_APPEND, None), (O_APPEND, RWF_NOAPPEND, 512)],
 )
 def test_what_appends_has_no_offset(rig: SqeRig, opened: int, asked: int, offset: int | None) -> None:
-    """Linux appends whatever the offset says, by the descriptor's flag or by the request's."""
+    """Linux appends, whatever the offset is, by the descriptor's flag or by the request's."""
     rig.call("openat", 7, dfd=-100, flags=opened)
     rig.request(1, 10, opcode=WRITE, fd=7, off=512, length=10, op_flags=asked)
     rig.request(2, 10, opcode=READ, fd=7, off=512, length=10)
@@ -146,7 +148,7 @@ def test_what_appends_has_no_offset(rig: SqeRig, opened: int, asked: int, offset
 
 
 def test_a_request_at_the_position_moves_it(rig: SqeRig) -> None:
-    """Neither a call while it is under way nor one after it has an offset; one before it has."""
+    """Calls during it and after it have no offset; one before it has."""
     rig.call("openat", 7, dfd=-100)
     rig.call("read", 100, fd=7, count=100)
     rig.ask(1, opcode=READ, fd=7, off=POSITION, length=60)
@@ -174,7 +176,7 @@ def test_a_close_ends_its_descriptor_and_no_other(rig: SqeRig) -> None:
 
 
 def test_a_close_of_a_descriptor_that_appeared_unseen(rig: SqeRig) -> None:
-    """It shows that there was one, unless it fails with EBADF."""
+    """It proves the descriptor, unless it fails with EBADF."""
     done = rig.request(1, 0, opcode=CLOSE, fd=7)
     rig.request(2, -9, opcode=CLOSE, fd=9)
     rig.run()
@@ -207,7 +209,7 @@ def test_a_number_that_is_opened_again_before_the_completion_stays(rig: SqeRig) 
 
 
 def test_a_close_on_a_worker_may_have_closed_either(rig: SqeRig) -> None:
-    """If the number was opened again meanwhile: nobody knows which, and the slot holds nothing that is known."""
+    """If the number was opened again during the request, the closed one is unknown, and so is the slot."""
     rig.fork(PID, 11, PID)
     rig.worker(12)
     rig.call("openat", 7, dfd=-100)
@@ -223,7 +225,7 @@ def test_a_close_on_a_worker_may_have_closed_either(rig: SqeRig) -> None:
 
 
 def test_a_close_without_an_sqe_may_have_closed_anything(rig: SqeRig) -> None:
-    """As without the programs: its record was lost."""
+    """As without programs: its record was lost."""
     rig.call("openat", 7, dfd=-100)
     rig.submit(1, opcode=CLOSE)
     rig.complete(1, 0)
@@ -236,7 +238,7 @@ def test_a_close_without_an_sqe_may_have_closed_anything(rig: SqeRig) -> None:
 def test_a_close_ends_its_descriptor_where_requests_are_not_recorded(
     tmp_path: Path, asked: dict[str, int], *, ends: bool
 ) -> None:
-    """Nobody will tell when it was executed: from its submission on nothing is known of the number."""
+    """The time of its execution is unknown: from its submission on, so is the number."""
     rig = SqeRig(tmp_path)
     for name in ("submit_req", "complete"):
         del rig.kernel.layouts[f"io_uring:io_uring_{name}"]
@@ -262,7 +264,7 @@ def test_the_ring_itself_stays(rig: SqeRig) -> None:
 
 
 def test_what_is_opened_has_the_flags_that_were_asked_for(rig: SqeRig) -> None:
-    """And begins at 0: even of a ring with registered files it is known to be a descriptor."""
+    """It begins at 0. Even on a ring with registered files, it is known to be a descriptor."""
     rig.event("register", ctx=A, opcode=2, nr_files=8, nr_bufs=0, ret=0)
     opened = rig.request(1, 7, opcode=OPENAT, fd=-100, op_flags=O_APPEND | 2)
     rig.call("read", 5, fd=7, count=5)
@@ -274,7 +276,7 @@ def test_what_is_opened_has_the_flags_that_were_asked_for(rig: SqeRig) -> None:
 
 @pytest.mark.parametrize(("file_index", "res", "place"), [(4, 0, 3), (2**32 - 1, 6, 6)])
 def test_an_open_into_the_registered_files_is_no_descriptor(rig: SqeRig, file_index: int, res: int, place: int) -> None:
-    """The result is no fd, but 0 or the place that the kernel has chosen: what has that number stays what it is."""
+    """The result is 0 or the place that the kernel chose: a descriptor of this number does not change."""
     rig.event("register", ctx=A, opcode=2, nr_files=8, nr_bufs=0, ret=0)
     opened = rig.call("openat", res, dfd=-100)
     rig.request(1, res, opcode=OPENAT, fd=-100, file_index=file_index)
@@ -302,7 +304,7 @@ def read_fixed(rig: SqeRig, req: int, place: int, file: int, *names: bytes, **kn
 
 
 def test_a_registered_file_is_a_handle(rig: SqeRig) -> None:
-    """One for each place, named once; it ends with the ring."""
+    """One for each place, from its first name on; it ends with the ring."""
     read_fixed(rig, 1, 2, 0x1000, b"first", b"tmp")
     read_fixed(rig, 2, 2, 0x1000)
     read_fixed(rig, 3, 0, 0x2000, b"third", b"tmp", inode=3)
@@ -325,7 +327,7 @@ def test_a_place_with_another_file_is_another_handle(rig: SqeRig) -> None:
 
 
 def test_the_registered_file_is_the_one_that_was_opened(rig: SqeRig) -> None:
-    """Where a descriptor of the process is known to be open on the same, both share their description."""
+    """If a descriptor of the process is open on the same file, both share its description."""
     rig.call("openat", 7, dfd=-100)
     rig.told(7, b"file", file=0x1000)
     rig.request(1, 10, opcode=READ, fd=7, length=10, file=0x1000)
@@ -337,7 +339,7 @@ def test_the_registered_file_is_the_one_that_was_opened(rig: SqeRig) -> None:
 
 
 def test_a_close_of_a_place_ends_its_handle(rig: SqeRig) -> None:
-    """And no descriptor; likewise an open into the place, and when nothing is registered any more."""
+    """No descriptor ends. An open into the place, or the end of registration, does the same."""
     rig.call("openat", 2, dfd=-100)
     read_fixed(rig, 1, 2, 0x1000, b"first")
     closed = rig.request(2, 0, opcode=CLOSE, file_index=3)
@@ -352,7 +354,7 @@ def test_a_close_of_a_place_ends_its_handle(rig: SqeRig) -> None:
 
 
 def test_a_close_of_a_place_names_what_it_closes(rig: SqeRig) -> None:
-    """As the programs tell it: the handle that reads were on, or one that nobody used before; else none."""
+    """By the programs' facts: the handle of earlier reads, or an unused one; else none."""
     read_fixed(rig, 1, 2, 0x1000, b"first")
     first = rig.request(2, 0, opcode=CLOSE, file_index=3, file=0x1000)
     rig.told(4, b"second", file=0x2000, slot=True, inode=2)
@@ -367,7 +369,7 @@ def test_a_close_of_a_place_names_what_it_closes(rig: SqeRig) -> None:
 
 
 def test_what_runs_later_names_no_registered_file(rig: SqeRig) -> None:
-    """What its place holds when it runs is not known at its submission: the programs tell no file then."""
+    """The file in its place at that time is not known at its submission: programs tell no file then."""
     read_fixed(rig, 1, 2, 0x1000, b"first")
     rig.request(2, 10, opcode=READ, fd=2, flags=FIXED_FILE | LINK, length=10)
     rig.run()
@@ -376,7 +378,7 @@ def test_what_runs_later_names_no_registered_file(rig: SqeRig) -> None:
 
 
 def test_splice_between_a_registered_file_and_a_pipe(rig: SqeRig) -> None:
-    """Only the pipe is looked up by its descriptor: it is what is read, although it is the first to be looked up."""
+    """Only the pipe is looked up by descriptor: it is read, although it is looked up first."""
     rig.call("openat", 7, dfd=-100)
     rig.told(2, b"first", file=0x1000, slot=True)
     rig.ask(1, opcode=SPLICE, fd=2, flags=FIXED_FILE, off=4096, length=600, file_index=7, file=0x1000)

@@ -43,7 +43,7 @@ def test_a_row_at_each_turn(rig: Rig) -> None:
 
 
 def test_punts_go_with_submissions(rig: Rig) -> None:
-    """One row for all; a request is punted once, however often it is handed over."""
+    """One row for all; a request counts as punted once, however often it is handed over."""
     rig.setup()
     rig.submit(1)
     rig.event("queue_async_work", ctx=A, req=1)
@@ -100,7 +100,7 @@ def test_the_only_user_collects_nothing_while_it_is_in_the_kernel(rig: Rig) -> N
 
 
 def test_with_a_second_thread_anything_may_be_collected(rig: Rig) -> None:
-    """It need not even use the ring."""
+    """The thread need not even use the ring."""
     rig.fork(PID, SECOND, PID)
     rig.setup()
     enter(rig)
@@ -130,7 +130,7 @@ def test_a_worker_is_no_user(rig: Rig) -> None:
 
 
 def test_a_thread_that_nobody_saw_born_may_collect(rig: Rig) -> None:
-    """It turns up amid the call."""
+    """It turns up during the call."""
     rig.setup()
     enter(rig)
     rig.submit(1)
@@ -157,7 +157,7 @@ def test_a_child_may_collect(rig: Rig) -> None:
 
 
 def test_a_child_born_before_the_ring_cannot_collect(rig: Rig) -> None:
-    """It has no mapping of it."""
+    """It has no mapping of the ring."""
     rig.fork(CHILD, CHILD, PID)
     rig.setup()
     enter(rig)
@@ -169,7 +169,7 @@ def test_a_child_born_before_the_ring_cannot_collect(rig: Rig) -> None:
 
 
 def test_a_process_that_got_the_descriptor_is_not_the_rings(rig: Rig) -> None:
-    """The other's thread may collect meanwhile."""
+    """Another process' thread may collect in the meantime."""
     rig.fork(CHILD, CHILD, 1)
     rig.setup()
     rig.enter("io_uring_enter", CHILD, fd=9, to_submit=1)
@@ -199,7 +199,7 @@ def test_who_shares_a_ring_older_than_the_trace_is_not_known(tmp_path: Path) -> 
 
 
 def test_what_others_post_before_the_wait_is_told_may_have_come_behind_the_look(rig: Rig) -> None:
-    """The kernel looks, then says so, then sleeps."""
+    """The kernel looks, writes the event, and sleeps."""
     rig.setup()
     rig.submit(1)
     rig.submit(2)
@@ -213,7 +213,7 @@ def test_what_others_post_before_the_wait_is_told_may_have_come_behind_the_look(
 
 
 def test_what_the_waiting_thread_did_itself_came_before_the_look(rig: Rig) -> None:
-    """And so did what others had posted by then."""
+    """So did all that others had posted by then."""
     rig.setup()
     rig.submit(1)
     enter(rig, 1, 3)
@@ -243,7 +243,7 @@ def test_what_came_before_the_call_or_a_submission_was_there_when_it_looked(rig:
 
 
 def test_a_wait_outside_of_a_call_proves_nothing(rig: Rig) -> None:
-    """Its entry was lost: what the thread saw when it looked is not known."""
+    """Its entry was lost, so what the thread saw in its look is unknown."""
     rig.setup()
     rig.submit(1)
     rig.complete(1)
@@ -311,7 +311,7 @@ def test_what_may_be_silent_leaves_with_its_ring(rig: Rig) -> None:
 
 
 def test_a_closed_ring_that_is_used_again_has_them_still(rig: Rig) -> None:
-    """It had not ended."""
+    """The ring had not ended."""
     rig.setup()
     rig.submit(1, flags=0x40)
     rig.call("close", fd=FD)
@@ -321,7 +321,7 @@ def test_a_closed_ring_that_is_used_again_has_them_still(rig: Rig) -> None:
 
 
 def test_what_leaves_with_its_ring_is_punted_no_longer(rig: Rig) -> None:
-    """There cannot be more of these than are in flight."""
+    """No more can be punted than are in flight."""
     rig.setup()
     rig.submit(1, flags=0x40)
     rig.event("queue_async_work", ctx=A, req=1)

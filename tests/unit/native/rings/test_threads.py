@@ -21,7 +21,7 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def kinds(rig: Rig) -> dict[int, int]:
-    """Of threads, by their tid."""
+    """Kinds of threads, by tid."""
     return {row["tid"]: row["kind"] for row in rig.rows["tasks"]}
 
 
@@ -44,7 +44,7 @@ def test_who_makes_calls_has_only_taken_the_name(rig: Rig) -> None:
 
 
 def test_who_has_made_calls_becomes_no_worker_by_a_name(rig: Rig) -> None:
-    """It serves nobody."""
+    """The thread serves no ring."""
     rig.setup()
     rig.submit(1)
     rig.fork(PID, W1, PID)
@@ -110,7 +110,7 @@ def test_workers_of_a_poller(rig: Rig) -> None:
 
 
 def test_workers_that_live_already_serve_a_new_ring(rig: Rig) -> None:
-    """But were not born for it."""
+    """But they were not born for it."""
     rig.worker(W1)
     rig.setup()
     first = rig.submit(1)
@@ -185,7 +185,7 @@ def test_names_that_make_no_sense_do_no_harm(rig: Rig, name: bytes) -> None:
 
 
 def test_a_birth_is_told_to_64_rings_at_most(tmp_path: Path) -> None:
-    """What one record costs is bounded; though its rows be more than a batch holds."""
+    """The cost of one record is bounded, even if its rows are more than a batch has room for."""
     rig = Rig(tmp_path, batch_rows=8)
     for index in range(70):
         rig.setup(A + (index << 12), 5 + index)

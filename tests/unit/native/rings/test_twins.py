@@ -45,7 +45,7 @@ def assert_same(native: Tables, reference: Tables) -> None:
 @SETTINGS
 @given(ring_histories(damage=False))
 def test_rings_agree_on_whole_recordings(history: History) -> None:
-    """Nothing lost: requests, their paths and phases, workers, links, states, batches."""
+    """Without loss: requests, their paths and phases, workers, links, states, batches."""
     check(history)
 
 

@@ -1,4 +1,4 @@
-"""Which command line belongs to a process: that of its last exec, or a later title; both engines agree."""
+"""The command line of a process: that of its last exec, or a later title; both engines agree."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def commands(tables: Tables) -> dict[int, tuple[bytes, int]]:
 
 
 def test_threads_and_children_bear_it(run: Run, spool: KernelSpool) -> None:
-    """Children until their exec; what nobody told of is unknown."""
+    """Children have it until their exec; without a fact it is unknown."""
     spool.fork(60_000, 0, 10, 11, 10, 10).fork(60_100, 0, 20, 20, 10, 10).fork(60_200, 0, 30, 30, 99, 99)
     assert commands(run(spool)) == {10: (b"ten\0-x", 0), 11: (b"ten\0-x", 0), 20: (b"ten\0-x", 0), 30: (b"", 0)}
 
 
 def test_exec_replaces_it(run: Run, spool: KernelSpool) -> None:
-    """By what the kernel's programs tell; where they tell nothing it is unknown from then on."""
+    """By the programs' record; without one, it is unknown from then on."""
     spool.fork(60_000, 0, 20, 20, 10, 10).comm(61_000, 0, 20, 20, b"cat", is_exec=True)
     spool.exec(61_010, 0, 20, b"cat\0f\0", cut=True)
     spool.comm(62_000, 1, 10, 10, b"dd", is_exec=True)
@@ -52,13 +52,13 @@ def test_a_mere_name_changes_nothing(run: Run, spool: KernelSpool) -> None:
 
 
 def test_a_title_replaces_it(run: Run, spool: KernelSpool) -> None:
-    """As a look at /proc shows it; zero bytes at its end are what it did not fill, and an empty one says nothing."""
+    """As a look at /proc shows; zero bytes at its end are unused room, and an empty one is no title."""
     spool.fact_command(61_000, 10, b"ten: idle\0\0\0\0").fact_command(62_000, 10, b"\0\0")
     assert commands(run(spool)) == {10: (b"ten: idle", 0)}
 
 
 def test_a_look_before_an_exec_is_of_another_program(run: Run, spool: KernelSpool) -> None:
-    """Also where it was over only behind the exec; of one behind it the end counts."""
+    """Also if it was over only behind the exec; a look that began behind the exec counts."""
     spool.comm(61_000, 0, 10, 10, b"cat", is_exec=True).exec(61_010, 0, 10, b"cat\0")
     spool.fact_command(62_000, 10, b"ten\0-x\0", begin=60_990)
     assert commands(run(spool)) == {10: (b"cat", 0)}
@@ -67,6 +67,6 @@ def test_a_look_before_an_exec_is_of_another_program(run: Run, spool: KernelSpoo
 
 
 def test_a_fact_about_nobody_is_left_out(run: Run, spool: KernelSpool) -> None:
-    """A process that nobody knows is not made up."""
+    """An unknown process is not made."""
     spool.fact_command(61_000, 77, b"ghost\0")
     assert commands(run(spool)) == {10: (b"ten\0-x", 0)}

@@ -64,7 +64,7 @@ def test_a_slot_is_free_from_the_entry_of_close_on(run: Run, spool: SpoolBuilder
 
 
 def test_close_of_what_is_not_open_shows_an_unseen_end(run: Run, spool: SpoolBuilder) -> None:
-    """EBADF: the call has no handle, and nobody knows when the handle ended."""
+    """EBADF: the call has no handle, and the handle ended at an unknown time."""
     spool.call(60_000, 0, 10, "openat", 3).call(60_010, 0, 10, "close", EBADF, fd=3).call(
         60_020, 0, 10, "read", 1, fd=3
     )
@@ -179,7 +179,7 @@ def test_threads_and_clone_files_share_the_table(run: Run, spool: SpoolBuilder, 
 
 
 def test_unshare_parts_a_table(run: Run, spool: SpoolBuilder) -> None:
-    """What a thread closes afterwards is open in the others."""
+    """A descriptor that the thread closes afterwards stays open in the others."""
     spool.call(60_000, 0, 10, "openat", 3).fork(60_010, 0, 10, 11, 10, 10)
     spool.call(60_020, 0, 11, "unshare", unshare_flags=0x400).call(60_030, 0, 11, "close", fd=3)
     spool.call(60_040, 0, 10, "read", 1, fd=3)
@@ -187,7 +187,7 @@ def test_unshare_parts_a_table(run: Run, spool: SpoolBuilder) -> None:
 
 
 def test_an_fd_nobody_saw_opened_appears_with_its_first_use(run: Run, spool: SpoolBuilder) -> None:
-    """Not with a call that says it is not open."""
+    """Not with a call that fails because it is not open."""
     spool.call(60_000, 0, 10, "read", EBADF, fd=5).call(60_010, 0, 10, "fsync", fd=5).call(60_020, 0, 10, "close", fd=5)
     tables = run(spool)
     assert rows(tables, "handle", "first_use", "closes") == [(None, 0, 0), ("h0", 1, 0), ("h0", 0, 1)]
@@ -212,7 +212,7 @@ def names(tables: Tables) -> list[tuple[bytes | None, int]]:
 
 
 def test_a_fact_inside_a_handles_life_proves_its_name(run: Run, spool: SpoolBuilder) -> None:
-    """And duplicates carry it."""
+    """Duplicates have the same name."""
     spool.call(60_000, 0, 10, "openat", 3).call(60_010, 0, 10, "dup", 4, fildes=3)
     spool.fact_fd(70_000, 10, 3, b"/a", begin=69_000, inode=7)
     tables = run(spool)
@@ -251,7 +251,7 @@ def test_a_fact_after_the_first_use_gives_what_nobody_knew(run: Run, spool: Spoo
 
 
 def test_the_clocks_of_facts_are_put_right(run: Run, tmp_path: Path) -> None:
-    """Facts bear CLOCK_MONOTONIC: here 1 ms behind the spool's."""
+    """Facts have CLOCK_MONOTONIC, here 1 ms behind the spool's clock."""
     spool = SpoolBuilder(tmp_path / "spool", shift_ns=1_000_000).fact_task(1_000, 10, 10)
     spool.call(1_060_000, 0, 10, "openat", 3).call(1_090_000, 0, 10, "close", fd=3).fact_fd(70_000, 10, 3, b"/a")
     assert names(run(spool)) == [(b"/a", 1)]
@@ -283,7 +283,7 @@ def test_positions_are_followed_by_results(run: Run, spool: SpoolBuilder) -> Non
 
 
 def test_an_append_write_goes_where_nobody_knows(run: Run, spool: SpoolBuilder) -> None:
-    """And leaves the position unknown until a seek; F_SETFL moves the append bit."""
+    """Its offset is unknown, and so is the position until a seek; F_SETFL changes the append bit."""
     spool.call(60_000, 0, 10, "openat", 3, flags=O_RDWR | O_APPEND).call(60_010, 0, 10, "write", 10, fd=3)
     spool.call(60_020, 0, 10, "read", 0, fd=3).call(60_030, 0, 10, "lseek", 0, fd=3)
     spool.call(60_040, 0, 10, "fcntl", 0, fd=3, cmd=4, arg=0).call(60_050, 0, 10, "write", 10, fd=3)
@@ -317,7 +317,7 @@ def test_a_seek_that_overlaps_leaves_the_position_unknown(run: Run, spool: Spool
 
 
 def test_a_copy_leaves_both_positions_unknown(run: Run, spool: SpoolBuilder) -> None:
-    """Whether it moves them stands in user memory; while it is under way, too."""
+    """User memory decides whether it moves them; they are also unknown during the copy."""
     spool.call(58_000, 0, 10, "openat", 3, flags=O_RDWR).call(58_010, 0, 10, "openat", 4, flags=O_RDWR)
     spool.fork(59_500, 0, 10, 11, 10, 10).enter(60_000, 0, 10, "copy_file_range", fd_in=3, fd_out=4, len=9)
     spool.call(60_010, 1, 11, "read", 1, fd=4).exit(60_020, 0, 10, "copy_file_range", 9)
@@ -328,7 +328,7 @@ def test_a_copy_leaves_both_positions_unknown(run: Run, spool: SpoolBuilder) -> 
 
 
 def test_a_lost_exit_leaves_the_position_unknown(run: Run, spool: SpoolBuilder) -> None:
-    """The call in flight began where it began; what it moved nobody knows."""
+    """The call in flight has its offset; the bytes that it moved are unknown."""
     spool.call(60_000, 0, 10, "openat", 3, flags=O_RDWR).enter(60_010, 0, 10, "read", fd=3)
     assert offsets(run(spool.call(60_020, 0, 10, "read", 1, fd=3)))[1:] == [(0, 2), (None, 0)]
 
@@ -358,7 +358,7 @@ def test_minus_one_is_the_position_to_preadv2_only(run: Run, spool: SpoolBuilder
 
 
 def test_an_append_ignores_the_offset(run: Run, spool: SpoolBuilder) -> None:
-    """Linux writes at the end whatever pwrite says (pwrite(2), BUGS); reads are where they say."""
+    """Linux writes at the end, whatever pwrite's offset is (pwrite(2), BUGS); reads use theirs."""
     spool.call(60_000, 0, 10, "openat", 3, flags=O_RDWR | O_APPEND)
     spool.call(60_010, 0, 10, "pwrite64", 9, fd=3, pos=5).call(60_020, 0, 10, "pread64", 9, fd=3, pos=5)
     assert offsets(run(spool))[1:] == [(None, 0), (5, 1)]
@@ -383,7 +383,7 @@ def test_a_child_process_of_a_thread_with_its_own_table_copies_that(run: Run, sp
 
 
 def test_a_copy_from_a_descriptor_to_itself_has_one_handle(run: Run, spool: SpoolBuilder) -> None:
-    """Also where its number has got another one by the time the copy is over."""
+    """Also if its number has got another one by the end of the copy."""
     spool.fork(59_000, 0, 10, 11, 10, 10).enter(59_500, 0, 10, "dup", fildes=5)
     spool.enter(60_000, 1, 11, "copy_file_range", fd_in=3, fd_out=3, len=9).exit(60_010, 0, 10, "dup", 3)
     tables = run(spool.exit(60_020, 1, 11, "copy_file_range", 9))

@@ -30,7 +30,7 @@ def spool(tmp_path: Path) -> SpoolBuilder:
 
 
 def column(tables: Tables, name: str, table: str = "operations") -> list[Any]:
-    """One column of a table."""
+    """A column of a table."""
     return [row[name] for row in tables[table]]
 
 
@@ -77,7 +77,7 @@ def test_a_child_of_an_unknown_thread_of_the_recorder_is_its_own(run: Run, spool
 
 
 def test_the_recorder_needs_no_fact(run: Run, tmp_path: Path) -> None:
-    """Its pid is known from the spool: what it forks is its own, though nothing told of it before."""
+    """The spool has its pid: its forks are lo2io's own, even before a fact about it."""
     spool = SpoolBuilder(tmp_path / "bare", recorder_pid=RECORDER)
     spool.fork(60_000, 0, 40, 40, RECORDER, 33).call(60_010, 0, 40, "sync").call(60_020, 0, RECORDER, "sync")
     tables = run(spool)
@@ -93,7 +93,7 @@ def test_children_it_had_before_are_not_its_own(run: Run, spool: SpoolBuilder) -
 
 @pytest.mark.parametrize("seen", [True, False], ids=["forked meanwhile", "forked before"])
 def test_the_command_is_recorded_from_its_exec_on(run: Run, spool: SpoolBuilder, *, seen: bool) -> None:
-    """And its descendants; what lo2io does in it between fork and exec is its own."""
+    """So are its descendants; lo2io's calls in it between fork and exec are lo2io's own."""
     if seen:
         spool.fork(40_000, 0, 60, 60, 30, 30)
     spool.fact_task(50_000, 60, 60, ppid=RECORDER, flags=FROM_EXEC)
@@ -116,7 +116,7 @@ def test_a_selected_process_is_recorded_at_once(run: Run, spool: SpoolBuilder) -
 
 
 def test_requests_of_its_threads_are_followed_and_not_written(run: Run, spool: SpoolBuilder) -> None:
-    """They are no orphans, take no neighbour's completion, and the kernel's accounts have them."""
+    """They are no orphans, take no other completion, and are in the kernel's accounts."""
     write(spool, 60_000, 31, 100)
     write(spool, 60_010, 10, 200)
     write(spool, 60_020, 2, 300)

@@ -1,4 +1,4 @@
-"""Who shares a table of descriptors, where nothing but the facts' own addresses of tables tells it. Both back ends."""
+"""Which threads share a table of descriptors, if only the tables' addresses in facts show it. Both back ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE, OTHER = 0xFFFF_8880_0000_0100, 0xFFFF_8880_0000_0200
 
 
 def files(tables: Tables, tid: int = 10) -> list[tuple[str, bytes | None]]:
-    """What a thread's calls were about."""
+    """The files of a thread's calls."""
     named = {f"h{number}": row["file"] and row["file"][-1] for number, row in enumerate(tables["handles"])}
     return [(row["call"], named.get(row["handle"])) for row in tables["operations"] if row["tid"] == tid]
 
@@ -56,7 +56,7 @@ def test_a_process_may_share_the_table_without_saying_so(
 
 @pytest.mark.parametrize(("table", "expected"), [(ONE, b"/new"), (OTHER, b"/old")])
 def test_a_thread_may_have_a_table_of_its_own(engine: str, story: Story, table: int, expected: bytes) -> None:
-    """Its unshare was lost: what it closes and opens is not what the others have."""
+    """Its unshare was lost: its closes and opens do not change the others' table."""
     story.fork(55_000, 0, 10, 11, 10, 10).does(60_000, 10, "openat", 3, returned(3, b"/old", table=ONE))
     story.sees(71_000, 11, argument(3, b"/old", table=table)).does(71_000, 11, "close", 0, fd=3)
     story.does(72_000, 11, "openat", 3, returned(3, b"/new", Y, table=table))
@@ -83,7 +83,7 @@ def family(story: Story) -> Story:
 
 
 def test_what_nobody_touched_stays_known(engine: str, story: Story) -> None:
-    """Programs do not tell again what they have told: only the call that showed who shares the table has no file."""
+    """Programs do not repeat facts: only the call that showed the sharing has no file."""
     family(story).does(70_000, 11, "read", 1, argument(3, b"/a", table=ONE), fd=3, count=1)
     story.does(75_000, 11, "read", 1, fd=3, count=1).does(76_000, 11, "fsync", fd=4)
     story.does(80_000, 10, "read", 1, fd=4, count=1).does(81_000, 10, "fsync", fd=3)
@@ -94,7 +94,7 @@ def test_what_nobody_touched_stays_known(engine: str, story: Story) -> None:
 
 
 def test_it_does_not_matter_who_tells_first(engine: str, story: Story) -> None:
-    """The child: what the parent has open is the parent's all the same."""
+    """The child's fact comes first: the parent's open files stay known."""
     for fd, path in ((3, b"/a"), (4, b"/b")):
         story.fact_fd(40_000, 10, fd, path, open_flags=2)
     story.does(60_000, 10, "fsync", fd=3).does(61_000, 10, "fsync", fd=4).fork(65_000, 0, 11, 11, 10, 10)
@@ -129,7 +129,7 @@ def test_what_one_has_changed_is_not_known(engine: str, story: Story, *, copy: b
 def test_who_is_about_to_end_a_descriptor_goes_on(
     engine: str, story: Story, call: str, args: dict[str, int], result: int
 ) -> None:
-    """A thread of the child was amid that when another one showed whose table it is."""
+    """A thread of the child was ending one when another thread's fact showed their table."""
     family(story).fork(66_000, 0, 11, 12, 11, 11).begins(67_000, 12, call, **args)
     story.does(68_000, 11, "read", 1, argument(4, b"/b", Y, table=ONE), fd=4, count=1)
     story.does(69_000, 11, "fsync", fd=3).ends(70_000, 12, call, result).does(71_000, 11, "fsync", fd=3)

@@ -1,4 +1,4 @@
-"""What threads have used, as the kernel's own programs tell when they exit."""
+"""Usage of threads, as BPF programs tell it at their exits."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def spool(tmp_path: Path) -> KernelSpool:
 
 
 def figures(tables: Tables, tid: int) -> tuple[Any, ...]:
-    """Of one thread."""
+    """The figures of one thread."""
     (row,) = (row for row in tables["tasks"] if row["tid"] == tid)
     return tuple(row[name] for name in FIGURES)
 
 
 def test_what_a_thread_had_used_when_it_exited(run: Run, spool: KernelSpool) -> None:
-    """Its time on a CPU divided as its ticks are; of threads that nothing was told of, nothing."""
+    """Its time on a CPU, divided in proportion to its ticks; threads without a record have no figures."""
     spool.kernel_usage(70_000, 0, 11, 1_000_000, 3, 1, 77, 5, 12, 13).task_exit(70_100, 0, 11, 11)
     tables = run(spool)
     assert figures(tables, 11) == (1_000_000, 750_000, 250_000, 77, 5, 12, 13)
@@ -62,7 +62,7 @@ def test_figures_at_their_borders(
 
 
 def test_a_number_that_comes_again_is_another_thread(run: Run, spool: KernelSpool) -> None:
-    """It has figures of its own, or none."""
+    """It has its own figures, or none."""
     spool.kernel_usage(70_000, 0, 11, 5, 1, 0, 0, 0, 0, 0).task_exit(70_100, 0, 11, 11)
     spool.fork(80_000, 0, 11, 11, 10, 10).task_exit(80_100, 0, 11, 11)
     tables = run(spool)

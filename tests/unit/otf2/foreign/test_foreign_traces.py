@@ -1,4 +1,4 @@
-"""OTF2 archives without lo2io's tables: what is reported of them, and what is said not to be known."""
+"""OTF2 archives without lo2io's tables: their reports, and what is marked as unknown."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ def without(
 def test_totals_of_lo2ios_own_archive_equal_those_of_its_tables(
     calls: History, blocks: History, vanished: bool
 ) -> None:
-    """Calls by name and in all, with bytes, errors, times and what is in flight; requests by device.
+    """Calls by name and in all, with bytes, errors, times and those in flight; requests by device.
 
-    Whether completions were missing the archive does not say, so requests of unknown end are in flight there. Nor does
+    The archive does not say whether completions were missing, so requests of unknown end are in flight there. Nor does
     it say which part of a request was completed, unless all of it was.
     """
     with tempfile.TemporaryDirectory() as directory:
@@ -144,7 +144,7 @@ def test_totals_of_lo2ios_own_archive_equal_those_of_its_tables(
 
 
 def ended(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
-    """Requests of rings of which begin and end are known, by what OTF2 carries of them."""
+    """Requests of rings with known begin and end, in OTF2's columns."""
     names = ("opcode", "user_data", "status", "path", "submit_time_ns", "complete_time_ns", "result", "bytes_result")
     known = (row for row in rows if row["complete_time_ns"] is not None and row["submit_time_ns"] is not None)
     return Counter(tuple(row[name] for name in names) for row in known)
@@ -168,12 +168,12 @@ def test_requests_of_rings_are_those_of_the_tables(history: History) -> None:
 
 
 def test_paradigms_that_lie_in_each_other_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each paradigm has its calls and bytes, and the page says what is in the sums twice, before any sum."""
+    """Each paradigm has its calls and bytes, and the page names what counts twice, before any sum."""
     summary = report(score_p().trace.write(tmp_path))
     assert summary.foreign is not None
     found = {row.name: (row.calls, row.bytes_read, row.bytes_written) for row in summary.foreign.paradigms}
     assert found == {
-        "(no paradigm)": (1, 0, 0),  # stat says nothing that would tell
+        "(no paradigm)": (1, 0, 0),  # stat shows no paradigm
         "POSIX I/O": (5, 12288, 0),
         "ISO C I/O": (4, 12288, 0),
         "MPI I/O": (1, 0, 1000),
@@ -189,7 +189,7 @@ def test_paradigms_that_lie_in_each_other_are_told_apart(tmp_path: Path, capsys:
 
 
 def test_calls_that_did_nothing_are_of_their_regions_paradigm(tmp_path: Path) -> None:
-    """An open that failed says nothing of its paradigm; another of its name does, if it is the only one."""
+    """A failed open shows no paradigm; another one of its name does, if that is the only one."""
     archive = Archive("Score-P 9.0")
     file, stream = archive.handle(0, "/data/in"), archive.handle(1, "/data/in", ISOC)
     archive.call("open", 10, 15, created(14, file))
@@ -226,7 +226,7 @@ def test_calls_that_did_nothing_are_of_their_regions_paradigm(tmp_path: Path) ->
     ],
 )
 def test_filters_know_calls_that_are_no_system_calls(tmp_path: Path, chosen: str, passing: dict[str, int]) -> None:
-    """By what they do; the heading's counts stay those of the whole trace."""
+    """By their effects; the heading's counts stay those of the whole trace."""
     with open_any(score_p().trace.write(tmp_path)) as trace:
         summary = summarize(select(trace, [chosen]))
     assert {row.name: row.activity.calls for row in summary.calls} == passing
@@ -280,7 +280,7 @@ def test_operations_without_regions_are_calls_by_their_paradigm(tmp_path: Path) 
     assert summary.foreign.twice == ""
     assert "who sent requests to disks: time is not told apart by device" in summary.foreign.unknown
     with open_any(path) as trace:
-        assert [row["comm"] for row in trace.threads.to_pylist()] == ["Rank 0", "Rank 0"]  # not the disk
+        assert [row["comm"] for row in trace.threads.to_pylist()] == ["Rank 0", "Rank 0"]  # without the disk
         assert trace.handles.to_pylist()[0]["open_flags"] == 0o102  # O_RDWR, O_CREAT
 
 
@@ -344,7 +344,7 @@ def test_offsets_are_those_that_seeks_tell(tmp_path: Path) -> None:
         46: nowhere,
         50: nowhere,
         60: (0, "explicit"),
-        70: (0, "followed"),  # it was where the seek had put it when this call began alone
+        70: (0, "followed"),  # the position of the seek, for this call began alone
         80: nowhere,
         91: nowhere,
         100: (7, "explicit"),
@@ -353,7 +353,7 @@ def test_offsets_are_those_that_seeks_tell(tmp_path: Path) -> None:
 
 
 def test_seeks_may_go_back(tmp_path: Path) -> None:
-    """What a seek asks for has a sign."""
+    """A seek's offset has a sign."""
     archive = Archive("Score-P 9.0")
     file = archive.handle(0, "/data/in")
     archive.call("lseek", 20, 25, ("IoSeek", 24, file, -10, _otf2.IO_SEEK_FROM_END, 90))
@@ -376,7 +376,7 @@ def test_threads_that_number_their_calls_alike(tmp_path: Path) -> None:
 
 
 def test_vectors_are_one_call(tmp_path: Path) -> None:
-    """Of a readv that filled one buffer and a part of the next; a second transfer behind it is a call of its own."""
+    """For a readv that filled one buffer and a part of the next; a second transfer behind it is a call of its own."""
     archive = Archive("Score-P 9.0", resolution=1_000_000_000)
     file = archive.handle(0, "/data/in")
     parts = [transfer(11, 19, file, number, 100) for number in range(3)]
@@ -455,7 +455,7 @@ def test_fewer_events_than_are_defined_are_said(tmp_path: Path) -> None:
 
 
 def test_traces_without_io_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """None that is about I/O, or none at all; no number is made up."""
+    """No record about I/O, or none at all; no number is invented."""
     archive = Archive("TAU 2.34")
     region = archive.region("main", _otf2.REGION_ROLE_FUNCTION)
     archive.trace.events[0] = [("Enter", START, region), ("Leave", START + 9, region)]
@@ -482,7 +482,7 @@ def test_any_name_of_an_archive_is_found(tmp_path: Path) -> None:
 
 
 def test_the_page_with_pictures_says_whose_trace_it_is(tmp_path: Path) -> None:
-    """In its head, with what is counted twice, and what is not known."""
+    """In its head, with what counts twice, and what is unknown."""
     path = score_p().trace.write(tmp_path / "T")
     with open_any(path) as trace:
         sums = gather(trace)
@@ -528,7 +528,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_cannot_be_read_is_refused_with_three_facts(tmp_path: Path, damage: str) -> None:
-    """What was tried, what was found, what helps; nothing stays in the temporary directory."""
+    """The attempt, the finding, the remedy; nothing stays in the temporary directory."""
     path = score_p().trace.write(tmp_path / "T")
     DAMAGES[damage](path)
     with pytest.raises(TraceError) as caught:
@@ -622,7 +622,7 @@ def test_names_that_are_not_text_stay_exact(tmp_path: Path) -> None:
 
 
 def test_disks_of_other_tools_have_their_names(tmp_path: Path) -> None:
-    """Two disks whose numbers nobody tells stay apart."""
+    """Two disks of unknown numbers stay apart."""
     archive = Archive("lo2s v1.7.0")
     for number, name in enumerate(("/dev/sda", "sdb")):
         disk = archive.handle(number, name, BLOCK)

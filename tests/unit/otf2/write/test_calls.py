@@ -59,7 +59,7 @@ def test_failed_write_has_errno_and_no_bytes(before: BatchMaker, write: Write) -
 
 
 def test_vectored_request_is_undefined(before: BatchMaker, write: Write) -> None:
-    """Requested bytes that nobody knows are OTF2's undefined, not zero."""
+    """Unknown requested bytes are OTF2's undefined, not zero."""
     before.call("read", T, T + 9, handle=0, bytes_result=5, result=5)
     (begin,) = write(before.make()).find("IoOperationBegin")
     assert begin.bytes_request == UNDEFINED
@@ -107,7 +107,7 @@ def test_unknown_handle_means_region_only(before: BatchMaker, write: Write) -> N
 def test_open_flags(  # noqa: PLR0917 - one column of the table each
     maker: BatchMaker, write: Write, call: str, flags: int, access: str, creation: list[str], status: list[str]
 ) -> None:
-    """Access mode, creation and status flags are those of the call; creat's are its own whatever the row says."""
+    """Access mode, creation and status flags are the call's; creat has its own, whatever the row has."""
     maker.task(0)
     maker.row("handles", handle=0, fd=3, open_flags=flags)
     maker.call(call, T, T + 9, handle=0, fd=3, flags=flags, result=3)
@@ -212,7 +212,7 @@ def test_sync_of_a_pid_used_again(write: Write) -> None:
 
 
 def test_copy_reads_and_writes(before: BatchMaker, write: Write) -> None:
-    """One operation per side, with ids of their own; the offset argument is the read side's."""
+    """One operation per side, with ids of their own; the offset argument belongs to the read side."""
     before.row("handles", handle=1, fd=4, origin=3, open_flags=os.O_RDWR)
     number = before.call(
         "copy_file_range",
@@ -236,7 +236,7 @@ def test_copy_reads_and_writes(before: BatchMaker, write: Write) -> None:
 
 
 def test_copy_with_one_unknown_side(before: BatchMaker, write: Write) -> None:
-    """What is known is written."""
+    """The known side is written."""
     number = before.call("copy_file_range", T, T + 9, handle2=0, bytes_request=50, bytes_result=20)
     (begin,) = write(before.make()).find("IoOperationBegin")
     assert (begin.mode, begin.matching_id) == (IoOperationMode.WRITE, number + 1)
@@ -285,6 +285,6 @@ def test_set_flags_keeps_close_on_exec(maker: BatchMaker, write: Write) -> None:
 
 
 def test_metadata_call_is_a_region(before: BatchMaker, write: Write) -> None:
-    """The region bears the name programmers know."""
+    """The region has the usual name."""
     before.call("newfstat", T, T + 9, handle=0, fd=3, result=0)
     assert write(before.make()).shape() == [("+fstat", T), ("-fstat", T + 9)]

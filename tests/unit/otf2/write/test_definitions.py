@@ -18,7 +18,7 @@ T = 2_000_000
 
 
 def test_empty_trace(write: Write, maker: BatchMaker) -> None:
-    """Nothing happened: still a trace, with its clock."""
+    """Without events, it is still a trace, with its clock."""
     written = write(maker.make())
     clock = written.definitions.clock_properties
     assert (clock.timer_resolution, clock.global_offset, clock.trace_length) == (10**9, START, STOP - START)
@@ -55,7 +55,7 @@ def test_realtime_is_on_the_line_through_the_readings() -> None:
 
 
 def test_a_clock_that_was_set_draws_no_line() -> None:
-    """An hour asleep, or a step by whoever keeps the time: each reading counts for what is closer to it."""
+    """An hour asleep, or a step by a time service: each reading counts for the times near it."""
     syncs = (ClockSync(0, 0, REALTIME, 100), ClockSync(10**7, 0, REALTIME + 10**7 + 3_600 * 10**9, 100))
     assert [realtime_at(syncs, t) - REALTIME for t in (1, 4 * 10**6)] == [1, 4 * 10**6]
     assert [realtime_at(syncs, t) - REALTIME - 3_600 * 10**9 for t in (6 * 10**6, 2 * 10**7)] == [6 * 10**6, 2 * 10**7]
@@ -124,7 +124,7 @@ def test_regions_and_groups(write: Write, maker: BatchMaker) -> None:
 
 
 def test_files_with_their_mount(write: Write, maker: BatchMaker) -> None:
-    """Score-P's property names; a directory is one; what is neither has its type."""
+    """Score-P's property names; a directory has one; other files have their type."""
     maker.file(0, b"/home/a", device=0x801, inode=12, mount=31)
     maker.file(1, b"/home", device=0x801, inode=2, mount=31, mode=stat.S_IFDIR | 0o755)
     maker.file(2, b"pipe:[77]", device=13, inode=77, mode=stat.S_IFIFO | 0o600)
@@ -239,13 +239,13 @@ def test_gaps_are_markers(write: Write, maker: BatchMaker) -> None:
 
 
 def test_nothing_lost_no_markers(write: Write, maker: BatchMaker) -> None:
-    """Not even definitions of them, nor those of an archive that lay there."""
+    """Not even definitions of markers, nor those of an archive that lay there."""
     written = write(maker.make())
     assert not (written.path / "traces.marker").exists()
 
 
 def test_properties_say_how_complete(write: Write, maker: BatchMaker) -> None:
-    """The four counters, the proof, and what the pipeline adds; control characters are escaped."""
+    """The four counters, the proof, and the pipeline's additions; control characters are escaped."""
     proof = complete(lost=1, vanished=2, late=3, orphan=4, in_flight=5)
     end = TraceEnd(START, STOP, replace(proof, proven=False), Totals(nr_throttled=6), {"exit code": "7"})
     found = write(maker.make(), end=end).properties()

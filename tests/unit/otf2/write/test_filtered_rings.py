@@ -1,4 +1,4 @@
-"""Filters of rings' requests, from a spool to a trace: tables, archive and what a trace says of its filter agree."""
+"""Filters of rings' requests, from a spool to a trace: tables, archive and the note about the filter agree."""
 
 from __future__ import annotations
 

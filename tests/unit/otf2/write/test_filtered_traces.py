@@ -44,7 +44,7 @@ def built(directory: str, *histories: History, mode: str = "system") -> Path:
 
 
 def errors(trace: Path) -> list[str]:
-    """What breaks a rule."""
+    """The broken rules."""
     return [
         f"{finding.rule}: {finding.text}" for finding in verify(trace).findings if finding.severity is Severity.ERROR
     ]
@@ -166,7 +166,7 @@ def test_a_cgroups_requests(spool: Path, tmp_path: Path) -> None:
 
 
 def test_refused_before_anything_is_written(spool: Path, tmp_path: Path) -> None:
-    """A filter that is none, and devices that nobody knows."""
+    """A malformed filter, and unknown devices."""
     for chosen in ("size >=", "device == lop0"):
         with pytest.raises(UsageError):
             convert(spool, tmp_path / "T", filters=[chosen])
@@ -181,13 +181,13 @@ def test_refused_before_anything_is_written(spool: Path, tmp_path: Path) -> None
         (["record"], "pid == 1 or pid == 2", "several values mean any of them"),
         (["record"], "device == no_such_disk", "no block device is called no_such_disk"),
         (["system-wide", "-a"], "operation == raed", "did you mean read"),
-        (["system-wide", "-a"], "kind == call and operation == discard", "none can pass"),
+        (["system-wide", "-a"], "kind == call and operation == discard", "none of the chosen events can pass"),
     ],
 )
 def test_malformed_filters_on_the_command_line(
     spool: Path, tmp_path: Path, arguments: list[str], chosen: str, said: str
 ) -> None:
-    """Exit code 2, the place and what may stand there; no root is needed to be told, and nothing is left behind."""
+    """Exit code 2, the place and what may stand there; it needs no root, and nothing is left behind."""
     words = [word.format(spool=spool) for word in arguments]
     last = [] if words[0] == "convert" else ["--", "true"]
     start = [sys.executable, "-c", "from lo2io.cli.app import main; main()"]

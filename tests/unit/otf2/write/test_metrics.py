@@ -119,7 +119,7 @@ def test_idle_intervals_are_not_written(maker: BatchMaker, write: Write) -> None
 
 
 def test_intervals_begin_with_the_trace(maker: BatchMaker, write: Write) -> None:
-    """Not at multiples of their length; what lies before the trace counts for the first."""
+    """Not at multiples of their length; earlier events count for the first one."""
     for number, when in enumerate((-0.02, 0.97, 1.02)):
         maker.request(1001 + 2 * number, None, at(when), at(when) + 5)
     written = write(maker.make(), meta=META, end=finish(3))
@@ -210,7 +210,7 @@ def test_bytes_of_a_process(maker: BatchMaker, write: Write) -> None:
 
 
 def test_call_counts_where_it_ends(maker: BatchMaker, write: Write) -> None:
-    """Over the intervals it lasted nobody knows how its bytes were spread."""
+    """How its bytes were spread over the intervals is unknown."""
     maker.task(0)
     maker.call("read", at(0.5), at(4.5), handle=0, bytes_result=10)
     written = write(maker.make(), meta=META, end=finish(10))
@@ -239,7 +239,7 @@ def test_pid_used_again(write: Write, end: int) -> None:
 
 @pytest.mark.parametrize("end", [at(0.3), UNKNOWN_I64])
 def test_pid_used_again_within_a_batch(write: Write, maker: BatchMaker, end: int) -> None:
-    """Batches are large enough for a pid to come round: what a process did is its own nevertheless."""
+    """Batches are large enough for a pid to come again; each process still has its own numbers."""
     maker.call("read", at(0.1), at(0.2), task=0, handle=0, bytes_result=10)
     maker.task(0, b"old", exit_time_ns=end)
     maker.call("read", at(0.4), at(0.5), task=1, process=1, tid=100, handle=0, bytes_result=20)

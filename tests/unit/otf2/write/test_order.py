@@ -1,4 +1,4 @@
-"""What stands where among a thread's calls: calls in flight, handles that end, one batch after another, time."""
+"""The order of a thread's events: calls in flight, handles that end, one batch after another, time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_handles_closed_by_exec_end_inside_it(before: BatchMaker, write: Write) 
 
 
 def test_handle_event_at_the_moment_of_the_entry_is_inside(before: BatchMaker, write: Write) -> None:
-    """Nothing but the call ends a handle then."""
+    """Only the call can end a handle then."""
     before.row("handle_events", before=0, time_ns=T, task=0, handle=0)
     before.call("execve", T, T + 9, result=0)
     assert write(before.make()).shape() == [("+execve", T), ("DestroyHandle", T), ("-execve", T + 9)]

@@ -1,4 +1,4 @@
-"""How files' names are known, and the paths of calls that return no descriptor."""
+"""The sources of files' names, and the paths of calls that return no descriptor."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_both_paths_of_a_call_and_its_error(write: Write, maker: BatchMaker) -> 
 
 
 def test_an_open_has_a_path_where_it_failed(write: Write, maker: BatchMaker) -> None:
-    """Else its handle bears the name."""
+    """A successful one's handle has the name."""
     maker.task(0)
     maker.row("handles", handle=0, fd=3)
     maker.path(maker.call("openat", T, T + 10, fd=-1, error=errno.ENOENT), b"/missing", b"/")
@@ -131,7 +131,7 @@ def test_equal_paths_are_one_string(write: Write, maker: BatchMaker) -> None:
 
 @pytest.mark.parametrize(("source", "word"), [(0, None), (1, "proc"), (2, "call"), (3, "kernel")])
 def test_a_file_says_who_proved_its_name(write: Write, maker: BatchMaker, source: int, word: str | None) -> None:
-    """As the table of files does; nothing where it is not known."""
+    """Like the table of files; nothing if that is unknown."""
     maker.task(0)
     maker.file(0, b"/home/a", name_source=source)
     maker.row("handles", handle=0, fd=3, origin=3, file=0)

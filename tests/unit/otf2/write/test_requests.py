@@ -23,7 +23,7 @@ UNDEFINED = 2**64 - 1
 
 
 def event(maker: BatchMaker, kind: int, number: int, time: int, **columns: int) -> None:
-    """One event of a request on vda, a write of 4096 bytes unless said otherwise."""
+    """An event of a request on vda, by default a write of 4096 bytes."""
     defaults = {"device": VDA, "operation": 1, "bytes": 4096, "sector": 8, "pid": 100, "tid": 101, "task": 0}
     maker.row("request_events", kind=kind, id=number, time_ns=time, **{**defaults, **columns})
 
@@ -82,7 +82,7 @@ def test_unknown_submitter_is_not_named(maker: BatchMaker, write: Write) -> None
     ],
 )
 def test_modes(maker: BatchMaker, write: Write, operation: RequestOp, mode: IoOperationMode) -> None:
-    """What is no read and no flush changes the medium."""
+    """An operation other than read and flush changes the medium."""
     event(maker, BEGIN, 1, T, operation=operation)
     (begin,) = write(maker.make()).of("vda requests")
     assert begin.mode == mode
@@ -108,7 +108,7 @@ def test_failed_request_has_errno(maker: BatchMaker, write: Write) -> None:
 
 
 def test_an_end_that_nobody_saw_says_so(maker: BatchMaker, write: Write) -> None:
-    """At its latest moment, with the earliest; what it moved is not known."""
+    """It stands at its latest moment, with the earliest; its bytes are unknown."""
     for kind, time in ((BEGIN, T), (ISSUED, T + 1), (ENDED, T + 9)):
         event(maker, kind, 1, time, issue_time_ns=T + 1, cpu=2**16 - 1)
     complete = write(maker.make()).of("vda requests")[-1]

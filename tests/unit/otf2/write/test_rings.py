@@ -96,7 +96,7 @@ def test_requests_of_libaio(ring: BatchMaker, write: Write) -> None:
 
 
 def test_handle_of_a_file_nobody_knows_is_called_after_its_descriptor(ring: BatchMaker, write: Write) -> None:
-    """As those of calls are; a handle that no row describes has no number either."""
+    """Like those of calls; a handle without a row has no number either."""
     on_ring(ring, 501, T, T, T + 5, handle=0)
     on_ring(ring, 503, T, T, T + 5, handle=77)
     names = [event.handle.name for event in verified(write(ring.make())).find("IoOperationBegin")]
@@ -139,7 +139,10 @@ def test_pid_that_is_used_again_is_another_process(write: Write) -> None:
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_file_that_becomes_known_later(ring: BatchMaker, write: Write, *, inside: bool) -> None:
-    """What waits for its call gets it for all three records; what was written without keeps the ring, and names it."""
+    """A request that waits for its call gets the file for all three records.
+
+    Written without it, they keep the ring, and name the file.
+    """
     at = {"call": T} if inside else {}
     ring.ring_event(501, BEGIN, T + 1, **at)
     ring.ring_event(503, BEGIN, T + 2, **at)
@@ -157,7 +160,7 @@ def test_file_that_becomes_known_later(ring: BatchMaker, write: Write, *, inside
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_predecessor_that_becomes_known_later(ring: BatchMaker, write: Write, *, inside: bool) -> None:
-    """As with the file: it is told once, on the begin if that is still possible."""
+    """It is written once, on the begin if that is still possible."""
     at = {"call": T} if inside else {}
     on_ring(ring, 501, T - 9, T - 9, T - 8, handle=9)
     ring.ring_event(503, BEGIN, T + 2, handle=9, **at)
@@ -200,7 +203,7 @@ def test_begin_outside_of_a_call_waits_for_the_next_event(ring: BatchMaker, writ
     ],
 )
 def test_mode_of_an_opcode(ring: BatchMaker, write: Write, opcode: str, mode: Any) -> None:
-    """What neither reads nor writes flushes, and has no size; the attribute tells what it was."""
+    """An opcode that neither reads nor writes becomes a flush without a size; an attribute has the opcode."""
     number = OPCODE.get(opcode, 200 if opcode == "opcode 200" else 255)
     on_ring(ring, 501, T, T, T + 5, opcode=number, bytes=64, result=64)
     written = verified(write(ring.make()))
@@ -212,7 +215,7 @@ def test_mode_of_an_opcode(ring: BatchMaker, write: Write, opcode: str, mode: An
 
 
 def test_nop_is_no_operation(ring: BatchMaker, write: Write) -> None:
-    """It does nothing: only its row says that it was there, and others may name it; a worker that has it is shown."""
+    """Only its row shows it, and others may name it; a worker that executes one is shown."""
     ring.task(1, tid=105, comm=b"iou-wrk-100", kind=1)
     on_ring(ring, 501, T, T, T + 5, opcode=OPCODE["NOP"], sqe_flags=4 | 16)
     on_ring(ring, 503, T + 6, T + 6, T + 7, handle=9, previous=501)
@@ -231,7 +234,7 @@ def test_nop_is_no_operation(ring: BatchMaker, write: Write) -> None:
 
 @pytest.mark.parametrize("issued", [True, False])
 def test_end_of_a_silent_request(ring: BatchMaker, write: Write, issued: bool) -> None:
-    """Complete where it had ended at the latest; the earliest moment is that of the last record before."""
+    """Complete stands at the latest possible end; the earliest moment is that of the last record before."""
     ring.ring_event(501, BEGIN, T, handle=9, sqe_flags=64)
     if issued:
         ring.ring_event(501, ISSUED, T + 2, handle=9)
@@ -251,7 +254,7 @@ def test_end_of_a_silent_request(ring: BatchMaker, write: Write, issued: bool) -
 
 
 def test_attributes_of_a_begin(ring: BatchMaker, write: Write) -> None:
-    """Flags and predecessor only where there are; bytes nobody knows are undefined."""
+    """Flags and predecessor only if there are any; unknown bytes are undefined."""
     ring.ring_event(501, BEGIN, T, handle=9, user_data=2**64 - 1)
     ring.ring_event(503, BEGIN, T, handle=9, sqe_flags=1 | 4 | 16, previous=501)
     first, second = verified(write(ring.make()), "operation.in-flight").find("IoOperationBegin")
@@ -267,7 +270,7 @@ def test_attributes_of_a_begin(ring: BatchMaker, write: Write) -> None:
 
 
 def test_attributes_of_a_completion(ring: BatchMaker, write: Write) -> None:
-    """The way it went, its phases, who executed it, what is inferred of that; unknown phases are left out."""
+    """Its path, its phases, its worker, and which of them are inferred; unknown phases are left out."""
     ring.ring_event(501, BEGIN, T, handle=9)
     ring.ring_event(501, ISSUED, T, handle=9)
     known = {"path": RingPath.WORKER, "worker_tid": 105, "waker_tid": 0}
@@ -291,7 +294,7 @@ def test_attributes_of_a_completion(ring: BatchMaker, write: Write) -> None:
 
 
 def test_request_that_failed(ring: BatchMaker, write: Write) -> None:
-    """Undefined bytes, errno and the result as it was; one that was refused is told so."""
+    """Undefined bytes, errno and the result; a refused one is marked."""
     on_ring(ring, 501, T, T, T + 3, handle=9, error=9, result=-9, path=RingPath.INLINE)
     refused = {"status": RingStatus.REFUSED, "path": RingPath.REFUSED, "error": 22, "result": -22}
     on_ring(ring, 503, T + 4, T + 4, T + 5, **refused)
@@ -336,7 +339,7 @@ def test_what_ends_is_issued_before(ring: BatchMaker, write: Write) -> None:
 
 @pytest.mark.parametrize("status", [RingStatus.IN_FLIGHT, RingStatus.SILENT, RingStatus.TORN_DOWN])
 def test_request_whose_end_nobody_saw(ring: BatchMaker, write: Write, status: RingStatus) -> None:
-    """It has no Complete, as disks' requests have none, and its row, which comes first here, takes nothing from it."""
+    """It has no Complete, like disks' requests. Its row, which comes first here, changes nothing."""
     for number in (501, 503):
         ring.ring_event(number, BEGIN, T + number, T)
         ring.row("ring_requests", id=number, status=status)
@@ -355,7 +358,7 @@ def test_request_whose_end_nobody_saw(ring: BatchMaker, write: Write, status: Ri
 
 
 def test_end_that_was_not_seen_is_marked(ring: BatchMaker, write: Write) -> None:
-    """Should the engine give one after all, its time is not that of the end."""
+    """If the engine gives one all the same, its time is not the end's."""
     on_ring(ring, 501, T, T, T + 5, status=RingStatus.TORN_DOWN)
     on_ring(ring, 503, T, T, T + 5, status=RingStatus.IN_FLIGHT)
     (done,) = verified(write(ring.make()), "operation.in-flight").find("IoOperationComplete")
@@ -411,7 +414,7 @@ def test_ring_without_a_row_goes_by_its_number(before: BatchMaker, write: Write)
 
 
 def test_threads_of_the_kernel_are_named(ring: BatchMaker, write: Write) -> None:
-    """By their names, and by a property that says what they are for."""
+    """By their names, and by a property with their purpose."""
     ring.task(1, b"iou-sqp-100", kind=2)
     on_ring(ring, 501, T, T, T + 5, task=1, tid=101)
     written = verified(write(ring.make()))

@@ -94,7 +94,7 @@ def poll(maker: BatchMaker, at: int) -> None:
 
 
 def libaio(maker: BatchMaker, at: int) -> None:
-    """Two calls; what they are about stands in the program's memory."""
+    """Two calls, whose iocbs are in the program's memory."""
     ids = {"task": AIO, "pid": 300, "tid": 300}
     number = maker.call("io_submit", at, at + 5, result=4, **ids)
     maker.row("batches", id=number, ring=2, asked=4, submitted=4)
@@ -110,7 +110,7 @@ def libaio(maker: BatchMaker, at: int) -> None:
     ],
 )
 def test_rings(write: Write, golden: Callable[[str, str], None], name: str, meta: SpoolMeta, records: str) -> None:
-    """Every record of the trace, as it is meant to be; `lo2io verify` minds only what the trace's end cut."""
+    """Every record of the trace; `lo2io verify` reports only what the trace's end cut."""
     end = TraceEnd(T - 1_000_000, T + 1_000, complete(in_flight=1), Totals(nr_ring_requests=70))
     written = write(rings(), meta=replace(meta, sample_rate=10), block_records=records, end=end)
     golden(f"otf2-rings-{name}.txt", whole_text(verified(written, "operation.in-flight").path))

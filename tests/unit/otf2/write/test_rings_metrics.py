@@ -1,4 +1,4 @@
-"""Curves of rings: what they look like from their turning points on, how much each call submits or collects."""
+"""Curves of rings: their states at turning points, and how much each call submits or collects."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_batch_sizes(ring: BatchMaker, write: Write) -> None:
 
 
 def test_batches_of_libaio(ring: BatchMaker, write: Write) -> None:
-    """What io_submit submits and what io_getevents returns are two curves of one place."""
+    """io_submit's submissions and io_getevents' results are two curves of one location."""
     ring.row("rings", ring=1, kind=1, context=0x7F00, fd=-1)
     ring.row("batches", id=ring.call("io_submit", T, T + 5), ring=1, asked=4, submitted=3)
     ring.row("batches", id=ring.call("io_getevents", T + 6, T + 8), ring=1, asked=64, collected=2)
@@ -125,7 +125,7 @@ def test_batches_of_libaio(ring: BatchMaker, write: Write) -> None:
 
 @pytest.mark.parametrize("rate", [1, 10])
 def test_what_requests_move_counts_for_their_process(ring: BatchMaker, write: Write, rate: int) -> None:
-    """As what calls move does, before a failure, too; of a sample of requests no sum is true, so calls alone count."""
+    """Like calls' bytes, also before a failure. For a sample of requests, no sum is true, so only calls count."""
     moved = {"WRITE": (1000, 0), "SPLICE": (100, 0), "READ": (20, 0), "NOP": (5, 0), "FSYNC": (5, 0)}
     for number, (opcode, (size, error)) in enumerate((*moved.items(), ("READ", (7, 5)))):
         for kind in range(3):

@@ -1,4 +1,4 @@
-"""Where events of rings lie among all that a thread does; what workers execute; what calls say of their ring."""
+"""The places of rings' events among a thread's others, executions by workers, and calls' attributes about rings."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_completion_within_another_call(ring: BatchMaker, write: Write) -> None:
 
 
 def test_events_at_the_borders_of_a_call(ring: BatchMaker, write: Write) -> None:
-    """Equal times: what the engine says lies in the call does, and what it says lies outside does not."""
+    """At equal times, the engine decides which events lie in the call and which outside."""
     request(ring, 501, T, T)
     request(ring, 503, T, T, T + 9, call=T)
     ring.call("io_uring_enter", T, T + 9)
@@ -115,7 +115,7 @@ def test_insertion_is_cheap_and_right_whatever_the_order(ring: BatchMaker, write
 
 
 def test_places_of_one_thread_are_not_those_of_another(ring: BatchMaker, write: Write) -> None:
-    """Where a thread's stretch found its place may be another thread's by the time the next one comes."""
+    """The place found for a thread's stretch may belong to another thread when the next one comes."""
     ring.task(1)
     other = {"task": 1, "pid": 100, "tid": 101}
     for number in range(4):
@@ -197,7 +197,7 @@ def test_worker_executes_a_request(ring: BatchMaker, write: Write, style: str) -
 
 
 def test_execution_whose_end_nobody_saw(ring: BatchMaker, write: Write) -> None:
-    """It is left when the worker begins the next one, or with the worker, and marked."""
+    """It is left when the worker begins the next one, or ends, and is marked."""
     ring.task(6, b"iou-wrk-100", kind=1, exit_time_ns=T + 50)
     for task in (5, 6):
         ring.row("ring_works", id=501, ring=0, task=task, begin_time_ns=T)
@@ -210,7 +210,7 @@ def test_execution_whose_end_nobody_saw(ring: BatchMaker, write: Write) -> None:
 
 
 def test_execution_whose_begin_nobody_saw(ring: BatchMaker, write: Write) -> None:
-    """It has no length; one of which nothing is known is not there. No delay is negative, whatever the clocks say."""
+    """It has no length; a wholly unknown one is left out. No delay is negative, whatever the clocks show."""
     unknown = -(2**63)
     ring.row("ring_works", id=501, ring=0, task=5, begin_time_ns=unknown, end_time_ns=T, queue_time_ns=T + 1)
     ring.row("ring_works", id=503, ring=0, task=5, begin_time_ns=unknown)
@@ -223,7 +223,7 @@ def test_execution_whose_begin_nobody_saw(ring: BatchMaker, write: Write) -> Non
 
 
 def leave_of(written: Written) -> list[dict[str, Any]]:
-    """Attributes of what is left."""
+    """Attributes of the Leave."""
     return [attributes(event) for event in written.of("thread fio 100") if label(event)[0] == "-"]
 
 
@@ -242,7 +242,7 @@ def test_what_an_enter_says(ring: BatchMaker, write: Write, meta: SpoolMeta) -> 
 
 
 def test_what_calls_of_libaio_say(ring: BatchMaker, write: Write) -> None:
-    """What io_submit makes complete nobody sees; io_getevents returns how many it collected."""
+    """io_submit's completions are not seen; io_getevents returns how many it collected."""
     submit = ring.call("io_submit", T, T + 9, result=4)
     collect = ring.call("io_getevents", T + 10, T + 20, result=3)
     ring.row("batches", id=submit, ring=1, asked=4, submitted=4)
@@ -255,7 +255,7 @@ def test_what_calls_of_libaio_say(ring: BatchMaker, write: Write) -> None:
 
 
 def test_enter_in_flight_says_nothing(ring: BatchMaker, write: Write) -> None:
-    """It has not returned; the next one's counts are its own."""
+    """It has not returned; the next call's counts are its own."""
     first = ring.call("io_uring_enter", T, None)
     second = ring.call("io_uring_enter", T + 20, T + 29, result=1)
     ring.row("batches", id=first, ring=0, asked=9, wanted=9)

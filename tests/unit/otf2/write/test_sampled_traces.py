@@ -1,4 +1,4 @@
-"""A trace says what share of the requests of rings it holds; converting may lessen it, never raise it."""
+"""A trace has the rate of its sampled ring requests; converting may lower it, never raise it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def definitions(trace: Path) -> str:
-    """What otf2-print says of the archive."""
+    """otf2-print's output about the archive."""
     command = ["otf2-print", "-I", trace / "traces.otf2"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return " ".join(said.split())
@@ -27,7 +27,7 @@ def definitions(trace: Path) -> str:
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
-    """Nothing happened, and one request in ten was to be written."""
+    """An empty recording that keeps one request in ten."""
     folder = SpoolBuilder(tmp_path / "spool", 2).write()
     name = folder / META_NAME
     name.write_bytes(dump_meta(dataclasses.replace(parse_meta(name.read_bytes()), sample_rate=10)))
@@ -53,7 +53,7 @@ def test_all_of_them_need_no_word(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wanted", [1, 9])
 def test_more_than_was_chosen_is_refused(spool: Path, tmp_path: Path, wanted: int) -> None:
-    """As with filters, what was left out when recording stays out; nothing is written."""
+    """As with filters, omissions while recording are final; nothing is written."""
     with pytest.raises(UsageError, match="1/10 was chosen when recording") as caught:
         convert(spool, tmp_path / "T", sample_rate=wanted)
     assert "1/10 at most" in caught.value.remedy

@@ -1,4 +1,4 @@
-"""Which thread runs on which CPU, and when a thread was off its CPU inside a call: traces with sched_switch."""
+"""The thread on each CPU, and stretches of calls without a CPU: traces with sched_switch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_threads_on_a_cpu(maker: BatchMaker, write: Write) -> None:
 
 
 def test_names_are_the_last_ones(write: Write) -> None:
-    """What a thread is called is known when it ends, in a later batch."""
+    """A thread's name is known when it ends, in a later batch."""
     first, second = BatchMaker(), BatchMaker()
     switch(first, T, 0, None, 0)
     switch(second, T + 5, 0, 0, None)
@@ -82,7 +82,10 @@ def test_threads_that_are_not_recorded(maker: BatchMaker, write: Write) -> None:
 
 
 def test_lost_switch(maker: BatchMaker, write: Write) -> None:
-    """Another thread leaves than the one that was given the CPU: that one ended somewhere before, and is marked."""
+    """The thread that leaves is not the one that got the CPU.
+
+    That one left at an unknown time before, and is marked.
+    """
     maker.task(0)
     maker.task(1)
     maker.task(2)
@@ -148,7 +151,7 @@ def test_stretches_off_the_cpu(maker: BatchMaker, write: Write) -> None:
 
 
 def test_stretch_known_before_an_earlier_row(maker: BatchMaker, write: Write) -> None:
-    """It waits for its own call, past rows of other threads and a handle event in its midst."""
+    """It waits for its own call, past other threads' rows and a handle event inside of it."""
     maker.task(0)
     maker.task(1)
     maker.row("handles", handle=0, fd=3, origin=3)
@@ -199,7 +202,7 @@ def test_stretch_of_a_call_in_flight(maker: BatchMaker, write: Write) -> None:
 
 
 def test_stretch_whose_end_was_not_seen(maker: BatchMaker, write: Write) -> None:
-    """The thread came back at a time nobody knows: left when it goes again, or with the call, and marked."""
+    """The thread came back at an unknown time: left when it goes again, or with the call, and marked."""
     maker.task(0)
     maker.row("off_cpu", before=0, task=0, begin_time_ns=T + 2, state=3)
     maker.row("off_cpu", before=0, task=0, begin_time_ns=T + 5, end_time_ns=T + 6, state=0)
@@ -222,7 +225,7 @@ def test_stretch_whose_end_was_not_seen(maker: BatchMaker, write: Write) -> None
 
 
 def test_stretch_outside_of_any_call_is_left_out(maker: BatchMaker, write: Write) -> None:
-    """Nothing would enclose it; the call behind it stays as it is."""
+    """No call would enclose it; the call behind it does not change."""
     maker.task(0)
     maker.row("off_cpu", before=0, task=0, begin_time_ns=T - 9, end_time_ns=T - 2, state=0)
     maker.call("newfstat", T, T + 9)

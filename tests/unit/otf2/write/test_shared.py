@@ -54,7 +54,7 @@ def lives(written: Written, location: str) -> list[tuple[str, int, int]]:
 
 
 def region_of(event: Any) -> Any:
-    """What an Enter or Leave names, of whichever kind."""
+    """The region that an Enter or Leave names, of any kind."""
     context = getattr(event, "calling_context", None)
     return getattr(event, "region", None) if context is None else context.region
 
@@ -66,7 +66,7 @@ def said(event: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("meta", [META, CONTEXTS], ids=["regions", "contexts"])
 def test_threads_have_a_location_in_turn(before: BatchMaker, write: Write, meta: Any) -> None:
-    """One that ended gives its location to the next; the attributes of each life say whose it is."""
+    """A thread that ended gives its location to the next; the attributes of each life name the thread."""
     before.call("read", T, T + 1, handle=0, bytes_result=1)
     for task in (1, 2, 3):
         thread(before, task, T + 100 * task, T + 100 * task + 10, T + 100 * task + 20)
@@ -128,7 +128,7 @@ def test_end_in_a_later_batch(before: BatchMaker, write: Write) -> None:
 
 
 def test_thread_of_which_more_comes_after_its_end(before: BatchMaker, write: Write) -> None:
-    """It has a location once more, and says again who it is."""
+    """It gets a location once more, and attributes name it again."""
     before.call("read", T, T + 1, handle=0, bytes_result=1)
     thread(before, 1, T + 100, T + 110, T + 120)
     second = BatchMaker(first_id=50)
@@ -165,7 +165,7 @@ def test_request_under_way_keeps_the_location(before: BatchMaker, write: Write) 
 
 
 def test_processes_that_come_late_share_a_group(before: BatchMaker, write: Write) -> None:
-    """So that a thousand processes do not make a thousand files."""
+    """A thousand processes must not make a thousand files."""
     before.call("read", T, T + 1, handle=0, bytes_result=1)
     for task in (1, 2, 3):
         before.row("handles", handle=task, fd=3, origin=2, process=task, open_flags=0)
@@ -182,7 +182,7 @@ def test_processes_that_come_late_share_a_group(before: BatchMaker, write: Write
 
 
 def test_descriptors_closed_at_exec_before_the_first_call(before: BatchMaker, write: Write) -> None:
-    """What waits for a thread's first call does not give it a location before that call begins."""
+    """Events that wait for a thread's first call give it no location before that call begins."""
     before.call("read", T, T + 1, handle=0, bytes_result=1)
     thread(before, 1, T + 100, T + 110, T + 120)
     before.row("handles", handle=1, fd=4, origin=2, open_flags=0)
@@ -195,7 +195,7 @@ def test_descriptors_closed_at_exec_before_the_first_call(before: BatchMaker, wr
 
 
 def test_workers_have_locations_apart(before: BatchMaker, write: Write) -> None:
-    """Their regions lie in their lives; a batch tells of them behind all calls."""
+    """Their regions lie in their lives; a batch has them behind all calls."""
     before.row("rings", ring=0)
     before.call("read", T, T + 1, handle=0, bytes_result=1)
     for task in (1, 3):
@@ -213,7 +213,7 @@ def test_workers_have_locations_apart(before: BatchMaker, write: Write) -> None:
 
 
 def test_rings_share_locations(before: BatchMaker, write: Write) -> None:
-    """Each metric says which ring it is about; the ring's size is a property of its process."""
+    """Each metric names its ring; the ring's size is a property of its process."""
     before.call("read", T, T + 1, handle=0, bytes_result=1)
     for ring in range(3):
         before.row("rings", ring=ring, sq_entries=4, cq_entries=8, flags=0)

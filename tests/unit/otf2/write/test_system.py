@@ -46,7 +46,7 @@ CANCELLED = 3
     ],
 )
 def test_layout(mode: str, events: tuple[str, ...], asked: str | None, layout: Layout) -> None:
-    """By the mode unless asked for; calling contexts wherever a CPU has a location."""
+    """By the mode unless requested; calling contexts if a CPU has a location."""
     assert choose_layout(replace(META, mode=mode, events=events), asked) == layout
 
 
@@ -74,7 +74,7 @@ def test_begin_end_in_a_whole_machine(maker: BatchMaker, write: Write) -> None:
 
 
 def test_both(maker: BatchMaker, write: Write) -> None:
-    """Operations and samples of one request bear the same id."""
+    """Operations and samples of one request have the same id."""
     maker.request(1001, T, T + 2, T + 5)
     written = write(maker.make(), meta=SYSTEM, block_records="both")
     assert {event.matching_id for event in written.of("vda requests")} == {1001}
@@ -95,7 +95,7 @@ def test_samples_of_chosen_processes(maker: BatchMaker, write: Write) -> None:
 
 
 def test_host_package_core_cpu(maker: BatchMaker, write: Write) -> None:
-    """Each CPU of the recording is there, though nothing happened on it; domains tell readers what a node is."""
+    """Each CPU of the recording is there, even without events; domains say what a node is."""
     written = write(maker.make(), meta=SYSTEM)
     nodes = {node.name: node for node in written.definitions.system_tree_nodes}
     assert {name: node.parent.name for name, node in nodes.items() if node.parent} == {
@@ -130,7 +130,7 @@ def test_host_package_core_cpu(maker: BatchMaker, write: Write) -> None:
 
 
 def test_cpu_of_unknown_place(maker: BatchMaker, write: Write) -> None:
-    """One that was plugged in later hangs on the host."""
+    """A CPU that was plugged in later belongs to the host."""
     maker.request(1001, None, T, None, cpus=(7, 7, 7))
     written = write(maker.make(), meta=SYSTEM)
     (node,) = (node for node in written.definitions.system_tree_nodes if node.name == "cpu 7")
@@ -154,7 +154,7 @@ def test_gap_is_marked_on_its_cpu(maker: BatchMaker, write: Write) -> None:
 
 
 def test_request_is_sampled_where_it_was_seen(maker: BatchMaker, write: Write) -> None:
-    """One sample per event, on the CPU that saw it, with all that is known by then."""
+    """One sample per event, on its CPU, with all that is known by then."""
     maker.request(1001, T, T + 10, T + 30, cpus=(0, 1, 2), flags=8)
     written = write(maker.make(), meta=SYSTEM)
     assert [written.shape(f"CPU {cpu}") for cpu in range(3)] == [
@@ -184,7 +184,7 @@ def test_request_is_sampled_where_it_was_seen(maker: BatchMaker, write: Write) -
 
 
 def test_request_that_bypassed_the_scheduler(maker: BatchMaker, write: Write) -> None:
-    """Never inserted, so no sample says so, and no time in the queue is known."""
+    """It was never inserted, so it has no such sample, and no time in the queue."""
     maker.request(1001, None, T + 10, T + 30)
     events = write(maker.make(), meta=SYSTEM).of("CPU 0")
     assert [attributes(event)["Event"] for event in events] == ["issue", "complete"]
@@ -246,7 +246,7 @@ def region_group(written: Any) -> int:
     return int(line.split("<")[1].split(">")[0])
 
 
-# ---- what is said ----
+# ---- properties ----
 
 
 def test_processes_in_containers(maker: BatchMaker, write: Write) -> None:
@@ -269,7 +269,7 @@ def test_processes_in_containers(maker: BatchMaker, write: Write) -> None:
 
 
 def test_properties_of_a_whole_machine(write: Write, maker: BatchMaker) -> None:
-    """What was left out, and by what: a filtered trace says so."""
+    """A filtered trace has its omissions, and the filter."""
     meta = replace(
         SYSTEM, filter="pid == 7", cgroup="/user.slice", chosen_cpus=(0, 2), recording_start_ns=START - 5_000_000
     )
@@ -289,7 +289,7 @@ def test_properties_of_a_whole_machine(write: Write, maker: BatchMaker) -> None:
 
 
 def test_what_the_user_was_told_is_in_the_trace(write: Write, maker: BatchMaker) -> None:
-    """A trace without requests of rings says why, in one line of the anchor file."""
+    """A trace without requests of rings has the reason, in one line of the anchor file."""
     meta = replace(SYSTEM, notices=("this kernel has no io_uring:*: recorded without", "two\nlines"))
     found = write(maker.make(), meta=meta).properties()
     assert found["LO2IO::NOTICES"] == r"this kernel has no io_uring:*: recorded without; two\nlines"

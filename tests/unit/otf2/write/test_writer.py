@@ -1,4 +1,4 @@
-"""The writer as a whole: many operations, failures, what it leaves behind."""
+"""The writer as a whole: many operations, failures, and remains."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_trace_agrees_with_the_operations_table(write: Write, seed: int) -> None
 
 
 def expected(row: dict[str, int]) -> dict[str, Any]:
-    """What of a row can be read in the trace."""
+    """The part of a row that can be read in the trace."""
     name = CALLS[row["kind"]].name
     seen: dict[str, Any] = {
         "task": row["task"],
@@ -114,7 +114,7 @@ def as_operations(written: Any) -> list[dict[str, Any]]:
 
 
 def test_nothing_looks_like_a_trace_before_close(tmp_path: Path, maker: BatchMaker) -> None:
-    """The anchor comes last; left without close, what was written goes, what else was there stays."""
+    """The anchor comes last. Without close, the new files go, and others stay."""
     (tmp_path / "spool").mkdir()
     maker.call("newfstat", START, START + 1)
     with Otf2Writer(tmp_path, META, CALLS) as writer:
@@ -143,7 +143,7 @@ def test_failure_in_close_leaves_nothing(
 
 
 def test_trace_stays_when_what_follows_close_fails(tmp_path: Path, maker: BatchMaker) -> None:
-    """It is whole."""
+    """The trace is whole."""
 
     def write() -> None:
         with Otf2Writer(tmp_path, META, CALLS) as writer:
@@ -169,7 +169,7 @@ def test_directory_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureF
     (tmp_path / "file").touch()
     with pytest.raises(TraceError) as caught:
         Otf2Writer(tmp_path / "file", META, CALLS)
-    assert caught.value.answer == "it is no directory"
+    assert caught.value.answer == "this is no directory"
     assert caught.value.remedy
     assert not capfd.readouterr().err
 
@@ -210,7 +210,7 @@ except TraceError as error:
     ],
 )
 def test_full_disk_is_an_error(tmp_path: Path, rows: int, limit: int, where: str) -> None:
-    """In the midst of the events libotf2 says so; when its files are closed it does not, and what is missing is seen.
+    """During the events, libotf2 reports it. When its files are closed, it does not, and lo2io notices missing bytes.
 
     A limit on the size of files stands for the disk.
     """
@@ -253,7 +253,7 @@ def test_every_file_is_seen_to_be_whole(
 def test_events_missing_from_a_file_that_ends_well(
     tmp_path: Path, maker: BatchMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file may be cut where what is left looks like an end: the last chunk's header counts the events."""
+    """A file may be cut where the rest looks complete: the last chunk's header counts the events."""
     maker.call("newfstat", START, START + 1)
     require = Archive.require_events
 

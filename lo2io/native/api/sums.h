@@ -1,0 +1,143 @@
+/*
+ * Sums over system calls, for reports. Python makes the arrays and reads the sums in them; C adds up. Rows are those of the
+ * table of operations. Unknown is INT64_MIN or UINT32_MAX, as in api/columns.h.
+ */
+#ifndef LO2IO_SUMS_H
+#define LO2IO_SUMS_H
+
+#include <stdbool.h>
+
+typedef struct {
+    size_t nr;
+    const uint64_t *id;
+    const int64_t *begin_time_ns, *end_time_ns;
+    const uint32_t *task;
+    const int16_t *call;
+    const uint32_t *handle, *handle2, *flags;
+    const int64_t *offset_bytes, *bytes_request, *bytes_result;
+    const int16_t *error;
+} lo2_sum_rows;
+
+/* What follows from a row and is needed by several sums; lo2io/reports/summary/tally.py explains each column. */
+typedef struct {
+    int64_t *duration_ns, *moved, *device_ns, *queue_ns;
+    int32_t *process, *group;
+    uint8_t *kind;            /* class of the call */
+    bool *ended, *synced;
+} lo2_derived_rows;
+
+/* Of a system call. */
+typedef struct {
+    uint8_t kind;             /* class, unless the file or the flags say otherwise */
+    bool reads, writes;       /* bytes */
+    bool transfers, copies, locks; /* class by the file; likewise, with two files; class by the flags */
+    bool waits, may_wait;     /* for others: always, on pipes and the like */
+    uint32_t waits_if, synced_if; /* bits of the flags */
+} lo2_call_traits;
+
+/* Stretches of time by task, united: those of task number i are first[i] to first[i + 1]. */
+typedef struct {
+    const int64_t *starts, *ends;
+    const int64_t *before;    /* length of all stretches before each, and of all */
+    const int64_t *first;
+    int64_t *last;            /* by task: where the last search ended */
+} lo2_spans;
+
+typedef struct {
+    const int32_t *of_task;   /* number of each task, -1: it has no stretch */
+    size_t nr_tasks;
+    bool knows_cpu;
+    lo2_spans device, either; /* a request at a device; there or in a queue */
+    lo2_spans preempted, away, unknown, away_or_device, away_or_either; /* with knows_cpu */
+} lo2_call_spans;
+
+/* How rows are looked up. The last entry of an array by task or handle stands for all numbers beyond it. */
+typedef struct {
+    const int64_t *process_of_task;
+    const int32_t *group_of_handle;
+    const bool *is_synced;    /* by handle: opened with O_SYNC or O_DSYNC */
+    const bool *is_direct;    /* by handle: opened with O_DIRECT */
+    size_t nr_tasks, nr_handles, nr_synced, nr_direct;
+    const uint8_t *type_of_group;
+    const bool *waits;        /* by group: calls on it wait for others */
+    uint8_t storage;          /* types up to this one are storage, or unknown */
+    const uint8_t *class_of_type;
+    const lo2_call_traits *calls;
+    lo2_call_spans spans;
+} lo2_sum_context;
+
+typedef struct {
+    int64_t calls, errors, reads, writes, bytes_read, bytes_written, time_ns;
+} lo2_activity_sums;
+
+typedef struct {
+    int64_t accesses, small, placed, consecutive, sequential, bytes, first, end, waited, waited_bytes;
+    int64_t unaided, unaided_bytes, unaided_ns, alone, last_end_ns, time_ns;
+} lo2_access_sums;
+
+typedef struct {
+    int64_t opens, syncs, sync_ns, synced_writes, synced_write_ns, locks, lock_ns, locks_refused, short_writes;
+    int64_t direct, buffered, misaligned, invalid, turns;
+    int64_t way;              /* 1: the last access was with O_DIRECT, 0: without; -1: there was none */
+} lo2_group_sums;
+
+typedef struct {
+    int64_t calls, errors, total_ns, device_ns, queue_ns, waiting_ns, blocked_ns, preempted_ns, cpu_ns;
+} lo2_time_sums;
+
+enum { LO2_NR_ERRNOS = 4096, LO2_NR_SIZES = 65, LO2_NR_CLASSES = 22, LO2_MAX_SLOW = 20, LO2_MAX_COMMON = 65536 };
+/* Classes that sums know by name: CallClass in lo2io/model/tracepoints.py. */
+enum lo2_class { LO2_CLASS_READ = 0, LO2_CLASS_WRITE = 1, LO2_CLASS_SYNC = 3, LO2_CLASS_OPEN = 4, LO2_CLASS_LOCK = 11 };
+
+/* Histograms side by side, as reports/summary/histogram.py lays them out. */
+typedef struct { int64_t *bins, *total_ns, *min_ns, *max_ns; } lo2_histograms;
+
+typedef struct {
+    lo2_sum_context context;
+    lo2_activity_sums *by_call, *by_process, *by_group;
+    int64_t *in_flight;       /* by call */
+    int64_t *errnos;          /* by call and errno */
+    const int64_t *latency_row; /* by call and class: the histogram */
+    lo2_histograms latency;
+    lo2_access_sums *accesses[2]; /* reads, writes, by group */
+    int64_t *sizes;           /* reads, then writes, by power of two */
+    int64_t *ends;            /* by handle: where the last read and the last write ended; -1: there was none */
+    lo2_group_sums *groups;
+    lo2_time_sums *time;      /* by class */
+    int64_t *process_calls, *process_ns; /* by process and class */
+    int64_t *process_syncs, *process_sync_ns;
+    const bool *passive;      /* by class: never among the slow calls */
+    int64_t near_bytes, small_bytes, alignment;
+} lo2_tally_config;
+
+typedef struct { int64_t process; int32_t call, kind, error; int64_t calls, time_ns; } lo2_failure;
+typedef struct { int64_t size, accesses; } lo2_common_size;
+typedef struct {
+    uint64_t id;
+    int64_t begin_ns, duration_ns, offset_bytes, bytes_request, bytes_result, device_ns, queue_ns;
+    uint32_t task;
+    int32_t call, group, error;
+} lo2_slow_call;
+
+typedef struct {
+    const lo2_failure *failures;
+    const lo2_common_size *common[2]; /* of reads, of writes: the first LO2_MAX_COMMON sizes */
+    size_t nr_failures, nr_common[2];
+    const lo2_slow_call *slow; /* longest first; of equals, that with the smaller id */
+    size_t nr_slow;
+} lo2_tally_view;
+
+typedef struct lo2_tally lo2_tally;
+
+void lo2_derive(const lo2_sum_context *context, const lo2_sum_rows *rows, const lo2_derived_rows *derived);
+/* For each call the time that a request was at a device, and that one was only in a queue. */
+void lo2_spans_within(const lo2_call_spans *spans, size_t nr, const uint32_t *task, const int64_t *begin_ns,
+                      const int64_t *duration_ns, int64_t *device_ns, int64_t *queue_ns);
+/* For each text the place of the first equal one; -1: it is empty. ends: nr + 1 bounds. False: no memory. */
+bool lo2_number_texts(size_t nr, const int32_t *ends, const uint8_t *texts, int32_t *number);
+lo2_tally *lo2_tally_new(const lo2_tally_config *config); /* NULL: no memory */
+void lo2_tally_free(lo2_tally *tally);
+/* Adds rows in the order of the table. worked: time of each call before it waited; NULL: 0. False: no memory. */
+bool lo2_tally_add(lo2_tally *tally, const lo2_sum_rows *rows, const int64_t *worked);
+lo2_tally_view lo2_tally_view_of(const lo2_tally *tally);
+#endif

@@ -1,0 +1,122 @@
+/* What follows from one operation: its class, file, process and duration, and the requests that were under way meanwhile. */
+#include "sums/derive.h"
+
+enum { NEAR_STEPS = 8 };
+
+/* ---- spans ---- */
+
+/* The number of stretches of a task that begin up to a moment. Calls come in the order of time: the last place is near. */
+static int64_t place_of(const lo2_spans *s, int32_t task, int64_t moment)
+{
+    int64_t low = s->first[task], high = s->first[task + 1], at = s->last[task];
+    for (int step = 0; step < NEAR_STEPS; step++) {
+        if (at < high && s->starts[at] <= moment)
+            at++;
+        else if (at > low && s->starts[at - 1] > moment)
+            at--;
+        else
+            return s->last[task] = at;
+    }
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (s->starts[middle] <= moment)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return s->last[task] = low;
+}
+
+/* The time that stretches of a task cover up to a moment. */
+static int64_t covered_until(const lo2_spans *s, int32_t task, int64_t moment)
+{
+    int64_t first = s->first[task];
+    if (first == s->first[task + 1])
+        return 0;
+    int64_t place = place_of(s, task, moment);
+    int64_t beyond = place > first && s->ends[place - 1] > moment ? s->ends[place - 1] - moment : 0;
+    return s->before[place] - beyond;
+}
+
+static int64_t covered(const lo2_spans *s, int32_t task, int64_t begin, int64_t duration)
+{
+    int64_t until = covered_until(s, task, begin + duration);
+    return until - covered_until(s, task, begin);
+}
+
+static int32_t number_of(const lo2_call_spans *spans, uint32_t task, int64_t duration)
+{
+    return task < spans->nr_tasks && duration > 0 ? spans->of_task[task] : -1;
+}
+
+/* With the scheduler's switches, only time counts in which the thread waited: it can work while its request is under way. */
+static void requests_within(const lo2_call_spans *spans, uint32_t task, int64_t begin, int64_t duration,
+                            int64_t *device_ns, int64_t *queue_ns)
+{
+    int32_t number = number_of(spans, task, duration);
+    *device_ns = *queue_ns = 0;
+    if (number < 0)
+        return;
+    int64_t device = covered(&spans->device, number, begin, duration);
+    int64_t either = covered(&spans->either, number, begin, duration);
+    if (spans->knows_cpu) { /* the overlaps */
+        int64_t away = covered(&spans->away, number, begin, duration);
+        device += away - covered(&spans->away_or_device, number, begin, duration);
+        either += away - covered(&spans->away_or_either, number, begin, duration);
+    }
+    *device_ns = device;
+    *queue_ns = either - device;
+}
+
+void lo2_spans_within(const lo2_call_spans *spans, size_t nr, const uint32_t *task, const int64_t *begin_ns,
+                      const int64_t *duration_ns, int64_t *device_ns, int64_t *queue_ns)
+{
+    for (size_t i = 0; i < nr; i++)
+        requests_within(spans, task[i], begin_ns[i], duration_ns[i], &device_ns[i], &queue_ns[i]);
+}
+
+off_cpu_parts off_cpu_of(const lo2_call_spans *spans, uint32_t task, int64_t begin, int64_t duration)
+{
+    int32_t number = number_of(spans, task, duration);
+    if (number < 0)
+        return (off_cpu_parts){0};
+    return (off_cpu_parts){covered(&spans->preempted, number, begin, duration),
+                           covered(&spans->away, number, begin, duration),
+                           covered(&spans->unknown, number, begin, duration)};
+}
+
+/* ---- rows ---- */
+
+static size_t at_most(uint32_t index, size_t nr) { return index < nr ? index : nr - 1; }
+
+/* F_GETLK, F_SETLK, F_SETLKW, and the three of open file descriptions (include/uapi/asm-generic/fcntl.h). */
+static bool is_lock(uint32_t command) { return (command >= 5 && command <= 7) || (command >= 36 && command <= 38); }
+
+static uint8_t class_of(const lo2_sum_context *c, const lo2_call_traits *call, uint32_t flags, int32_t group, int32_t written)
+{
+    uint8_t type = c->type_of_group[group];
+    if (call->transfers && type > c->storage && !(call->copies && c->type_of_group[written] == c->storage))
+        return c->class_of_type[type];
+    return call->locks && is_lock(flags) ? LO2_CLASS_LOCK : call->kind;
+}
+
+void lo2_derive(const lo2_sum_context *c, const lo2_sum_rows *r, const lo2_derived_rows *d)
+{
+    for (size_t i = 0; i < r->nr; i++) {
+        const lo2_call_traits *call = &c->calls[r->call[i]];
+        int32_t group = c->group_of_handle[at_most(r->handle[i], c->nr_handles)];
+        int32_t written = call->copies ? c->group_of_handle[at_most(r->handle2[i], c->nr_handles)] : group;
+        bool ended = r->end_time_ns[i] != UNKNOWN;
+        int64_t duration = ended ? r->end_time_ns[i] - r->begin_time_ns[i] : 0;
+        uint8_t kind = class_of(c, call, r->flags[i], group, written);
+        d->group[i] = group;
+        d->process[i] = (int32_t)c->process_of_task[at_most(r->task[i], c->nr_tasks)];
+        d->ended[i] = ended;
+        d->duration_ns[i] = duration > 0 ? duration : 0;
+        d->kind[i] = kind;
+        d->synced[i] = kind == LO2_CLASS_WRITE && (c->is_synced[at_most(r->handle[i], c->nr_synced)] ||
+                                                   (r->flags[i] & call->synced_if));
+        d->moved[i] = r->bytes_result[i] == UNKNOWN ? 0 : r->bytes_result[i];
+        requests_within(&c->spans, r->task[i], r->begin_time_ns[i], d->duration_ns[i], &d->device_ns[i], &d->queue_ns[i]);
+    }
+}

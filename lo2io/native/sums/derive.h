@@ -1,0 +1,14 @@
+/* What follows from one operation, and the parts of its time that block requests and the scheduler explain. */
+#ifndef LO2IO_SUMS_DERIVE_H
+#define LO2IO_SUMS_DERIVE_H
+
+#include "api/all.h"
+
+#define UNKNOWN INT64_MIN
+
+/* The time of one call in which its thread was preempted; waited; had an unknown state. */
+typedef struct { int64_t preempted, away, unknown; } off_cpu_parts;
+
+off_cpu_parts off_cpu_of(const lo2_call_spans *spans, uint32_t task, int64_t begin, int64_t duration);
+
+#endif
