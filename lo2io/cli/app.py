@@ -103,8 +103,9 @@ def convert(
     Any machine and any user can do this.
     """
     from lo2io.convert.convert import convert as convert_spool
+    from lo2io.signals import ended_by_signals
 
-    with progress_bar(spool) as progress:
+    with ended_by_signals(), progress_bar(spool) as progress:
         converted = convert_spool(
             spool,
             output,

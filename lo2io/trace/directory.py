@@ -151,12 +151,11 @@ def whole_trace(trace: Folder, spool: Folder, *, force: bool) -> Iterator[Folder
     for name in (*present, PART, _REPLACED):
         if trace.status(name) and not _is_own(trace, name):
             raise UsageError(tried, f"lo2io did not write its {name!r}", "name another directory with -o")
+    part: Folder | None = None
     try:
-        trace.remove(PART)  # left by a converter that was killed
-        part = trace.make(PART)
-    except OSError as error:
-        raise _unwritable(trace.path, error) from error
-    try:
+        with interrupts_held_back():  # an interrupt that came between making the folder and knowing it would leave it
+            trace.remove(PART)  # left by a converter that was killed
+            part = trace.make(PART)
         with part.named():
             yield part
         give_away(part, itself=False)
@@ -167,8 +166,9 @@ def whole_trace(trace: Folder, spool: Folder, *, force: bool) -> Iterator[Folder
     except OSError as error:
         raise _unwritable(trace.path, error) from error
     finally:
-        with contextlib.suppress(OSError):
-            part.discard()
+        if part:
+            with contextlib.suppress(OSError):
+                part.discard()
 
 
 def is_dump(name: str) -> bool:

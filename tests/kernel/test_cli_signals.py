@@ -69,6 +69,10 @@ def test_giving_up_on_converting(tmp_path: Path, number: int, code: int) -> None
     assert "Traceback" not in shown
     assert f"`lo2io convert {trace}/spool -o {trace}`" in shown
     assert [path.name for path in trace.iterdir()] == ["spool"]
+    with subprocess.Popen([LO2IO, "convert", trace / "spool", "-o", trace], stderr=subprocess.DEVNULL) as converting:
+        _interrupt_converting(converting.pid, trace, number)
+    assert converting.returncode in {code, -number}
+    assert [path.name for path in trace.iterdir()] == ["spool"]
     again = subprocess.run([LO2IO, "convert", trace / "spool", "-o", trace], capture_output=True, check=False)
     assert again.returncode == 0
     assert open_trace(trace).operations.num_rows >= 1_000_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,6 +49,26 @@ def converted_into(path: Path, spool: Path, *, force: bool = False) -> Iterator[
 def names(folder: Path) -> list[str]:
     """The names in a folder."""
     return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_an_interrupt_right_after_the_folder_was_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of the unfinished trace is removed whenever the interrupt comes."""
+    trace, spool = tmp_path / "T", tmp_path / "spool"
+    make_trace(trace)
+    spool.mkdir()
+    make = Folder.make
+
+    def interrupted(folder: Folder, name: str) -> Folder:
+        made = make(folder, name)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(Folder, "make", interrupted)
+    with pytest.raises(KeyboardInterrupt), converted_into(trace, spool, force=True):
+        pass
+    assert names(trace) == ["lo2io", "traces", "traces.otf2"]
 
 
 def test_a_former_trace_is_removed_only_after_success(tmp_path: Path) -> None:
