@@ -18,6 +18,7 @@ import contextlib
 import errno
 import mmap
 import os
+import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -54,6 +55,29 @@ _RAW = {**_SWITCH, **_FOLLOW, **_LIVES, **_RINGS, **_CALLS}
 this program and also does this program's work."""
 _UNTYPED = {*_SWITCH.values(), *_FOLLOW.values(), *_LIVES.values(), *_RINGS.values()}
 _FITS = "lo2_fits"
+_BLOCK_ERRORS = [
+    0,
+    errno.EOPNOTSUPP,
+    errno.ETIMEDOUT,
+    errno.ENOSPC,
+    errno.ENOLINK,
+    errno.EREMOTEIO,
+    errno.EBADE,
+    errno.ENODATA,
+    errno.EILSEQ,
+    errno.ENOMEM,
+    errno.EIO,
+    errno.EREMCHG,
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.ETOOMANYREFS,
+    errno.EOVERFLOW,
+    errno.ENODEV,
+    errno.ETIME,
+    errno.EIO,
+    errno.EINVAL,
+]
+"""The errno of each status of a block request, since Linux 6.10."""
 _PID_BITS = 22
 """``PID_MAX_LIMIT`` of include/linux/threads.h."""
 
@@ -157,6 +181,7 @@ class Programs:
         made.set_value(".rodata.lo2io", tell(config, calls))
         made.set_entries("lo2_cpus", possible)
         made.set_entries("lo2_rings", lib.LO2_RINGS * possible)
+        made.set_entries("lo2_counters", lib.LO2_MAX_SAMPLED * possible)
         if not config.all_tasks:
             made.set_entries("lo2_selected", 1 << (_PID_BITS - lib.LO2_SELECTED_SHIFT))
         for program in self._unused():
@@ -274,6 +299,18 @@ class Programs:
         except OSError as error:
             answer = os.strerror(error.errno or 0)
             raise CaptureError(f"make a buffer for CPU {cpu}", answer, "record again with smaller buffers") from error
+
+    def count_by(self, event_fd: int, sample: BpfSample, cpu: int) -> None:
+        """Compare a counted event with the count of a perf event, from now on. Uncounted events are not recorded.
+
+        Args:
+            event_fd: A perf event that counts the sample's tracepoint on this CPU. It counts before the programs run if
+                it was opened before :meth:`attach_raw`. The programs hold it open.
+            sample: An event with ``counted``.
+            cpu: The CPU.
+        """
+        self._cpu(cpu).sampling.counted[sample.place] = 0
+        libbpf.put_fd(self._loaded.map_fd("lo2_counters"), lib.LO2_MAX_SAMPLED * cpu + sample.place, event_fd)
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -473,7 +510,21 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
                 told.compat[_compat_place(each)] = (1 + place, each.memory, nr_given, _compat_arguments(each.args))
     for sample in config.samples:
         told.sampled[sample.place] = sample.type
+        told.letters_at[sample.place] = sample.letters_at
+    told.errors[0 : lib.LO2_MAX_STATUS] = block_errors(os.uname().release)
     return bytes(ffi.buffer(told))
+
+
+def block_errors(release: str) -> list[int]:
+    """The errno of each ``blk_status_t`` (include/linux/blk_types.h, and the table in block/blk-core.c).
+
+    Args:
+        release: The kernel's, such as 6.18.1. Before Linux 6.10 there was one status more, the 14th.
+    """
+    version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
+    errors = [_BLOCK_ERRORS[:14], [errno.EIO], _BLOCK_ERRORS[14:]] if version < (6, 10) else [_BLOCK_ERRORS]
+    known = [number for part in errors for number in part]
+    return known + [errno.EIO] * (lib.LO2_MAX_STATUS - len(known))
 
 
 def _compat_place(call: CompatCall) -> int:

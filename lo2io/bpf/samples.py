@@ -1,7 +1,8 @@
 """Chooses the events of tracepoints that lo2io's programs can record. In: catalog and formats. Out: places.
 
 A program writes the fields of an event that ``lo2io/bpf/programs/samples.h`` lists. So it can record an event only if
-the running kernel's format has these fields in the same places, and if the catalog wants no other field.
+the running kernel's format has these fields in the same places, and if the catalog wants no other field. The letters of
+a block request (rwbs) are an exception: the program writes them where the format has them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ PLACES: dict[str, int] = {
 }
 """Tracepoint without its subsystem → its place among the tracepoints that programs record."""
 _GAP = "gap"
+_LETTERS, _ROOM = "rwbs", "gap_letters"
+"""The field with the letters of a block request, and the member of the program's structure in which it lies."""
+_LETTER_BYTES = 8
+"""The program writes so many bytes there."""
+_ALL_OR_NONE = "block"
+"""Programs record all events of this subsystem or none. The events of a request find each other by its letters, and the
+letters of a program and of the kernel differ for a write of zeroes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,10 @@ class BpfSample:
     """Full name, ``subsystem:event``."""
     type: int
     """The event's ``common_type``."""
+    counted: bool = False
+    """True if a perf event must count it, because it may happen in an interrupt."""
+    letters_at: int = 0
+    """Offset of the letters of a block request in the fields; 0: it has none."""
 
     @property
     def tracepoint(self) -> str:
@@ -61,28 +73,40 @@ def plan_samples(events: Sequence[Event], catalog: Catalog, filters: Mapping[str
         filters: Event → its filter. A program supports only the catalog's own filter.
     """
     found = []
+    refused = set[str]()
     for event in events:
         spec = catalog.by_event.get(event.name)
         if not isinstance(spec, TracepointSpec):
             continue
-        sample = BpfSample(event.name, event.id)
-        if (
-            not spec.interrupts
-            and sample.tracepoint in PLACES
-            and filters.get(event.name, "") == spec.filter
-            and writes(spec, event.layout)
-        ):
+        sample = BpfSample(event.name, event.id, spec.interrupts, _letters_at(event.layout))
+        if sample.tracepoint in PLACES and filters.get(event.name, "") == spec.filter and writes(spec, event.layout):
             found.append(sample)
-    return tuple(found)
+        else:
+            refused.add(_subsystem(event.name))
+    return tuple(each for each in found if _subsystem(each.name) not in refused & {_ALL_OR_NONE})
 
 
 def writes(spec: TracepointSpec, layout: EventFormat) -> bool:
     """True if an event's program writes all wanted fields, at the places of the kernel's format."""
+    members = ffi.typeof(f"lo2_fields_{spec.event.partition(':')[2]}").fields
     written = {
         name: (field.offset + lib.LO2_FIELDS_AT, ffi.sizeof(field.type))
-        for name, field in ffi.typeof(f"lo2_fields_{spec.event.partition(':')[2]}").fields
+        for name, field in members
         if not name.startswith(_GAP)
     }
     told = {field.name: (field.offset, field.size) for field in layout.fields}
+    for name, field in members:
+        room = range(field.offset, field.offset + ffi.sizeof(field.type) - _LETTER_BYTES + 1)
+        if name == _ROOM and _letters_at(layout) in room and told[_LETTERS][1] >= _LETTER_BYTES:
+            written[_LETTERS] = told[_LETTERS]
     wanted = {field_name(layout, spec, role) for role in spec.fields}
     return all(told.get(name) == place for name, place in written.items()) and wanted & told.keys() <= written.keys()
+
+
+def _letters_at(layout: EventFormat) -> int:
+    field = layout.field(_LETTERS)
+    return field.offset - lib.LO2_FIELDS_AT if field else 0
+
+
+def _subsystem(event: str) -> str:
+    return event.partition(":")[0]

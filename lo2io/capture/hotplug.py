@@ -178,13 +178,16 @@ class Hotplug:
     def _add_to_kernel(self, cpu: int) -> str:
         """Give a new CPU buffers for the programs' output. If that fails, return a text to add to the notice."""
         kernel = self._session.opened.kernel
-        if kernel is None or cpu in kernel.cpus:  # a CPU that came back keeps its former buffer
+        if kernel is None:
             return ""
         try:
+            if cpu in kernel.cpus:  # a CPU that came back keeps its former buffer
+                kernel.count_again(cpu)
+                return ""
             for index in kernel.add_cpu(cpu):
                 self._session.watch_kernel(index)
         except (OSError, CaptureError) as error:
-            return f", but its calls are lost: {error}"
+            return f", but some of its records are lost: {error}"
         return ""
 
     def _empty_rings(self) -> bool:

@@ -346,6 +346,6 @@ class TracepointSpec:
     newer: str = ""
     """The tracepoint that replaced it: a kernel has one of the two."""
     interrupts: bool = False
-    """True if the event may happen in an interrupt. Programs do not interrupt themselves and would miss some."""
+    """True if the event may happen in an interrupt. A program may then miss some, so perf counts them, too."""
     other_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Role → names of the field in other kernels. The first of ``fields`` and these that exists counts."""

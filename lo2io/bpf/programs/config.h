@@ -16,6 +16,7 @@ enum {
     LO2_MAX_DEVICES = 16,
     LO2_MAX_OPCODES = 256,           /* of io_uring: a byte has the opcode */
     LO2_MAX_COMMAND = 4096,          /* bytes of a command line */
+    LO2_MAX_STATUS = 32,             /* values of blk_status_t */
     LO2_NAMES_ROOM = 32768,          /* a name may begin before this offset */
     LO2_KNOWN_FILES = 512,
     LO2_SELECTED_SHIFT = 12
@@ -98,6 +99,8 @@ struct lo2_bpf_told {                /* in the section .rodata.lo2io */
     struct lo2_bpf_compat compat[LO2_MAX_CALLS]; /* by the number of the 32 bit call */
     uint8_t wanted[LO2_MAX_CALLS];   /* by either number: 1 if one of these two tables has a call for it */
     uint16_t sampled[LO2_MAX_SAMPLED]; /* common_type, by enum lo2_sampled */
+    uint8_t letters_at[LO2_MAX_SAMPLED]; /* of events of the block layer: the offset of rwbs in the fields */
+    uint8_t errors[LO2_MAX_STATUS];  /* the errno of each blk_status_t */
 };
 
 struct lo2_bpf_switch {              /* in the section .data.lo2io */
@@ -172,6 +175,7 @@ struct lo2_bpf_losing {
 /* For events of tracepoints. Their programs do not take the CPU: they may interrupt each other, but never themselves. */
 struct lo2_bpf_sampling {
     struct lo2_bpf_counts counts[LO2_MAX_SAMPLED]; /* by enum lo2_sampled */
+    uint64_t counted[LO2_MAX_SAMPLED]; /* the kernel's own count at the last event, for events with a counter in lo2_counters */
     struct lo2_bpf_losing losing;
     uint64_t written;
 };

@@ -7,6 +7,7 @@
 #ifndef LO2IO_BPF_FITS_H
 #define LO2IO_BPF_FITS_H
 
+#include "block_types.h"
 #include "maps.h"
 #include "ring_types.h"
 
@@ -26,6 +27,13 @@ typedef void (*btf_trace_io_uring_cqe_overflow)(void *, void *, unsigned long lo
 typedef void (*btf_trace_io_uring_short_write)(void *, void *, __u64, __u64, __u64);
 typedef void (*btf_trace_io_uring_complete)(void *, struct io_ring_ctx *, void *, struct io_uring_cqe *);
 typedef void (*btf_trace_sched_switch)(void *, bool, struct task_struct *, struct task_struct *, unsigned);
+typedef void (*btf_trace_block_rq_insert)(void *, struct request *);
+typedef void (*btf_trace_block_rq_issue)(void *, struct request *);
+typedef void (*btf_trace_block_rq_merge)(void *, struct request *);
+typedef void (*btf_trace_block_rq_complete)(void *, struct request *, __u8, unsigned);
+typedef void (*btf_trace_block_rq_requeue)(void *, struct request *);
+typedef void (*btf_trace_block_bio_frontmerge)(void *, struct bio *);
+typedef void (*btf_trace_block_bio_queue)(void *, struct bio *);
 
 #define LO2_HAS(name) bpf_core_type_exists(btf_trace_##name)
 #define LO2_HAS_REQ(name) (LO2_HAS(name) && bpf_core_field_exists(struct io_kiocb, cqe))
@@ -46,6 +54,14 @@ typedef void (*btf_trace_sched_switch)(void *, bool, struct task_struct *, struc
 #define LO2_FITS_io_uring_short_write LO2_HAS(io_uring_short_write)
 #define LO2_FITS_io_uring_complete LO2_HAS(io_uring_complete)
 #define LO2_FITS_sched_switch LO2_HAS(sched_switch)
+#define LO2_HAS_RQ(name) (LO2_HAS(name) && bpf_core_type_exists(enum req_op) && bpf_core_field_exists(struct request_queue, disk))
+#define LO2_FITS_block_rq_insert LO2_HAS_RQ(block_rq_insert)
+#define LO2_FITS_block_rq_issue LO2_HAS_RQ(block_rq_issue)
+#define LO2_FITS_block_rq_merge LO2_HAS_RQ(block_rq_merge)
+#define LO2_FITS_block_rq_complete LO2_HAS_RQ(block_rq_complete)
+#define LO2_FITS_block_rq_requeue LO2_HAS_RQ(block_rq_requeue)
+#define LO2_FITS_block_bio_frontmerge LO2_HAS_RQ(block_bio_frontmerge)
+#define LO2_FITS_block_bio_queue LO2_HAS_RQ(block_bio_queue)
 
 /* User space runs this once. Bit i is set if the program of enum lo2_sampled i fits. */
 #define LO2_BIT(name) ((__u32)(LO2_FITS_##name) << LO2_SAMPLED_##name)
@@ -57,7 +73,9 @@ int lo2_fits(void *context)
            LO2_BIT(io_uring_task_work_run) | LO2_BIT(io_uring_local_work_run) | LO2_BIT(io_uring_link) |
            LO2_BIT(io_uring_fail_link) | LO2_BIT(io_uring_defer) | LO2_BIT(io_uring_cqring_wait) |
            LO2_BIT(io_uring_cqe_overflow) | LO2_BIT(io_uring_short_write) | LO2_BIT(io_uring_complete) |
-           LO2_BIT(sched_switch);
+           LO2_BIT(sched_switch) | LO2_BIT(block_rq_insert) | LO2_BIT(block_rq_issue) | LO2_BIT(block_rq_merge) |
+           LO2_BIT(block_rq_complete) | LO2_BIT(block_rq_requeue) | LO2_BIT(block_bio_frontmerge) |
+           LO2_BIT(block_bio_queue);
 }
 
 #endif

@@ -12,6 +12,7 @@
  */
 #include "core.h"
 
+#include "block.h"
 #include "files.h"
 #include "iocbs.h"
 #include "paths.h"

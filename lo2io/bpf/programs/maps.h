@@ -48,6 +48,14 @@ struct {
     __type(value, struct lo2_bpf_selected);
 } lo2_selected SEC(".maps");
 
+/* perf events that count an event on a CPU, at CPU * LO2_MAX_SAMPLED + place of the event. */
+struct {
+    __uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+    __uint(max_entries, LO2_MAX_SAMPLED); /* that many for each CPU, set like those of lo2_cpus */
+    __uint(key_size, sizeof(__u32));
+    __uint(value_size, sizeof(__u32));
+} lo2_counters SEC(".maps");
+
 struct {
     __uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
     __uint(max_entries, 1);

@@ -4,9 +4,8 @@
  * programs record an event only if its format has the same fields (lo2io/bpf/samples.py) and the tracepoint passes the
  * arguments that its program expects (fits.h).
  *
- * Events that may happen in an interrupt are missing here, for the kernel does not start a program that runs on that
- * CPU already. So are those of the block layer: only the oldest operations have known letters in rwbs (a write of
- * zeroes is N or WZ), and the sample of a request's end must have the same letters.
+ * Where an event may happen in an interrupt, perf counts it, too: on some machines no program runs while the CPU is idle,
+ * and the kernel does not start a program that already runs on that CPU.
  *
  * clang reads this file for the programs, cffi for Python (plain declarations, see build.py).
  */
@@ -32,9 +31,20 @@ enum lo2_sampled {
     LO2_SAMPLED_io_uring_cqe_overflow = 12,
     LO2_SAMPLED_io_uring_short_write = 13,
     LO2_SAMPLED_io_uring_complete = 14,
-    LO2_SAMPLED_sched_switch = 15
+    LO2_SAMPLED_sched_switch = 15,
+    LO2_SAMPLED_block_rq_insert = 16,
+    LO2_SAMPLED_block_rq_issue = 17,
+    LO2_SAMPLED_block_rq_merge = 18,
+    LO2_SAMPLED_block_rq_complete = 19,
+    LO2_SAMPLED_block_rq_requeue = 20,
+    LO2_SAMPLED_block_bio_frontmerge = 21,
+    LO2_SAMPLED_block_bio_queue = 22
 };
-enum { LO2_MAX_SAMPLED = 32, LO2_FIELDS_AT = 8 }; /* the common fields come first in raw data */
+enum {
+    LO2_MAX_SAMPLED = 32,
+    LO2_FIELDS_AT = 8,               /* the common fields come first in raw data */
+    LO2_LETTERS_END = 32             /* rwbs begins before this offset in the fields */
+};
 
 typedef struct { int32_t fd; uint32_t gap; uint64_t ctx; uint32_t sq_entries, cq_entries, flags; } lo2_fields_io_uring_create;
 typedef struct { uint64_t ctx; uint32_t opcode, nr_files, nr_bufs, gap; int64_t ret; } lo2_fields_io_uring_register;
@@ -83,5 +93,14 @@ typedef struct {
     char gap_next_comm[16];
     int32_t next_pid;
 } lo2_fields_sched_switch;
+
+/* The letters (rwbs) lie anywhere in gap_letters: kernels differ in the fields before. They take at most 8 bytes. */
+typedef struct { uint32_t dev, gap; uint64_t sector; uint32_t nr_sector, bytes; char gap_letters[16]; } lo2_fields_block_rq_insert;
+typedef lo2_fields_block_rq_insert lo2_fields_block_rq_issue;
+typedef lo2_fields_block_rq_insert lo2_fields_block_rq_merge;
+typedef struct { uint32_t dev, gap; uint64_t sector; uint32_t nr_sector; int32_t error; char gap_letters[16]; } lo2_fields_block_rq_complete;
+typedef struct { uint32_t dev, gap; uint64_t sector; uint32_t nr_sector; char gap_letters[20]; } lo2_fields_block_rq_requeue;
+typedef lo2_fields_block_rq_requeue lo2_fields_block_bio_frontmerge;
+typedef lo2_fields_block_rq_requeue lo2_fields_block_bio_queue;
 
 #endif

@@ -71,8 +71,8 @@ INLINE void lo2_write_sample(lo2_kernel_head *head, __u32 size, __u32 place)
     sampling->losing.end_ns = head->time_ns;
 }
 
-/* A program. `fill` sets `fields` from the tracepoint's arguments. If it returns, the event is not recorded. */
-#define LO2_SAMPLE(name, ...) \
+/* A program. The code at the end sets `fields` from the tracepoint's arguments. If it returns, the event is not recorded. */
+#define LO2_SAMPLE_IF(name, is_on, ...) \
     SEC("tp_btf/" #name) \
     int lo2_on_##name(__u64 *context) \
     { \
@@ -81,12 +81,35 @@ INLINE void lo2_write_sample(lo2_kernel_head *head, __u32 size, __u32 place)
             lo2_fields_##name fields; \
         } sample = {}; \
         lo2_fields_##name *fields = &sample.fields; \
-        if (!lo2_switch.on || !(LO2_FITS_##name)) \
+        if (!(LO2_FITS_##name) || !(is_on)) \
             return 0; \
         __VA_ARGS__ \
         lo2_write_sample(&sample.head, sizeof sample, LO2_SAMPLED_##name); \
         return 0; \
     }
+#define LO2_SAMPLE(name, ...) LO2_SAMPLE_IF(name, lo2_switch.on, __VA_ARGS__)
+
+/*
+ * True if the CPU's perf event has counted this event. perf counts before the program runs, for its probe was there first
+ * (kernel/tracepoint.c, func_add). So records and counts begin and end together:
+ *
+ *   perf counts        1  2  3  4  5  6  7
+ *   program runs ─  ─  ●  ●  ●        ●  ●  ─  ─     4 and 5 are missing; ─: the count is as before, so nothing is recorded
+ */
+INLINE bool lo2_is_counted(__u32 place)
+{
+    __u32 number;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
+    __s64 count = bpf_perf_event_read(&lo2_counters, number * LO2_MAX_SAMPLED + place);
+
+    if (!cpu || count < 0 || (__u64)count == cpu->sampling.counted[place])
+        return false;
+    cpu->sampling.counted[place] = count;
+    return true;
+}
+
+/* For events that may happen in an interrupt. Not the switch but their counters switch them on and off. */
+#define LO2_COUNTED_SAMPLE(name, ...) LO2_SAMPLE_IF(name, lo2_is_counted(LO2_SAMPLED_##name), __VA_ARGS__)
 
 /* ---- io_uring ---- */
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from fcntl import ioctl
 from typing import TYPE_CHECKING
 
 from lo2io.bpf.calls import plan_calls, plan_opcodes
@@ -114,6 +115,7 @@ class Kernel:
         self._places: list[tuple[int, bool]] = []
         self._programs = programs
         self._events: list[int] = []
+        self._counting: dict[tuple[str, int], list[int]] = {}
         events = [(event, index) for index, call in enumerate(calls) for event in (call.enter, call.leave)]
         self._counters = {
             event.name: 2 * call + (event is calls[call].leave) for event, call in events if event and request.calls
@@ -125,6 +127,8 @@ class Kernel:
             for index, call in enumerate(calls):
                 if programs.needs_event(index):
                     self._attach(call, index)
+            for cpu in request.cpus:
+                self._count(cpu)
             programs.attach_raw()
         except BaseException:
             self.close()
@@ -156,14 +160,26 @@ class Kernel:
         for event, is_entry in ((call.enter, True), (call.leave, False)):
             if event is None:
                 continue
-            attr = abi.EventAttr(type=abi.TYPE_TRACEPOINT, config=event.id, flags=abi.DISABLED)
-            try:
-                fd = abi.event_open(attr, -1, self.cpus[0])
-            except OSError as error:
-                remedy = "give lo2io CAP_PERFMON, or run it with sudo"
-                raise AccessError(f"open {event.name}", error.strerror or str(error), remedy) from error
-            self._events.append(fd)
-            self._programs.attach(fd, index, entry=is_entry)
+            self._programs.attach(self._open(event.name, event.id, self.cpus[0]), index, entry=is_entry)
+
+    def _count(self, cpu: int) -> None:
+        """Count the events of a CPU that programs may miss. A CPU that comes back gets new counters."""
+        for sample in self._programs.samples:
+            if sample.counted:
+                fd = self._open(sample.name, sample.type, cpu)
+                self._counting.setdefault((sample.name, cpu), []).append(fd)
+                self._programs.count_by(fd, sample, cpu)
+
+    def _open(self, name: str, number: int, cpu: int) -> int:
+        """Open a perf event that takes no samples. It is disabled, and this object closes it."""
+        attr = abi.EventAttr(type=abi.TYPE_TRACEPOINT, config=number, read_format=abi.FORMAT_ID, flags=abi.DISABLED)
+        try:
+            fd = abi.event_open(attr, -1, cpu)
+        except OSError as error:
+            remedy = "give lo2io CAP_PERFMON, or run it with sudo"
+            raise AccessError(f"open {name}", error.strerror or str(error), remedy) from error
+        self._events.append(fd)
+        return fd
 
     def add_cpu(self, cpu: int) -> list[int]:
         """Give buffers to a CPU that has come.
@@ -176,8 +192,23 @@ class Kernel:
         """
         self._programs.add_cpu(cpu)
         places = self._map_rings(cpu)
+        self.count_again(cpu)
         self.cpus = (*self.cpus, cpu)
         return places
+
+    def count_again(self, cpu: int) -> None:
+        """Let a CPU that has come count its events from now on.
+
+        Raises:
+            CaptureError: The kernel refuses the perf events.
+        """
+        try:
+            self._count(cpu)
+        except AccessError as error:
+            raise CaptureError(error.tried, error.answer, error.remedy) from error
+        for (_, place), fds in self._counting.items():
+            if place == cpu:
+                ioctl(fds[-1], abi.IOC_ENABLE)
 
     def select(self, pid: int) -> None:
         """Record a process, and all that it starts from now on."""
@@ -188,8 +219,17 @@ class Kernel:
         return self._programs.selected()
 
     def switch(self, *, on: bool) -> None:
-        """Switch recording on or off. Programs that run at this moment may still write, see :meth:`settle`."""
-        self._programs.switch(on=on, wait=False)
+        """Switch recording on or off. Programs that run at this moment may still write, see :meth:`settle`.
+
+        Counted events are ends of operations. They are on before all others, and off after them: otherwise an operation
+        could seem to be under way for ever.
+        """
+        if not on:
+            self._programs.switch(on=False, wait=False)
+        for fds in self._counting.values():
+            ioctl(fds[-1], abi.IOC_ENABLE if on else abi.IOC_DISABLE)
+        if on:
+            self._programs.switch(on=True, wait=False)
 
     def settle(self) -> None:
         """Wait until no program writes any more. Call this after switching off."""
@@ -218,8 +258,14 @@ class Kernel:
             found.append(EventCounts(name, counts, tuple(lost for _, lost, _ in row)))
         for name, of_cpus in self._programs.read_sample_counts().items():
             counted = [of_cpus[column[cpu]] if cpu in column else (0, 0) for cpu in cpus]
-            found.append(EventCounts(name, *zip(*counted, strict=True)))
+            numbers, lost = zip(*counted, strict=True)
+            if (name, self.cpus[0]) in self._counting:
+                numbers = tuple(self._count_by_perf(name, cpu) for cpu in cpus)
+            found.append(EventCounts(name, numbers, lost))
         return found
+
+    def _count_by_perf(self, name: str, cpu: int) -> int:
+        return abi.sum_counts(self._counting.get((name, cpu), ()), has_lost=False)[0]
 
     def count_left_out(self) -> int:
         """The number of calls that the filter left out."""

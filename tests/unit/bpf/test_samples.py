@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import pytest
-from build.perfformats import ring_layouts, switch_layout
+from build.perfformats import block_layouts, ring_layouts, switch_layout
 from lo2io.native._lib import ffi
 
+from lo2io.bpf.loader import block_errors
 from lo2io.bpf.samples import PLACES, plan_samples
 from lo2io.catalog.catalog import load_catalog
 from lo2io.kernel.tracefs import parse_format
@@ -17,6 +19,7 @@ from lo2io.model.events import Event
 COMPLETE = "io_uring:io_uring_complete"
 WORK = "io_uring:io_uring_task_work_run"
 SWITCH = "sched:sched_switch"
+BLOCK_FILTERS = {"block:block_bio_queue": 'rwbs ~ "F*"'}
 
 
 def events(era: str = "6.18") -> dict[str, Event]:
@@ -26,6 +29,12 @@ def events(era: str = "6.18") -> dict[str, Event]:
         text = layout.text(number)
         found[layout.name] = Event(layout.name, number, text, parse_format(text))
     return found
+
+
+def block_events(era: str) -> list[Event]:
+    """The events of the block layer of a kernel."""
+    texts = [(layout.name, number, layout.text(number)) for number, layout in enumerate(block_layouts(era), 1)]
+    return [Event(name, number, text, parse_format(text)) for name, number, text in texts]
 
 
 def planned(found: dict[str, Event], **filters: str) -> set[str]:
@@ -40,15 +49,39 @@ def test_every_program_has_its_place_and_fields() -> None:
     assert len(PLACES) <= 32
     for name in PLACES:
         assert ffi.sizeof(f"lo2_fields_{name}") > 0
-        assert not tracepoints[name].interrupts
+        assert name in tracepoints
 
 
-def test_what_may_happen_in_interrupts_stays_a_sample() -> None:
-    """A program does not interrupt itself."""
+def test_events_without_a_program_stay_samples() -> None:
+    """Other events of the same subsystem are recorded by programs."""
     found = events()
     names = planned(found, **{WORK: "count > 0"})
     assert {COMPLETE, WORK, SWITCH} <= names
     assert "io_uring:io_uring_task_add" in found.keys() - names
+
+
+@pytest.mark.parametrize(("era", "at"), [("5.10", (24, 20)), ("6.18", (26, 20))])
+def test_letters_lie_where_the_kernel_has_them(era: str, at: tuple[int, int]) -> None:
+    """Older kernels have no priority before the letters. perf counts events of interrupts."""
+    found = {sample.tracepoint: sample for sample in plan_samples(block_events(era), load_catalog(), BLOCK_FILTERS)}
+    assert (found["block_rq_issue"].letters_at, found["block_bio_queue"].letters_at) == at
+    assert {name for name, sample in found.items() if sample.counted} == {"block_rq_complete", "block_rq_requeue"}
+    assert len(found) == len(block_events(era))
+
+
+def test_block_events_are_recorded_together() -> None:
+    """A filter on one of them makes all of them perf samples, for letters of both kinds do not match."""
+    filters = {**BLOCK_FILTERS, "block:block_rq_issue": "dev == 1"}
+    assert not plan_samples(block_events("6.18"), load_catalog(), filters)
+    assert SWITCH in planned({**events(), **{each.name: each for each in block_events("6.18")}}, **filters)
+
+
+def test_errors_of_block_requests() -> None:
+    """Linux 6.10 left out a status in the middle."""
+    for release in ("6.9.3-amd64", "6.10.0"):
+        errors = block_errors(release)
+        assert (errors[0], errors[3], errors[10], errors[31]) == (0, errno.ENOSPC, errno.EIO, errno.EIO)
+    assert block_errors("6.9")[17] == block_errors("6.18")[16] == errno.ENODEV
 
 
 @pytest.mark.parametrize("text", ["", "count > 1"])

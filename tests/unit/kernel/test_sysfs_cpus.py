@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 class Programs:
     """Loaded ones whose counters say which CPU they are of, and that may get no more rings."""
 
-    samples = (SimpleNamespace(name="io_uring:io_uring_complete"),)
+    samples = (
+        SimpleNamespace(name="io_uring:io_uring_complete", type=1, counted=False),
+        SimpleNamespace(name="block:block_rq_complete", type=2, counted=True),
+    )
+
+    def count_by(self, event_fd: int, sample: Any, cpu: int) -> None:
+        """Take a perf event that counts."""
 
     def sample_ring_fd(self, cpu: int) -> int:
         """The buffer for events."""
@@ -58,6 +64,9 @@ class Programs:
 def kernel(monkeypatch: pytest.MonkeyPatch) -> programs.Kernel:
     """Programs of one call on CPUs 0 and 1."""
     monkeypatch.setattr(programs, "KernelRing", lambda fd, size: SimpleNamespace(fd=fd, size=size))
+    monkeypatch.setattr(programs.abi, "event_open", lambda *_: 3)
+    monkeypatch.setattr(programs, "ioctl", lambda *_: 0)
+    monkeypatch.setattr(programs.abi, "sum_counts", lambda fds, **_: (100 * len(fds), 0))
     event = [SimpleNamespace(name=name) for name in ("enter", "exit")]
     request = SimpleNamespace(cpus=(0, 1), ring_bytes=4096, calls=True, hook="raw")
     calls = [SimpleNamespace(enter=event[0], leave=event[1])]
@@ -79,8 +88,10 @@ def test_a_cpu_without_a_ring_takes_no_other_ones_place(kernel: programs.Kernel)
     places = [kernel.ring_place(index) for index in range(len(kernel.rings))]
     assert places == [(cpu, of_samples) for cpu in (0, 1, 3) for of_samples in (False, True)]
     assert [ring.fd for ring in kernel.rings] == [1000, 2000, 1001, 2001, 1003, 2003]
-    (enters, _, completions) = kernel.read_counts((0, 1, 2, 3))
+    (enters, _, completions, of_disks) = kernel.read_counts((0, 1, 2, 3))
     assert completions.counts == (0, 1, 2, 3)
+    assert of_disks.counts == (100, 100, 0, 100)
+    assert of_disks.lost == (1, 1, 1, 1)
     assert enters.counts == (0, 10, 20, 30)
     assert enters.lost == (0, 5, 10, 15)
 
@@ -94,3 +105,5 @@ def test_a_cpu_that_got_no_ring_may_get_one_when_it_comes_again(kernel: programs
     assert kernel.add_cpu(2) == [4, 5]
     assert kernel.cpus == (0, 1, 2)
     assert kernel.read_counts((2,))[0].counts == (20,)
+    kernel.count_again(2)
+    assert kernel.read_counts((2,))[3].counts == (200,)
