@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LIBRARY = "libbpf.so.1"
-MAP_TYPE_RINGBUF = 27
+_ARRAY = 2
+"""``BPF_MAP_TYPE_ARRAY``."""
+_MMAPABLE = 1 << 10
+"""``BPF_F_MMAPABLE``: user space may map the values."""
 _PERF_EVENT = 41
 """``BPF_PERF_EVENT`` of ``enum bpf_attach_type``."""
 
@@ -41,6 +44,20 @@ class _LinkOptions(ctypes.Structure):
         ("iterator_length", ctypes.c_uint32),
         ("target_btf_id", ctypes.c_uint32),
         ("cookie", ctypes.c_uint64),
+    )
+
+
+class _MapOptions(ctypes.Structure):
+    """``struct bpf_map_create_opts`` up to ``map_flags``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("btf_fd", ctypes.c_uint32),
+        ("btf_key_type_id", ctypes.c_uint32),
+        ("btf_value_type_id", ctypes.c_uint32),
+        ("btf_vmlinux_value_type_id", ctypes.c_uint32),
+        ("inner_map_fd", ctypes.c_uint32),
+        ("map_flags", ctypes.c_uint32),
     )
 
 
@@ -95,6 +112,8 @@ def library() -> Any:
         "bpf_map__set_max_entries": (integer, [pointer, ctypes.c_uint32]),
         "bpf_map__set_initial_value": (integer, [pointer, text, ctypes.c_size_t]),
         "bpf_map__value_size": (ctypes.c_uint32, [pointer]),
+        "bpf_map__set_value_size": (integer, [pointer, ctypes.c_uint32]),
+        "bpf_map__inner_map": (pointer, [pointer]),
         "bpf_map_create": (integer, [integer, text, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32, pointer]),
         "bpf_map_update_elem": (integer, [integer, pointer, pointer, ctypes.c_uint64]),
         "bpf_map_update_batch": (integer, [integer, pointer, pointer, ctypes.POINTER(ctypes.c_uint32), pointer]),
@@ -157,6 +176,11 @@ class BpfObject:
         """Set a map's number of entries. Call this before loading."""
         check(self._library.bpf_map__set_max_entries(self._map(name), entries))
 
+    def set_inner_bytes(self, name: str, size: int) -> None:
+        """Set the size of the values in the maps that a map of maps holds. Call this before loading."""
+        inner = self._found(self._library.bpf_map__inner_map(self._map(name)))
+        check(self._library.bpf_map__set_value_size(inner, size))
+
     def set_value(self, name: str, value: bytes) -> None:
         """Set the initial value of a section of data. Call this before loading.
 
@@ -204,13 +228,10 @@ class BpfObject:
         return pointer
 
 
-def create_ring(size: int) -> int:
-    """Make a BPF ring buffer that programs write; return its file descriptor.
-
-    Args:
-        size: Size in bytes, a power of two of whole pages.
-    """
-    return check(library().bpf_map_create(MAP_TYPE_RINGBUF, b"lo2_ring", 0, 0, size, None))
+def create_memory(size: int) -> int:
+    """Make an array of one value of this many bytes, which user space may map; return its file descriptor."""
+    options = _MapOptions(size=ctypes.sizeof(_MapOptions), map_flags=_MMAPABLE)
+    return check(library().bpf_map_create(_ARRAY, b"lo2_ring", 4, size, 1, ctypes.byref(options)))
 
 
 def put_fd(map_fd: int, key: int, fd: int) -> None:

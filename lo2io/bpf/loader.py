@@ -178,9 +178,10 @@ class Programs:
         self._calls = calls
         self._object = made = libbpf.BpfObject(content)
         self._fds.callback(made.close)
-        made.set_value(".rodata.lo2io", tell(config, calls))
+        made.set_value(".rodata.lo2io", tell(config, calls, self._ring_bytes))
         made.set_entries("lo2_cpus", possible)
         made.set_entries("lo2_rings", lib.LO2_RINGS * possible)
+        made.set_inner_bytes("lo2_rings", buffer_bytes(self._ring_bytes))
         made.set_entries("lo2_counters", lib.LO2_MAX_SAMPLED * possible)
         if not config.all_tasks:
             made.set_entries("lo2_selected", 1 << (_PID_BITS - lib.LO2_SELECTED_SHIFT))
@@ -318,12 +319,17 @@ class Programs:
         return self._cpus
 
     def ring_fd(self, cpu: int) -> int:
-        """The buffer that programs on this CPU write: a BPF ring buffer of ``ring_bytes``."""
+        """The buffer that programs on this CPU write: a map with a ``struct lo2_bpf_buffer``."""
         return self._rings[lib.LO2_RINGS * cpu + lib.LO2_RING_CALLS]
 
     def sample_ring_fd(self, cpu: int) -> int:
         """The CPU's buffer for events of tracepoints. It exists only if there are ``samples``."""
         return self._rings[lib.LO2_RINGS * cpu + lib.LO2_RING_EVENTS]
+
+    @property
+    def bell_fd(self) -> int:
+        """A BPF ring buffer that becomes readable when a buffer is half full."""
+        return self._loaded.map_fd("lo2_bell")
 
     @property
     def ring_bytes(self) -> int:
@@ -418,7 +424,7 @@ class Programs:
     def _make_rings(self, cpu: int) -> Iterator[tuple[int, int]]:
         """Make a CPU's buffers. Yields each buffer's place in the map of all buffers, and its file descriptor."""
         for use in (lib.LO2_RING_CALLS, lib.LO2_RING_EVENTS)[: 1 + bool(self.samples)]:
-            ring = libbpf.create_ring(self._ring_bytes)
+            ring = libbpf.create_memory(buffer_bytes(self._ring_bytes))
             self._fds.callback(os.close, ring)
             key = lib.LO2_RINGS * cpu + use
             self._rings[key] = ring
@@ -481,7 +487,12 @@ def _load(content: bytes, programs: Programs, calls: Sequence[BpfCall]) -> Progr
     return programs
 
 
-def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
+def buffer_bytes(ring_bytes: int) -> int:
+    """Size of a buffer for so many bytes of records: with its head, and with room for a record at the end."""
+    return int(lib.LO2_BUFFER_HEAD + ring_bytes + lib.LO2_BUFFER_SLACK)
+
+
+def tell(config: BpfConfig, calls: Sequence[BpfCall], ring_bytes: int) -> bytes:
     """The constants that the programs read.
 
     Raises:
@@ -492,6 +503,7 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
         raise CaptureError("configure the kernel programs", answer, "record fewer events or devices")
     told = ffi.new("struct lo2_bpf_told *")
     told.config.compat = knows_compat()
+    told.config.ring_bytes, told.config.ring_mask = ring_bytes, ring_bytes - 1
     for name in ("recorder", "calls", "all_tasks", "facts", "min_latency_ns", "min_bytes"):
         setattr(told.config, name, getattr(config, name))
     told.config.one_cgroup = config.cgroup is not None

@@ -184,8 +184,7 @@ class Hotplug:
             if cpu in kernel.cpus:  # a CPU that came back keeps its former buffer
                 kernel.count_again(cpu)
                 return ""
-            for index in kernel.add_cpu(cpu):
-                self._session.watch_kernel(index)
+            kernel.add_cpu(cpu)
         except (OSError, CaptureError) as error:
             return f", but some of its records are lost: {error}"
         return ""

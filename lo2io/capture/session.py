@@ -108,7 +108,6 @@ class Session:
         self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
         self._ring_of = {fd: index for index, fds in enumerate(opened.leaders) for fd in fds}
         self._kernel_rings = opened.kernel.rings if opened.kernel else []
-        self._kernel_ring_of = {ring.fd: index for index, ring in enumerate(self._kernel_rings)}
         self._thread = threading.Thread(target=self._drain_until_woken, name="lo2io-drain", daemon=True)
         self._between = between
         self._failure: OSError | CaptureError | None = None
@@ -205,13 +204,10 @@ class Session:
         """The drain thread's work until ``stop`` wakes it or the disk is full."""
         self._real_time = raise_priority()
         with self._epoll as epoll:
-            epoll.register(self._wake, select.EPOLLIN)
-            epoll.register(self._nudge, select.EPOLLIN)
-            for fd in (*list(self._ring_of), *([] if self._between is None else [self._between.wake_fd])):
+            others = [] if self._between is None else [self._between.wake_fd]
+            others += [self.opened.kernel.bell.fd] if self.opened.kernel else []
+            for fd in (self._wake, self._nudge, *list(self._ring_of), *others):
                 epoll.register(fd, select.EPOLLIN)
-            for fd in self._kernel_ring_of:
-                # Such a buffer is readable as long as it holds a byte, so epoll must report only new wakeups.
-                epoll.register(fd, select.EPOLLIN | select.EPOLLET)
             while self._ended_ns is None and self._failure is None:
                 ready = epoll.poll(MAX_WAIT_S if self._between is None else min(MAX_WAIT_S, self._between.wait_s()))
                 if any(fd == self._wake for fd, _ in ready):
@@ -220,8 +216,7 @@ class Session:
                     if events & (select.EPOLLHUP | select.EPOLLERR):
                         epoll.unregister(fd)  # the task has ended, so the fd would be ready for ever
                 rings = {self._ring_of[fd] for fd, _ in ready if fd in self._ring_of}
-                kernels = {self._kernel_ring_of[fd] for fd, _ in ready if fd in self._kernel_ring_of}
-                kernels |= self._filling() if ready else set()
+                kernels = self._filling() if ready else set()
                 self._step_aside(rings, kernels)
                 if any(fd == self._nudge for fd, _ in ready):
                     os.eventfd_read(self._nudge)
@@ -235,10 +230,9 @@ class Session:
                         self._between.pass_ended()
 
     def _filling(self) -> set[int]:
-        """The programs' buffers that are half full.
-
-        A full buffer cannot take the record that would wake this thread.
-        """
+        """The programs' buffers that are half full. The programs wake this thread again when they fill up further."""
+        if self.opened.kernel:
+            self.opened.kernel.bell.silence()  # before the look, so that no later call is missed
         return {index for index, ring in enumerate(self._kernel_rings) if ring.taken > _HALF}
 
     def _step_aside(self, rings: Iterable[int], kernel_rings: Iterable[int]) -> None:
@@ -263,13 +257,6 @@ class Session:
             self._ring_of[fd] = index
             with contextlib.suppress(ValueError):  # recording has ended early, and the thread has closed the epoll
                 self._epoll.register(fd, select.EPOLLIN)
-
-    def watch_kernel(self, index: int) -> None:
-        """Drain an added buffer of the programs in the kernel. ``index`` is its place among these buffers."""
-        fd = self._kernel_rings[index].fd
-        self._kernel_ring_of[fd] = index
-        with contextlib.suppress(ValueError):
-            self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
 
     def _drain(self, rings: Iterable[int], kernel_rings: Iterable[int]) -> None:
         """Write the present contents of these buffers. A full disk ends the recording.

@@ -19,7 +19,9 @@ enum {
     LO2_MAX_STATUS = 32,             /* values of blk_status_t */
     LO2_NAMES_ROOM = 32768,          /* a name may begin before this offset */
     LO2_KNOWN_FILES = 512,
-    LO2_SELECTED_SHIFT = 12
+    LO2_SELECTED_SHIFT = 12,
+    LO2_BUFFER_HEAD = 4096,          /* of struct lo2_bpf_buffer; a page, so that user space maps it alone */
+    LO2_BUFFER_SLACK = 40960         /* behind a buffer's data, for the record that begins before their end; as large as any record */
 };
 enum lo2_bpf_ring_use { LO2_RING_CALLS = 0, LO2_RING_EVENTS = 1, LO2_RINGS = 2 }; /* the buffers of each CPU */
 enum { LO2_FACTS_ALWAYS = 2 };       /* FILE with every call: if closes are not recorded, no fact stays true */
@@ -85,6 +87,8 @@ struct lo2_bpf_config {              /* constant while the programs are loaded *
     uint8_t one_cgroup;              /* only processes of the cgroup in the map `cgroup`, and below it */
     uint8_t facts;                   /* FILE, PATH, SQE, IOCB, EVENTS are written */
     uint8_t compat;                  /* the numbers of 32 bit calls are known */
+    uint64_t ring_bytes;             /* of the data of a buffer: a power of two */
+    uint64_t ring_mask;              /* ring_bytes - 1 */
     uint64_t min_latency_ns;         /* shorter calls are left out, if droppable; 0: none */
     int64_t min_bytes;               /* calls that ask for fewer bytes are left out, if droppable; 0: none */
     uint32_t nr_devices;             /* calls on files of other devices (s_dev) are left out, if droppable; 0: none */
@@ -101,6 +105,25 @@ struct lo2_bpf_told {                /* in the section .rodata.lo2io */
     uint16_t sampled[LO2_MAX_SAMPLED]; /* common_type, by enum lo2_sampled */
     uint8_t letters_at[LO2_MAX_SAMPLED]; /* of events of the block layer: the offset of rwbs in the fields */
     uint8_t errors[LO2_MAX_STATUS];  /* the errno of each blk_status_t */
+};
+
+/*
+ * A buffer of records in memory that user space maps. Each record stands behind a frame (records.h) and ends at a multiple
+ * of 8 bytes. Positions count bytes since the begin. The byte at a position lies in the data at position % size.
+ *
+ *     head │ data: size bytes, a power of two │ slack
+ *          │  …  tail ▒▒▒▒▒▒▒▒▒▒ taken  …      │
+ *
+ * A record is never cut: if it begins before the end of the data, its rest lies in the slack. The next one then begins at
+ * the place that its own position has, and the bytes before that place stay unused.
+ */
+struct lo2_bpf_buffer {
+    uint64_t tail;                   /* records before it were read; user space writes it */
+    uint64_t apart[7];               /* else each write of one side would cost the other side a cache line */
+    uint64_t taken;                  /* records before it are finished, or under way in a program that counts in `writers` */
+    uint64_t writers;                /* programs that are writing: they may interrupt one another */
+    uint64_t crossed;                /* the end of the last record that reached the end of the data, or went beyond */
+    /* LO2_BUFFER_HEAD bytes from the begin: the data */
 };
 
 struct lo2_bpf_switch {              /* in the section .data.lo2io */
@@ -177,7 +200,6 @@ struct lo2_bpf_sampling {
     struct lo2_bpf_counts counts[LO2_MAX_SAMPLED]; /* by enum lo2_sampled */
     uint64_t counted[LO2_MAX_SAMPLED]; /* the kernel's own count at the last event, for events with a counter in lo2_counters */
     struct lo2_bpf_losing losing;
-    uint64_t written;
 };
 
 /* All that belongs to one CPU. Only programs on that CPU write here. */
@@ -188,7 +210,6 @@ struct lo2_bpf_cpu {
     struct lo2_bpf_slot slot;
     struct lo2_bpf_losing losing;
     uint64_t busy;                   /* a program is at work on this memory: lo2_take_cpu() */
-    uint64_t written;                /* records, including lost ones */
     uint32_t given[8];               /* arguments of a 32 bit call, from 1 on */
     struct lo2_bpf_look look;
     struct lo2_bpf_known known[LO2_KNOWN_FILES];

@@ -2,14 +2,12 @@
 #ifndef LO2IO_BPF_CORE_H
 #define LO2IO_BPF_CORE_H
 
-#include "maps.h"
-
-#define INLINE static __always_inline
+#include "buffers.h"
 
 /* An entry or exit of a call, for the hooks of files.h, paths.h, values.h and iocbs.h. */
 struct lo2_moment {
     struct lo2_bpf_cpu *cpu;
-    void *ring;                    /* NULL: this CPU has no buffer */
+    struct lo2_bpf_buffer *ring;   /* NULL: this CPU has no buffer */
     struct task_struct *task;      /* the calling thread; its members may be read directly */
     const volatile struct lo2_bpf_call *call;
     __u64 time_ns;                 /* of this entry or exit */
@@ -23,12 +21,6 @@ INLINE __u64 lo2_argument(const struct lo2_moment *moment, __u32 number)
 {
     return moment->cpu->slot.record.args[(number - 1) & 7];
 }
-
-/*
- * For a large function that is rarely called. The verifier checks it once on its own, instead of at each place that
- * calls it. Its arguments are numbers, or a struct of numbers. So it finds CPU and task again by itself.
- */
-#define LO2_ONCE __noinline
 
 INLINE struct lo2_bpf_cpu *lo2_this_cpu(__u32 *number)
 {
@@ -57,14 +49,7 @@ INLINE void lo2_give_back(struct lo2_bpf_cpu *cpu)
     *(volatile __u64 *)&cpu->busy = 0;
 }
 
-/* A buffer of a CPU, or NULL. */
-INLINE void *lo2_ring_for(__u32 cpu, enum lo2_bpf_ring_use use)
-{
-    __u32 key = LO2_RINGS * cpu + use;
-    return bpf_map_lookup_elem(&lo2_rings, &key);
-}
-
-INLINE void *lo2_ring(const __u32 *cpu) { return lo2_ring_for(*cpu, LO2_RING_CALLS); }
+INLINE struct lo2_bpf_buffer *lo2_ring(const __u32 *cpu) { return lo2_ring_for(*cpu, LO2_RING_CALLS); }
 
 INLINE __u8 *lo2_selection(__u32 process)
 {
@@ -87,18 +72,12 @@ INLINE bool lo2_is_recorded(struct task_struct *task)
     return !lo2.config.one_cgroup || bpf_current_task_under_cgroup(&lo2_cgroup, 0) == 1;
 }
 
-/*
- * A wakeup costs more than many records. So the reader is woken only if a buffer is half full, which every 16th record
- * checks. That suffices for the smallest buffer, a page, for 23 calls fill half of it.
- */
-#define LO2_LOOK_EVERY 16
-
 /* Writes the record of earlier losses, and wakes the reader, who is late. False: there is no room for it either. */
 LO2_ONCE int lo2_tell_lost(void)
 {
     __u32 number;
     struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
-    void *ring = lo2_ring(&number);
+    struct lo2_bpf_buffer *ring = lo2_ring(&number);
     lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST };
 
     if (!cpu || !ring)
@@ -106,9 +85,10 @@ LO2_ONCE int lo2_tell_lost(void)
     record.head.time_ns = cpu->losing.end_ns;
     record.begin_ns = cpu->losing.begin_ns;
     record.lost = cpu->losing.lost;
-    if (bpf_ringbuf_output(ring, &record, sizeof record, BPF_RB_FORCE_WAKEUP))
+    if (!lo2_put(ring, &record, sizeof record))
         return false;
     cpu->losing.lost = 0;
+    lo2_ring_bell();
     return true;
 }
 
@@ -122,22 +102,13 @@ INLINE void lo2_lose(struct lo2_bpf_cpu *cpu, __u32 events, __u64 begin_ns, __u6
 }
 
 /* Writes a record of `size` bytes. False: there was no room. */
-INLINE bool lo2_write(struct lo2_bpf_cpu *cpu, void *ring, void *record, __u64 size)
+INLINE bool lo2_write(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, const void *record, __u64 size)
 {
-    __u64 flags = BPF_RB_NO_WAKEUP;
-
-    if (!ring)
-        return false;
-    if (!(++cpu->written % LO2_LOOK_EVERY) &&
-        bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 2)
-        flags = BPF_RB_FORCE_WAKEUP;
-    if (cpu->losing.lost && !lo2_tell_lost())
-        return false;
-    return !bpf_ringbuf_output(ring, record, size, flags);
+    return (!cpu->losing.lost || lo2_tell_lost()) && lo2_put(ring, record, size);
 }
 
 /* Like lo2_write, for facts. Counts a fact that finds no room. */
-INLINE bool lo2_write_fact(struct lo2_bpf_cpu *cpu, void *ring, void *record, __u64 size)
+INLINE bool lo2_write_fact(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, const void *record, __u64 size)
 {
     bool written = lo2_write(cpu, ring, record, size);
     if (!written)
@@ -157,7 +128,7 @@ INLINE void lo2_fill_head(lo2_kernel_head *head, const struct lo2_moment *moment
  * Writes the call in the slot as ENTER and empties the slot. Needed when its thread leaves the CPU, or before a record
  * with a later time is written during the call.
  */
-INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, void *ring)
+INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring)
 {
     const lo2_kernel_call *call = &cpu->slot.record;
     __u32 nr_args = call->nr_args & 7;

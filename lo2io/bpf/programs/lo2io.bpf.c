@@ -173,13 +173,33 @@ INLINE bool is_left_out(struct lo2_moment *moment, __u64 duration_ns)
     return lo2_files_left_out(moment);
 }
 
+/* As lo2_write(), but most records are calls, and copying word by word is faster. */
+INLINE bool copy_call(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, const lo2_kernel_call *record)
+{
+    __u64 size = __builtin_offsetof(lo2_kernel_call, args) + (record->nr_args & 7) * sizeof(__u64);
+    lo2_kernel_call *copy;
+    __u32 i;
+
+    if (cpu->losing.lost && !lo2_tell_lost())
+        return false;
+    copy = lo2_begin(ring, size);
+    if (!copy)
+        return false;
+    lo2_copy(copy, record, __builtin_offsetof(lo2_kernel_call, args));
+#pragma unroll
+    for (i = 0; i < 6; i++)
+        if (i < record->nr_args)
+            copy->args[i] = record->args[i];
+    lo2_finish(ring, size);
+    return true;
+}
+
 INLINE bool write_call(struct lo2_moment *moment)
 {
     struct lo2_bpf_cpu *cpu = moment->cpu;
     lo2_kernel_call *record = &cpu->slot.record;
     const volatile struct lo2_bpf_call *call = moment->call;
     __u64 duration_ns = moment->time_ns - record->head.time_ns;
-    __u32 nr_args = record->nr_args & 7;
     struct lo2_bpf_counts *enters = &cpu->counts[call->enter_index % LO2_MAX_EVENTS];
     struct lo2_bpf_counts *exits = &cpu->counts[call->exit_index % LO2_MAX_EVENTS];
 
@@ -194,7 +214,7 @@ INLINE bool write_call(struct lo2_moment *moment)
     record->result = moment->result;
     record->position = moment->position;
     record->value = moment->value;
-    if (!lo2_write(cpu, moment->ring, record, __builtin_offsetof(lo2_kernel_call, args) + nr_args * sizeof(__u64))) {
+    if (!copy_call(cpu, moment->ring, record)) {
         enters->lost++;
         exits->lost++;
         lo2_lose(cpu, 2, record->head.time_ns, moment->time_ns);
@@ -345,7 +365,7 @@ INLINE void write_usage(struct task_struct *task)
     struct lo2_moment moment = { .task = task };
     struct task_delay_info *delays;
     __u32 cpu_number;
-    void *ring;
+    struct lo2_bpf_buffer *ring;
 
     if (!lo2_switch.on || !lo2_is_recorded(task))
         return;

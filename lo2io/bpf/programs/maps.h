@@ -28,8 +28,11 @@ struct {
 } lo2_cpus SEC(".maps");
 
 struct lo2_bpf_ring {
-    __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 4096);     /* user space sets the size */
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(key_size, sizeof(__u32));
+    __uint(value_size, LO2_BUFFER_HEAD + 4096 + LO2_BUFFER_SLACK); /* a struct lo2_bpf_buffer; user space sets the size */
 };
 
 /* Of each CPU the buffer for calls, and behind it the one for events: user space waits for the kernel once for each map. */
@@ -39,6 +42,12 @@ struct {
     __type(key, __u32);
     __array(values, struct lo2_bpf_ring);
 } lo2_rings SEC(".maps");
+
+/* Wakes the reader: a program cannot wake anybody through an array. What is in it means nothing. */
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4096);
+} lo2_bell SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);

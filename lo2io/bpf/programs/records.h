@@ -1,11 +1,11 @@
 /*
- * The records that lo2io's programs (lo2io/bpf/programs) write into a CPU's BPF buffer: system calls, and facts that
+ * The records that lo2io's programs (lo2io/bpf/programs) write into a CPU's buffers: system calls, and facts that
  * tracepoints lack.
  *
  * The engine reads this file, cffi does (plain declarations, see build.py), and clang for the programs. All times are
- * CLOCK_MONOTONIC. In the buffer, and so in the spool, each record stands behind the kernel's own header of 8 bytes: a u32
- * length, and a u32 without meaning here. Bit 30 of the length marks a record to be skipped, bit 31 an unfinished one. The
- * length does not count the padding to a multiple of 8.
+ * CLOCK_MONOTONIC. In the buffer, and so in the spool, each record stands behind a frame of 8 bytes: a u32 length, and a u32
+ * without meaning. The length does not count the padding to a multiple of 8. Older spools hold the bytes of the kernel's own
+ * ring buffer: there, bit 30 of the length marks a record to be skipped, bit 31 an unfinished one.
  *
  * Order: the records of one CPU are in the order of `time_ns`. A call that keeps its CPU is one record, CALL, with the time
  * of its entry, for no other thread ran there before its exit. A call that loses the CPU is two records: ENTER, written
@@ -25,7 +25,7 @@
 #ifndef LO2IO_BPF_RECORDS_H
 #define LO2IO_BPF_RECORDS_H
 
-/* The kernel's own header (kernel/bpf/ringbuf.c): its size, and bits of the length. */
+/* The frame: its size, and bits of the length. No record has these bits but in spools that the kernel's own buffer filled. */
 enum { LO2_FRAME_BYTES = 8, LO2_FRAME_DISCARDED_BIT = 30, LO2_FRAME_UNFINISHED_BIT = 31 };
 
 enum lo2_kernel_record {

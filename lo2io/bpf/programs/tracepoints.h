@@ -20,7 +20,7 @@ LO2_ONCE int lo2_tell_lost_samples(void)
 {
     __u32 number;
     struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
-    void *ring = lo2_ring_for(number, LO2_RING_EVENTS);
+    struct lo2_bpf_buffer *ring = lo2_ring_for(number, LO2_RING_EVENTS);
     lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST };
 
     if (!cpu || !ring)
@@ -32,43 +32,41 @@ LO2_ONCE int lo2_tell_lost_samples(void)
     record.head.time_ns = cpu->sampling.losing.end_ns;
     if (!record.lost)
         return true;
-    if (!bpf_ringbuf_output(ring, &record, sizeof record, BPF_RB_FORCE_WAKEUP))
+    if (lo2_put_shared(ring, &record, sizeof record)) {
+        lo2_ring_bell();
         return true;
+    }
     cpu->sampling.losing.begin_ns = record.begin_ns;
     __sync_fetch_and_add(&cpu->sampling.losing.lost, record.lost);
     return false;
 }
 
+INLINE void lo2_lose_sample(struct lo2_bpf_sampling *sampling, __u64 time_ns, __u32 place)
+{
+    sampling->counts[place].lost++;
+    if (!__sync_fetch_and_add(&sampling->losing.lost, 1))
+        sampling->losing.begin_ns = time_ns;
+    sampling->losing.end_ns = time_ns;
+}
+
 /* Takes the time last. An interrupt's records may come between that and the place in the buffer; the reader sorts them. */
-INLINE void lo2_write_sample(lo2_kernel_head *head, __u32 size, __u32 place)
+INLINE void lo2_write_sample(lo2_kernel_head *head, __u64 size, __u32 place)
 {
     __u32 number;
     struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
-    void *ring = lo2_ring_for(number, LO2_RING_EVENTS);
-    struct lo2_bpf_sampling *sampling;
-    __u64 flags = BPF_RB_NO_WAKEUP;
+    struct lo2_bpf_buffer *ring = lo2_ring_for(number, LO2_RING_EVENTS);
+    bool ready;
 
     if (!cpu)
         return;
-    sampling = &cpu->sampling;
-    sampling->counts[place].count++;
+    cpu->sampling.counts[place].count++;
+    ready = ring && (!cpu->sampling.losing.lost || lo2_tell_lost_samples());
     head->tid = bpf_get_current_task_btf()->pid;
     head->type = LO2_KERNEL_SAMPLE;
     head->event = lo2.sampled[place];
-    if (ring && !(++sampling->written % LO2_LOOK_EVERY) &&
-        bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 2)
-        flags = BPF_RB_FORCE_WAKEUP;
-    if (ring && (!sampling->losing.lost || lo2_tell_lost_samples())) {
-        head->time_ns = bpf_ktime_get_ns();
-        if (!bpf_ringbuf_output(ring, head, size, flags))
-            return;
-    } else {
-        head->time_ns = bpf_ktime_get_ns();
-    }
-    sampling->counts[place].lost++;
-    if (!__sync_fetch_and_add(&sampling->losing.lost, 1))
-        sampling->losing.begin_ns = head->time_ns;
-    sampling->losing.end_ns = head->time_ns;
+    head->time_ns = bpf_ktime_get_ns();
+    if (!ready || !lo2_put_shared(ring, head, size))
+        lo2_lose_sample(&cpu->sampling, head->time_ns, place);
 }
 
 /* A program. The code at the end sets `fields` from the tracepoint's arguments. If it returns, the event is not recorded. */
@@ -125,18 +123,20 @@ int lo2_on_io_uring_submit_req(__u64 *context)
 {
     lo2_submitted sample = {};
     lo2_fields_io_uring_submit_req *fields = &sample.fields;
-    __u32 size = sizeof sample;
+    bool asked;
 
     if (!lo2_switch.on || !LO2_FITS_io_uring_submit_req)
         return 0;
     LO2_OF_REQUEST
-    if (!lo2_ask(request, true, &sample.asked))
-        size = __builtin_offsetof(lo2_submitted, asked);
+    asked = lo2_ask(request, true, &sample.asked);
     fields->user_data = request->cqe.user_data;
     fields->opcode = request->opcode;
     fields->flags = request->flags;
     fields->sq_thread = (request->ctx->flags & LO2_SETUP_SQPOLL) != 0;
-    lo2_write_sample(&sample.head, size, LO2_SAMPLED_io_uring_submit_req);
+    if (asked)
+        lo2_write_sample(&sample.head, sizeof sample, LO2_SAMPLED_io_uring_submit_req);
+    else
+        lo2_write_sample(&sample.head, __builtin_offsetof(lo2_submitted, asked), LO2_SAMPLED_io_uring_submit_req);
     return 0;
 }
 LO2_SAMPLE(io_uring_complete, {

@@ -1,8 +1,7 @@
 """One mapped buffer that lo2io's programs in the kernel write: finished records in, views of their bytes out.
 
-The mapping (kernel/bpf/ringbuf.c, Linux 6.18) has a page with the reader's position, which user space writes, a page
-with the kernel's position, and the data twice in a row. So no record is cut at the buffer's end. The kernel first
-reserves a record and finishes it later. The reader may read up to the first record that is not finished.
+``lo2io/bpf/programs/config.h`` says how records lie there. A program may write a record while this module looks, and
+another program may interrupt it. The reader may read up to a position before which all records are finished.
 """
 
 from __future__ import annotations
@@ -12,13 +11,15 @@ import mmap
 from lo2io.capture.events.ring import PAGE_BYTES
 from lo2io.native._lib import ffi, lib
 
+_TAIL, _TAKEN, _CROSSED = (ffi.offsetof("struct lo2_bpf_buffer", name) // 8 for name in ("tail", "taken", "crossed"))
+
 
 class KernelRing:
-    """A BPF ring buffer of ``size`` bytes (a power of two), mapped through the map ``fd``.
+    """A ``struct lo2_bpf_buffer`` with ``size`` bytes of data (a power of two), mapped through the map ``fd``.
 
     Attributes:
-        fd: The map's descriptor, which the caller owns. It becomes readable when a program wakes the reader.
-        size: Size in bytes.
+        fd: The map's descriptor, which the caller owns.
+        size: Size of the data in bytes.
 
     Raises:
         OSError: The kernel does not map the buffer.
@@ -27,45 +28,78 @@ class KernelRing:
     def __init__(self, fd: int, size: int) -> None:
         self.fd = fd
         self.size = size
-        self._own = mmap.mmap(fd, PAGE_BYTES)
-        self._kernels = mmap.mmap(fd, PAGE_BYTES + 2 * size, prot=mmap.PROT_READ, offset=PAGE_BYTES)
-        own, kernels = memoryview(self._own), memoryview(self._kernels)
-        self._tail = own[:8].cast("Q")
-        self._head = kernels[:8].cast("Q")
-        self._data = kernels[PAGE_BYTES:]
-        self._views = (own, kernels, self._tail, self._head, self._data)
-        self._finished = int(self._tail[0])
+        length = lib.LO2_BUFFER_HEAD + size + lib.LO2_BUFFER_SLACK
+        self._memory = mmap.mmap(fd, -(-length // PAGE_BYTES) * PAGE_BYTES)
+        self._all = memoryview(self._memory)
+        self._words = self._all[: lib.LO2_BUFFER_HEAD].cast("Q")
+        self._data = self._all[lib.LO2_BUFFER_HEAD :]
+        self._finished = int(self._words[_TAIL])
+        self._crossed = 0
+        """The end of the last record that crossed the end of the data, as far as it matters for unread bytes."""
 
     @property
     def fill_bytes(self) -> int:
         """Bytes of finished records that are not yet released. Only the drain thread may call this."""
-        with ffi.from_buffer("uint8_t[]", self._data) as data, ffi.from_buffer("uint64_t[]", self._head) as head:
-            self._finished = lib.lo2_finished_records(data, self.size, self._finished, head)
-        return int(self._finished - self._tail[0])
+        with ffi.from_buffer("struct lo2_bpf_buffer *", self._memory) as buffer:
+            self._finished = int(lib.lo2_finished_records(buffer, self._finished))
+        return int(self._finished - self._words[_TAIL])
 
     @property
     def head(self) -> int:
-        """Bytes that the kernel has written, or begun to write, since the buffer was made."""
-        return int(self._head[0])
+        """Bytes that programs have written, or begun to write, since the buffer was made. Any thread may call this."""
+        return int(self._words[_TAKEN])
 
     @property
     def taken(self) -> float:
         """The share of the buffer that is not free. Any thread may call this."""
-        return float(self._head[0] - self._tail[0]) / self.size
+        return float(self._words[_TAKEN] - self._words[_TAIL]) / self.size
 
     def peek(self, limit: int) -> list[memoryview]:
-        """Views of up to ``limit`` of the oldest bytes that :attr:`fill_bytes` has counted. Without bytes, no view."""
-        length = min(self._finished - self._tail[0], limit)
-        start = self._tail[0] % self.size
-        return [self._data[start : start + length]] if length else []
+        """Views of up to ``limit`` of the oldest bytes that :attr:`fill_bytes` has counted: one or two, or none."""
+        begin = self._words[_TAIL]
+        end = min(self._finished, begin + limit)
+        if begin >= self._crossed:  # else a part of this record was read, and a next one may have crossed by now
+            self._crossed = self._words[_CROSSED]
+        middle = self._crossed if begin < self._crossed <= end else end
+        return [self._view(*part) for part in ((begin, middle), (middle, end)) if part[0] < part[1]]
+
+    def _view(self, begin: int, end: int) -> memoryview:
+        """The bytes between two positions, in one piece."""
+        turn = self._crossed - self._crossed % self.size  # the position at which the data end
+        start = begin - turn + self.size if turn <= begin < self._crossed else begin % self.size
+        return self._data[start : start + end - begin]
 
     def release(self, length: int) -> None:
-        """Give the oldest ``length`` bytes back to the kernel."""
-        self._tail[0] += length
+        """Give the oldest ``length`` bytes back to the programs."""
+        self._words[_TAIL] += length
 
     def close(self) -> None:
         """Unmap the buffer. A second call does nothing. The map's fd stays open."""
-        for view in self._views:
+        for view in (self._words, self._data, self._all):
             view.release()
-        self._own.close()
-        self._kernels.close()
+        self._memory.close()
+
+
+class Bell:
+    """A BPF ring buffer whose records mean nothing: programs wake the reader with them.
+
+    Args:
+        fd: The map's descriptor, which the caller owns. It is readable until :meth:`silence`.
+
+    Raises:
+        OSError: The kernel does not map the buffer.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._reader = mmap.mmap(fd, PAGE_BYTES)
+        self._kernel = mmap.mmap(fd, PAGE_BYTES, prot=mmap.PROT_READ, offset=PAGE_BYTES)
+
+    def silence(self) -> None:
+        """Take all records out."""
+        self._reader[:8] = self._kernel[:8]
+
+    def close(self) -> None:
+        """Unmap the buffer. A second call does nothing."""
+        self._reader.close()
+        self._kernel.close()

@@ -16,7 +16,7 @@ from lo2io.bpf.calls import plan_calls, plan_opcodes
 from lo2io.bpf.loader import BpfConfig, load_programs
 from lo2io.bpf.samples import plan_samples
 from lo2io.capture.backend import RAW, SINGLE
-from lo2io.capture.events.bpf_ring import KernelRing
+from lo2io.capture.events.bpf_ring import Bell, KernelRing
 from lo2io.catalog.catalog import ENDING, left_out
 from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import abi
@@ -102,6 +102,7 @@ class Kernel:
     Attributes:
         cpus: CPUs that have buffers.
         rings: Buffers of records.
+        bell: Wakes the reader of the buffers.
         ring_bytes: Size of each buffer.
         samples: The events of other tracepoints than calls' that the programs record.
         hook: The request's hook; empty if the programs record no calls.
@@ -111,6 +112,7 @@ class Kernel:
         self.cpus = request.cpus
         self.ring_bytes = request.ring_bytes
         self.rings: list[KernelRing] = []
+        self.bell = Bell(programs.bell_fd)
         self.samples = tuple(sample.name for sample in programs.samples)
         self._places: list[tuple[int, bool]] = []
         self._programs = programs
@@ -143,8 +145,8 @@ class Kernel:
         """A buffer's CPU, and True if the buffer is for events of tracepoints, False if it is for calls."""
         return self._places[index]
 
-    def _map_rings(self, cpu: int) -> list[int]:
-        """Map a CPU's buffers; return their places among all buffers."""
+    def _map_rings(self, cpu: int) -> None:
+        """Map a CPU's buffers."""
         fds = [(self._programs.ring_fd(cpu), False)]
         if self.samples:
             fds.append((self._programs.sample_ring_fd(cpu), True))
@@ -154,7 +156,6 @@ class Kernel:
                 (cpu, of_samples)
             )  # before the buffer is listed, because the drain thread asks for its CPU
             self.rings.append(ring)
-        return list(range(len(self.rings) - len(fds), len(self.rings)))
 
     def _attach(self, call: KernelCall, index: int) -> None:
         for event, is_entry in ((call.enter, True), (call.leave, False)):
@@ -181,20 +182,16 @@ class Kernel:
         self._events.append(fd)
         return fd
 
-    def add_cpu(self, cpu: int) -> list[int]:
+    def add_cpu(self, cpu: int) -> None:
         """Give buffers to a CPU that has come.
-
-        Returns:
-            The places of the new buffers among all buffers.
 
         Raises:
             CaptureError: There is no memory for them. Events on this CPU are then counted as lost.
         """
         self._programs.add_cpu(cpu)
-        places = self._map_rings(cpu)
+        self._map_rings(cpu)
         self.count_again(cpu)
         self.cpus = (*self.cpus, cpu)
-        return places
 
     def count_again(self, cpu: int) -> None:
         """Let a CPU that has come count its events from now on.
@@ -292,6 +289,7 @@ class Kernel:
         """Unmap the buffers and detach the programs. A second call does nothing. The events stay open."""
         for ring in self.rings:
             ring.close()
+        self.bell.close()
         self._programs.close()
 
     def close(self) -> None:

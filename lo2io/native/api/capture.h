@@ -47,11 +47,9 @@ void lo2_watch_free(lo2_watch *watch);
 
 /* ---- buffers that BPF programs write ---- */
 
-/*
- * The position up to which records are finished, from `position` on, where a record begins. Positions count like the
- * producer's. `data` is the buffer, of `size` bytes, a power of two.
- */
-uint64_t lo2_finished_records(const uint8_t *data, uint64_t size, uint64_t position, const uint64_t *producer);
+struct lo2_bpf_buffer;
+/* The position before which all records are finished; `before`, an earlier answer, if programs are writing all the time. */
+uint64_t lo2_finished_records(const struct lo2_bpf_buffer *buffer, uint64_t before);
 
 /* ---- messages of libbpf ---- */
 

@@ -141,7 +141,7 @@ def test_opcodes_ask_for_files() -> None:
     assert asks["SPLICE"] == asks["TEE"] == lib.LO2_ASKS_FILE | lib.LO2_ASKS_TWO_FILES
     assert asks["CLOSE"] == asks["ACCEPT"] == lib.LO2_ASKS_FILE | lib.LO2_ASKS_PLACES
     config = BpfConfig(recorder=1, asks=tuple(asks.values()))
-    told = list(ffi.from_buffer("struct lo2_bpf_told *", tell(config, [])).config.asks)
+    told = list(ffi.from_buffer("struct lo2_bpf_told *", tell(config, [], 4096)).config.asks)
     assert told == [*asks.values(), *[0] * (lib.LO2_MAX_OPCODES - len(asks))]
 
 
@@ -151,7 +151,7 @@ def told_compat(name: str, number: int) -> tuple[int, int, list[int]]:
     call = BpfCall(
         enter_event=700, exit_event=600, enter_index=0, exit_index=1, flags=0, nr_args=6, number=1, compat=compat
     )
-    told = ffi.from_buffer("struct lo2_bpf_told *", tell(BpfConfig(recorder=1), [call]))
+    told = ffi.from_buffer("struct lo2_bpf_told *", tell(BpfConfig(recorder=1), [call], 4096))
     found = told.compat[number]
     assert found.call == 1
     return found.memory, found.nr_given, list(found.args)

@@ -41,13 +41,14 @@ def test_what_is_told_lies_where_the_programs_look() -> None:
     """A call's number leads to its place, and its place to its configuration."""
     calls = [CALL, loader.BpfCall(9, 10, 2, 3, lib.LO2_CALL_CLOSES, 1, fd=1, number=3)]
     told = ffi.from_buffer(
-        "struct lo2_bpf_told *", loader.tell(loader.BpfConfig(recorder=77, devices=(8 << 20,)), calls)
+        "struct lo2_bpf_told *", loader.tell(loader.BpfConfig(recorder=77, devices=(8 << 20,)), calls, 4096)
     )
     assert (told.config.recorder, told.config.nr_devices, told.config.devices[0]) == (77, 1, 8 << 20)
+    assert (told.config.ring_bytes, told.config.ring_mask) == (4096, 4095)
     assert (told.calls[1].flags, told.calls[1].fd, told.calls[1].exit_index) == (lib.LO2_CALL_CLOSES, 1, 3)
     assert {number: place for number, place in enumerate(told.of_number) if place} == {3: 2}
     assert [number for number, wanted in enumerate(told.wanted) if wanted] == [3]
-    told = ffi.from_buffer("struct lo2_bpf_told *", loader.tell(loader.BpfConfig(recorder=1, calls=False), calls))
+    told = ffi.from_buffer("struct lo2_bpf_told *", loader.tell(loader.BpfConfig(recorder=1, calls=False), calls, 4096))
     assert not any(told.of_number)  # facts alone come from the events that are open anyway
 
 
@@ -57,7 +58,7 @@ def test_a_number_is_wanted_if_a_call_of_either_kind_has_it() -> None:
     compat = known["recvfrom"].compat
     assert {each.is_socketcall for each in compat} == {True, False}
     call = loader.BpfCall(9, 10, 0, 1, 0, 6, number=45, compat=compat)
-    told = ffi.from_buffer("struct lo2_bpf_told *", loader.tell(NOTHING, [call]))
+    told = ffi.from_buffer("struct lo2_bpf_told *", loader.tell(NOTHING, [call], 4096))
     own = {each.number for each in compat if not each.is_socketcall}
     assert {number for number, wanted in enumerate(told.wanted) if wanted} == {45, 102} | own
 
@@ -65,7 +66,7 @@ def test_a_number_is_wanted_if_a_call_of_either_kind_has_it() -> None:
 def test_more_than_the_programs_hold_is_refused() -> None:
     """17 devices, where there is room for 16: nothing is cut silently."""
     with pytest.raises(CaptureError, match="there are too many calls or devices"):
-        loader.tell(loader.BpfConfig(recorder=1, devices=tuple(range(17))), [CALL])
+        loader.tell(loader.BpfConfig(recorder=1, devices=tuple(range(17))), [CALL], 4096)
 
 
 def test_a_package_without_the_object_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

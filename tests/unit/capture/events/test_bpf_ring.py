@@ -1,4 +1,4 @@
-"""A ring that programs in the kernel write, played by a file: only finished records are handed on, in order."""
+"""A buffer that programs in the kernel write, played by a file: only finished records are handed on, in order."""
 
 from __future__ import annotations
 
@@ -8,118 +8,139 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lo2io.native._lib import ffi, lib
 
-from lo2io.capture.events.bpf_ring import KernelRing
+from lo2io.capture.events.bpf_ring import Bell, KernelRing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = mmap.PAGESIZE
-SIZE = 2 * PAGE
-BUSY, PASSED_OVER = 1 << 31, 1 << 30
+SIZE = 8192
 HEADER = struct.Struct("<II")
 
 
+def framed(content: bytes) -> bytes:
+    """A record as it lies in the buffer."""
+    return HEADER.pack(len(content), 0) + content + bytes(-len(content) % 8)
+
+
 class Producer:
-    """The kernel's side, as kernel/bpf/ringbuf.c has it: the data twice in a row behind two pages of positions."""
+    """The programs' side, as lo2io/bpf/programs/buffers.h has it."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("ring")
-        os.truncate(self.fd, 2 * PAGE + 2 * SIZE)
-        self.memory = mmap.mmap(self.fd, 2 * PAGE + 2 * SIZE)
-        self.position = 0
+        length = lib.LO2_BUFFER_HEAD + SIZE + lib.LO2_BUFFER_SLACK
+        os.truncate(self.fd, length)
+        self.memory = mmap.mmap(self.fd, length)
+        self.held = ffi.from_buffer(self.memory)
+        self.buffer = ffi.cast("struct lo2_bpf_buffer *", self.held)
 
-    @property
-    def released(self) -> int:
-        """The reader's position."""
-        return int.from_bytes(self.memory[:8], "little")
+    def put(self, content: bytes) -> bool:
+        """Write a record, unless there is no room."""
+        record, begin = framed(content), int(self.buffer.taken)
+        if begin + len(record) - self.buffer.tail > SIZE:
+            return False
+        at = lib.LO2_BUFFER_HEAD + begin % SIZE
+        self.memory[at : at + len(record)] = record
+        if begin % SIZE + len(record) >= SIZE:
+            self.buffer.crossed = begin + len(record)
+        self.buffer.taken += len(record)
+        return True
 
-    def put(self, content: bytes, flags: int = 0) -> int:
-        """Reserve and write a record; where it begins."""
-        begin = self.position
-        record = HEADER.pack(len(content) | flags, 0) + content
-        record += bytes(-len(record) % 8)
-        first = min(len(record), SIZE - begin % SIZE)
-        self._write(begin % SIZE, record[:first])
-        self._write(0, record[first:])
-        self.position += len(record)
-        self.memory[PAGE : PAGE + 8] = self.position.to_bytes(8, "little")
-        return begin
-
-    def finish(self, begin: int, length: int) -> None:
-        """A record that was reserved is written now."""
-        self._write(begin % SIZE, length.to_bytes(4, "little"))
-
-    def _write(self, at: int, content: bytes) -> None:
-        for start in (2 * PAGE + at, 2 * PAGE + SIZE + at):
-            self.memory[start : start + len(content)] = content
+    def close(self) -> None:
+        """Unmap and close."""
+        ffi.release(self.held)
+        self.memory.close()
+        os.close(self.fd)
 
 
 @pytest.fixture
 def rings() -> Iterator[tuple[Producer, KernelRing]]:
-    """The kernel's side and the reader's."""
+    """The programs' side and the reader's."""
     producer = Producer()
     ring = KernelRing(producer.fd, SIZE)
     yield producer, ring
     ring.close()
     ring.close()
-    producer.memory.close()
-    os.close(producer.fd)
+    producer.close()
 
 
-def take(ring: KernelRing) -> bytes:
-    """All that can be read, released."""
-    content = b"".join(bytes(view) for view in ring.peek(ring.fill_bytes))
+def take(ring: KernelRing, limit: int = SIZE) -> bytes:
+    """Up to ``limit`` of the bytes that can be read, released."""
+    views = ring.peek(min(ring.fill_bytes, limit))
+    content = b"".join(map(bytes, views))
+    for view in views:
+        view.release()
     ring.release(len(content))
     return content
 
 
-def test_finished_records_come_out_as_they_lie(rings: tuple[Producer, KernelRing]) -> None:
-    """With their headers and what pads them; those that were given up again, too."""
+def test_records_come_out_as_they_lie(rings: tuple[Producer, KernelRing]) -> None:
+    """With their frames and what pads them."""
     producer, ring = rings
     assert (ring.fill_bytes, ring.peek(100)) == (0, [])
     producer.put(b"x" * 16)
-    producer.put(b"y" * 3, PASSED_OVER)
-    expected = HEADER.pack(16, 0) + b"x" * 16 + HEADER.pack(3 | PASSED_OVER, 0) + b"y" * 3 + bytes(5)
-    assert ring.fill_bytes == len(expected) == ring.head
+    producer.put(b"y" * 3)
+    expected = framed(b"x" * 16) + framed(b"y" * 3)
+    assert ring.fill_bytes == len(expected)
     assert ring.taken == len(expected) / SIZE
     assert take(ring) == expected
-    assert (ring.fill_bytes, producer.released) == (0, len(expected))
+    assert (ring.fill_bytes, producer.buffer.tail) == (0, len(expected))
 
 
-def test_nothing_behind_an_unfinished_record_is_read(rings: tuple[Producer, KernelRing]) -> None:
-    """A later record would come before it in the file."""
+def test_nothing_is_read_while_a_program_writes(rings: tuple[Producer, KernelRing]) -> None:
+    """What was finished before stays readable."""
     producer, ring = rings
     producer.put(b"a" * 8)
-    begin = producer.put(b"b" * 8, BUSY)
-    producer.put(b"c" * 8)
-    assert take(ring) == HEADER.pack(8, 0) + b"a" * 8
-    assert take(ring) == b""
-    producer.finish(begin, 8)
-    assert take(ring) == b"".join(HEADER.pack(8, 0) + letter * 8 for letter in (b"b", b"c"))
+    assert ring.fill_bytes == 16
+    producer.buffer.writers = 1
+    producer.put(b"b" * 8)
+    assert ring.fill_bytes == 16
+    assert take(ring) == framed(b"a" * 8)
+    producer.buffer.writers = 0
+    assert take(ring) == framed(b"b" * 8)
 
 
-def test_bytes_may_be_taken_in_any_pieces(rings: tuple[Producer, KernelRing]) -> None:
-    """Round and round, a record is read from where it begins, wherever the pieces end."""
-    producer, ring = rings
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 900), min_size=30, max_size=100), st.integers(50, 1000))
+def test_bytes_may_be_taken_in_any_pieces(lengths: list[int], piece: int) -> None:
+    """Round and round: no record is cut, wherever the pieces end, and full buffers take nothing."""
+    producer = Producer()
+    ring = KernelRing(producer.fd, SIZE)
     expected, found = b"", b""
-    for number in range(300):
-        content = bytes([number % 251]) * (number % 97)
-        producer.put(content)
-        expected += HEADER.pack(len(content), 0) + content + bytes(-len(content) % 8)
-        while ring.fill_bytes > 40:
-            (piece,) = ring.peek(40)
-            found += bytes(piece)
-            piece.release()
-            ring.release(40)
-    found += take(ring)
-    assert len(expected) > 2 * SIZE
+    for number, length in enumerate(lengths):
+        content = bytes([number % 251]) * length
+        while not producer.put(content):
+            found += take(ring, piece)
+        expected += framed(content)
+    while ring.fill_bytes:
+        found += take(ring, piece)
+    ring.close()
+    producer.close()
     assert found == expected
 
 
-def test_a_length_that_cannot_be_ends_the_walk(rings: tuple[Producer, KernelRing]) -> None:
-    """No record is longer than the kernel's position allows."""
+def test_a_record_that_ends_with_the_data(rings: tuple[Producer, KernelRing]) -> None:
+    """The next one lies at their begin, and both can be read at once."""
     producer, ring = rings
-    begin = producer.put(b"z" * 8)
-    producer.finish(begin, 4000)
-    assert ring.fill_bytes == 0
+    producer.put(b"a" * (SIZE // 2 - 8))
+    assert len(take(ring)) == SIZE // 2
+    producer.put(b"b" * (SIZE // 2 - 8))
+    producer.put(b"c" * 8)
+    assert [bytes(view[8:9]) for view in ring.peek(ring.fill_bytes)] == [b"b", b"c"]
+
+
+def test_a_bell_is_silent_after_it_was_heard() -> None:
+    """The reader's position becomes the kernel's."""
+    fd = os.memfd_create("bell")
+    os.truncate(fd, 2 * mmap.PAGESIZE)
+    with mmap.mmap(fd, 2 * mmap.PAGESIZE) as memory:
+        memory[mmap.PAGESIZE : mmap.PAGESIZE + 8] = (48).to_bytes(8, "little")
+        bell = Bell(fd)
+        bell.silence()
+        bell.close()
+        bell.close()
+        assert memory[:8] == (48).to_bytes(8, "little")
+    os.close(fd)
