@@ -264,7 +264,8 @@ def open_cpu(
     single = opened.kernel is not None and opened.kernel.hook == SINGLE
     extra = source.open(OpenRequest(chosen, (cpu,), opened.ring_bytes, opened.scope, (), folder, single=single))
     for name, text in filters:
-        extra.set_filter(name, text)
+        if name in extra.names:  # programs apply the other filters, on every CPU
+            extra.set_filter(name, text)
     return extra
 
 

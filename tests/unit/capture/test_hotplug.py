@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lo2io.capture import opening
 from lo2io.capture.events.opened import OpenEvents
 from lo2io.capture.hotplug import Hotplug
 from lo2io.errors import AccessError
@@ -226,3 +227,15 @@ def test_after_the_end_nothing_is_opened(machine: Machine) -> None:
     machine.is_draining = False
     machine.online = {0, 1, 5}
     assert machine.look(machine.hotplug()) == []
+
+
+def test_a_filter_that_a_program_applies_is_set_on_no_perf_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The events of a CPU that comes have the filters of the others; programs apply theirs on every CPU."""
+    made = events(2, first_fd=100)
+    source = SimpleNamespace(open=lambda _: made)
+    monkeypatch.setattr(opening, "select_source", lambda *_: (source, None))
+    filtered: list[tuple[str, str]] = []
+    monkeypatch.setattr(made, "set_filter", lambda name, text: filtered.append((name, text)))
+    filters = [("a", "size > 1"), ("sched:sched_switch", "prev_pid > 1")]
+    assert opening.open_cpu(events(0, 1, first_fd=10), (), 2, filters) is made
+    assert filtered == [("a", "size > 1")]
