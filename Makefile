@@ -34,9 +34,9 @@ run-lint:
 	$(python) scripts/check_c_rooms.py
 	.venv/bin/codespell
 
-bench:  ## the measurements of benchmarks/README.md: 45 minutes, as root, on a quiet machine; BENCH=ad runs those two
-	@scripts/setup.sh bench
-	$(python) benchmarks/run.py $(BENCH)
+bench:  ## the measurements of benchmarks/README.md: 90 minutes, as root, on a quiet machine; BENCH=ad: those two; BENCH=quick: 5 minutes
+	@scripts/setup.sh bench >&2
+	@$(python) benchmarks/run.py $(BENCH)
 
 docs:  ## regenerate docs/reference from the command line and tracepoints/*.toml
 	@scripts/setup.sh demo

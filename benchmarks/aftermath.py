@@ -10,7 +10,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from common import LO2IO, Settings, build, column, in_turns, middle, require, run, spread, table, verdict
+from common import Settings, build, column, in_turns, lo2io, middle, require, run, spread, table, verdict
 from overhead import fio_command, make_cached
 
 if TYPE_CHECKING:
@@ -37,15 +37,15 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "fio, four times": _record(folder, timed, reads[1]),
         "small files": _record(folder, timed, [str(loop), "files", str(calls // 4), str(folder / "files")]),
     }
-    return {"calls": calls}, in_turns(NAME, variants, settings.runs)
+    return {"calls": calls}, in_turns(NAME, variants, settings, ours=variants)
 
 
 def _record(folder: Path, timed: Path, command: Sequence[str]) -> Callable[[], dict[str, Any]]:
     def record() -> dict[str, Any]:
         trace, times = folder / "trace", folder / "times.json"
-        usage = run([LO2IO, "record", "-o", trace, "--", timed, times, *command], folder / "output.txt")
+        usage = run([lo2io(), "record", "-o", trace, "--", timed, times, *command], folder / "output.txt")
         ended_ns = json.loads(times.read_text(encoding="ascii"))["end_ns"]
-        report = run([LO2IO, "report", trace, "--json"], folder / "report.json")
+        report = run([lo2io(), "report", trace, "--json"], folder / "report.json")
         summary = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         shutil.rmtree(trace)
         return {
@@ -64,6 +64,7 @@ def render(document: Mapping[str, Any]) -> str:
     """Table and verdict."""
     rows = document["runs"]
     names = list(dict.fromkeys(row["variant"] for row in rows))
+    ours = {row["variant"] for row in rows if not row.get("baseline")}
     for row in rows:
         row["per_million_s"] = row["after_s"] / row["calls"] * 1e6
     lines = [
@@ -77,7 +78,7 @@ def render(document: Mapping[str, Any]) -> str:
         ]
         for name in names
     ]
-    worst = max(middle(rows, name, "per_million_s") for name in names)
+    worst = max(middle(rows, name, "per_million_s") for name in ours)
     head = ["", "calls", "s until the prompt", "s per million calls", "peak memory MiB", "events closed unseen, s"]
     return (
         f"Medians and least to most of {len(rows) // len(names)} runs in turns.\n\n{table(head, lines)}\n\n"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from common import LO2IO, Settings, build, column, in_turns, middle, require, run, slowdown, spread, table, verdict
 from gated import ROUNDS, measured
 from overhead import figures_of, make_cached, one_run, write_workload
-from tracers import Bpftrace, Lo2io, PerfRecord, Untraced, seen_and_lost
+from tracers import Bpftrace, Lo2io, PerfRecord, Strace, Untraced, seen_and_lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +34,16 @@ OURS = {BPF: ("--backend", "bpf"), PERF: ("--backend", "perf"), PROC: ("--backen
 TARGET_RATIO = 1.4
 TARGET_START_S = 0.3
 SMALL_RING = "256KiB"
+STRACE_SHARE = 0.01
+"""Of the rounds of a loop: a call takes 200 times as long under strace."""
+LOOPS = {
+    "pread": "pread",
+    "seek": "lseek and read",
+    "pwrite": "pwrite 64 B",
+    "open": "open and close",
+    "getppid": "getppid",
+    "switch": "switch",
+}
 
 
 def _tracers() -> dict[str, Tracer]:
@@ -61,6 +71,7 @@ def measure(settings: Settings) -> tuple[Row, list[Row]]:
         variants[f"fio, {name}"] = one_run(folder, tracer, workload, figures_of)
         if name != "bpftrace, printing":  # a run takes a minute, and (a) has its price
             variants[f"loops, {name}"] = measured(settings, events, data, tracer)
+    variants["loops, strace"] = measured(settings, events, data, Strace(), share=STRACE_SHARE)
     for name, options in OURS.items():
         variants[f"start, {name}"] = _start(folder, timed, options)
     nr_cpus = os.cpu_count() or 1
@@ -70,7 +81,7 @@ def measure(settings: Settings) -> tuple[Row, list[Row]]:
     small = (*OURS[BPF], "--ring", SMALL_RING)
     variants[f"{nr_cpus} at once, {BPF} --ring {SMALL_RING}"] = _rate(settings, events, data, nr_cpus, small)
     rounds = {mode: settings.scaled(count) for mode, count in ROUNDS.items()}
-    return {"reads": reads, "rounds": rounds}, in_turns(NAME, variants, settings.runs)
+    return {"reads": reads, "rounds": rounds}, in_turns(NAME, variants, settings, ours=(f"loops, {BPF}",))
 
 
 def _start(folder: Path, timed: Path, options: Sequence[str]) -> Callable[[], Row]:
@@ -158,7 +169,8 @@ def _fio_table(rows: Sequence[Row], reads: int) -> str:
 
 
 def _loop_table(rows: Sequence[Row], place: str) -> str:
-    heads = {"pread": "pread", "open": "open and close", "getppid": "getppid", "switch": "switch"}
+    measured_loops = {mode for mode in LOOPS if any(f"{place}_{mode}_ns" in row for row in rows)}
+    heads = {mode: text for mode, text in LOOPS.items() if mode in measured_loops}
     lines = [
         [
             name,

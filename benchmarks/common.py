@@ -16,24 +16,58 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from provenance import FIGURES_THEMSELVES
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 LO2IO = Path(sys.executable).parent / "lo2io"
+_PROGRAM = ContextVar("program", default=LO2IO)
+lo2io = _PROGRAM.get
+"""The lo2io that the present run measures: this commit's, or that of the baseline."""
 PR_SET_CHILD_SUBREAPER = 36
+LEAST_TURNS = 3
 BACKGROUND_LIMIT_S = 120
 """How long processes that a run left behind may live; closing a recorder's events takes 4 to 9 s."""
 
 
 class BenchError(Exception):
     """A benchmark cannot run, or a run failed; the text says which and why."""
+
+
+def baseline_name(variant: str, commit: str) -> str:
+    """The name of a variant with another commit's lo2io."""
+    return variant.replace("lo2io", commit) if "lo2io" in variant else f"{variant}, {commit}"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Another commit of lo2io, measured in the same turns.
+
+    Attributes:
+        commit: Its abbreviated name, which stands for lo2io in the names of variants.
+        program: Its command.
+    """
+
+    commit: str
+    program: Path
+
+    def run(self, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Measure once, with this commit's lo2io."""
+        token = _PROGRAM.set(self.program)
+        try:
+            return {**measure(), "baseline": True}
+        finally:
+            _PROGRAM.reset(token)
 
 
 @dataclass(frozen=True)
@@ -45,12 +79,18 @@ class Settings:
         scale: 1 for figures that are kept; less for a quick look.
         directory: For spools and traces of this benchmark alone; removed afterwards.
         bin: Folder of the compiled programs of this directory.
+        chosen: The variants to run; None: all.
+        most_s: After this time no turn begins, once there were :data:`LEAST_TURNS`; None: no limit.
+        baseline: Another commit to run variants of lo2io with, too; None: none.
     """
 
     runs: int
     scale: float
     directory: Path
     bin: Path
+    chosen: frozenset[str] | None = None
+    most_s: float | None = None
+    baseline: Baseline | None = None
 
     def scaled(self, count: int) -> int:
         """A count of calls or samples, scaled for this run."""
@@ -83,6 +123,25 @@ def adopt_orphans() -> None:
     """Become the parent of orphaned descendants, so that they can be waited for and their costs are known."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise BenchError(f"cannot become a subreaper: {os.strerror(ctypes.get_errno())}")
+
+
+def answer(*command: object) -> str:
+    """What a command prints.
+
+    Raises:
+        BenchError: It failed.
+    """
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"`{' '.join(words)}` ended with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files of a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def run(command: Sequence[object], output: Path) -> Usage:
@@ -133,26 +192,61 @@ def wait_for_orphans(name: str) -> float:
 
 
 def in_turns(
-    name: str, variants: Mapping[str, Callable[[], dict[str, Any]]], runs: int, slow: Mapping[str, int] | None = None
+    name: str,
+    variants: Mapping[str, Callable[[], dict[str, Any]]],
+    settings: Settings,
+    *,
+    slow: Mapping[str, int] | None = None,
+    ours: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Run every variant once, then every one again, and so on: A B C A B C.
 
     So a machine that is slower for a while slows all variants. Dirty pages of a run are written before the next one
-    begins. ``slow`` names variants that take minutes, and in how many turns they run.
+    begins.
+
+    Args:
+        name: The benchmark, for messages.
+        variants: What to run, by name.
+        settings: The number of turns, the chosen variants, and the baseline.
+        slow: Variants that take minutes, and in how many turns they run.
+        ours: Variants that the baseline runs, too, right after this commit.
 
     Returns:
         The result of each run, with ``variant`` and ``run`` added.
+
+    Raises:
+        BenchError: A chosen variant does not exist.
     """
+    measured = _chosen(variants, settings, ours)
     rows = []
-    for number in range(1, runs + 1):
-        for variant, measure in variants.items():
-            if number > (slow or {}).get(variant, runs):
+    start = time.monotonic()
+    for number in range(1, settings.runs + 1):
+        if settings.most_s is not None and number > LEAST_TURNS and time.monotonic() - start > settings.most_s:
+            break
+        for variant, measure in measured.items():
+            if number > (slow or {}).get(variant, settings.runs):
                 continue
             os.sync()
             begin = time.monotonic()
             rows.append({"variant": variant, "run": number, **measure()})
-            print(f"  {name} {number}/{runs}  {variant}  {time.monotonic() - begin:.1f} s", flush=True)
+            seconds = time.monotonic() - begin
+            print(f"  {name} {number}/{settings.runs}  {variant}  {seconds:.1f} s", file=sys.stderr, flush=True)
     return rows
+
+
+def _chosen(
+    variants: Mapping[str, Callable[[], dict[str, Any]]], settings: Settings, ours: Collection[str]
+) -> dict[str, Callable[[], dict[str, Any]]]:
+    """The variants that run, those of the baseline among them."""
+    if settings.chosen is not None and (unknown := settings.chosen - variants.keys()):
+        raise BenchError(f"no variant {', '.join(sorted(unknown))}")
+    found = {}
+    for variant, measure in variants.items():
+        if settings.chosen is None or variant in settings.chosen:
+            found[variant] = measure
+            if settings.baseline and variant in ours:
+                found[baseline_name(variant, settings.baseline.commit)] = partial(settings.baseline.run, measure)
+    return found
 
 
 def build(source: str, folder: Path) -> Path:
@@ -253,10 +347,19 @@ def machine_facts() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "load_average": round(os.getloadavg()[0], 2),
-        "commit": _first_line("git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=12"),
+        "commit": commit_name(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "tools": {tool: version for tool in ("fio", "perf", "strace", "bpftrace") if (version := _version(tool))},
     }
+
+
+def commit_name() -> str:
+    """The commit that is measured, with `-dirty` if a file differs from it that is no figure and no page of figures."""
+    name = _first_line("git", "-C", str(HERE), "rev-parse", "--short=12", "HEAD")
+    changed = _first_line(
+        "git", "-C", str(HERE.parent), "status", "--porcelain", "-uno", "--", ".", *FIGURES_THEMSELVES
+    )
+    return f"{name}-dirty" if changed else name
 
 
 def _version(tool: str) -> str:

@@ -38,7 +38,7 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         },
         WHOLE_LARGE: _convert(folder, *spools[1], [LO2IO, "convert"], ["-o"]),
     }
-    return {"samples": [samples for _, samples in spools]}, in_turns(NAME, variants, settings.runs)
+    return {"samples": [samples for _, samples in spools]}, in_turns(NAME, variants, settings)
 
 
 def _make(folder: Path, samples: int) -> tuple[Path, int]:

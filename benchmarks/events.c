@@ -9,6 +9,8 @@
  * getppid    a call that is not recorded
  * pread      a pread of 4 KiB from the cached file PATH
  * open       an open and a close of PATH
+ * seek       an lseek and a read of 4 KiB from the cached file PATH
+ * pwrite     a pwrite of 64 B into the first 64 KiB of PATH
  * fstat      an fstat of PATH, open all the time
  * direct     a pread of 4 KiB past the page cache from PATH, one at a time, over all of it
  * switch     a byte through a pipe to another process on the same CPU, and one back: two switches of the CPU
@@ -26,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BYTES = 4096, MOST_PARTS = 100 };
+enum { BYTES = 4096, SMALL_BYTES = 64, SMALL_WRITES = 1024, MOST_PARTS = 100 };
 
 static int fd, there[2], back[2];
 static long blocks;
@@ -35,7 +37,13 @@ static char buffer[BYTES] __attribute__((aligned(BYTES)));
 
 static int one_getppid(long i) { (void)i; return syscall(SYS_getppid) < 0; }
 static int one_pread(long i) { return pread(fd, buffer, BYTES, i % blocks * BYTES) != BYTES; }
+static int one_seek(long i) { return lseek(fd, i % blocks * BYTES, SEEK_SET) < 0 || read(fd, buffer, BYTES) != BYTES; }
 static int one_fstat(long i) { struct stat s; (void)i; return fstat(fd, &s); }
+
+static int one_pwrite(long i)
+{
+    return pwrite(fd, buffer, SMALL_BYTES, i % SMALL_WRITES * SMALL_BYTES) != SMALL_BYTES;
+}
 
 static int one_open(long i)
 {
@@ -62,7 +70,7 @@ static void echo(void)
 static int prepare(const char *mode)
 {
     struct stat s;
-    fd = open(path, O_RDONLY | (strcmp(mode, "direct") ? 0 : O_DIRECT));
+    fd = open(path, strcmp(mode, "pwrite") ? O_RDONLY | (strcmp(mode, "direct") ? 0 : O_DIRECT) : O_RDWR);
     if (fd < 0 || fstat(fd, &s) || s.st_size < BYTES)
         return 1;
     blocks = s.st_size / BYTES;
@@ -80,7 +88,7 @@ static int prepare(const char *mode)
 }
 
 static const struct { const char *name; int (*round)(long); } MODES[] = {
-    {"getppid", one_getppid}, {"pread", one_pread}, {"open", one_open},
+    {"getppid", one_getppid}, {"pread", one_pread}, {"seek", one_seek}, {"pwrite", one_pwrite}, {"open", one_open},
     {"fstat", one_fstat}, {"direct", one_pread}, {"switch", one_switch},
 };
 
@@ -123,7 +131,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[1], MODES[i].name))
             round = MODES[i].round;
     if (!round || parts < 1 || parts > MOST_PARTS || rounds < parts) {
-        fprintf(stderr, "usage: events getppid|pread|open|fstat|direct|switch N PATH RESULT [K]\n");
+        fprintf(stderr, "usage: events getppid|pread|seek|pwrite|open|fstat|direct|switch N PATH RESULT [K]\n");
         return 2;
     }
     path = argv[3];

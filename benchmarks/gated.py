@@ -12,17 +12,24 @@ import os
 import shutil
 import subprocess
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common import BenchError, Settings, wait_for_orphans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from tracers import Tracer
 
-ROUNDS = {"pread": 500_000, "open": 200_000, "getppid": 1_000_000, "switch": 100_000}
+ROUNDS = {
+    "pread": 500_000,
+    "seek": 300_000,
+    "pwrite": 500_000,
+    "open": 200_000,
+    "getppid": 1_000_000,
+    "switch": 100_000,
+}
 WAIT_S = 60
 _GATE = """#!/bin/sh
 cd {folder}
@@ -34,10 +41,10 @@ read line <word
 """
 
 
-def loop(settings: Settings, events: Path, data: Path, mode: str, parts: int = 0) -> list[str]:
-    """The command of one loop; ``parts``: for the CPU time of its undisturbed parts."""
+def loop(settings: Settings, events: Path, data: Path, mode: str, *, parts: int = 0, share: float = 1) -> list[str]:
+    """The command of one loop; ``parts``: for the CPU time of its undisturbed parts; ``share`` of the rounds."""
     cpu = max(os.sched_getaffinity(0))
-    rounds = settings.scaled(ROUNDS[mode])
+    rounds = settings.scaled(int(share * ROUNDS[mode]))
     result = f"{settings.directory}/ns-{mode}"
     words = ["taskset", "-c", str(cpu), str(events), mode, str(rounds), str(data), result]
     return [*words, str(parts)] if parts else words
@@ -51,16 +58,19 @@ def measured(
     *,
     modes: Sequence[str] = tuple(ROUNDS),
     parts: int = 0,
+    share: float = 1,
 ) -> Callable[[], dict[str, Any]]:
     """One recording: nanoseconds a round inside and beside, the recorder's CPU time in between, its start and end.
 
-    ``modes``: the loops. ``parts``: see :func:`loop`.
+    ``modes``: the loops. ``parts`` and ``share``: see :func:`loop`.
     """
 
     def measure_one() -> dict[str, Any]:
         folder, recording = settings.directory, settings.directory / "run"
         recording.mkdir()
-        workload = _write_gate(settings, [loop(settings, events, data, mode, parts) for mode in modes])
+        workload = _write_gate(
+            settings, [loop(settings, events, data, mode, parts=parts, share=share) for mode in modes]
+        )
         begin = time.monotonic()
         with (folder / "output.txt").open("wb") as output:
             process = subprocess.Popen(
@@ -74,7 +84,7 @@ def measured(
             busy_s = cpu_s(process.pid) - before_s
             row = {f"inside_{mode}_ns": _result(folder, mode) for mode in modes}
             for mode in modes:
-                subprocess.run(loop(settings, events, data, mode, parts), check=True)
+                subprocess.run(loop(settings, events, data, mode, parts=parts, share=share), check=True)
             row |= {f"beside_{mode}_ns": _result(folder, mode) for mode in modes}
             end = time.monotonic()
             _say(folder / "word")
@@ -91,13 +101,15 @@ def measured(
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of a process with all its threads (proc(5), /proc/PID/stat fields 14 and 15)."""
+    """The CPU time of a process with all its threads, by its own clock, whose resolution is a nanosecond.
+
+    The number of this clock is what clock_getcpuclockid(3) returns (include/linux/posix-timers_types.h:
+    CPUCLOCK_SCHED is 2).
+    """
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return time.clock_gettime(~pid << 3 | 2)
     except OSError as error:
         raise BenchError(f"the recorder has ended: {error}") from error
-    fields = text.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _write_gate(settings: Settings, commands: Sequence[Sequence[str]]) -> Path:

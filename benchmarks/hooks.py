@@ -60,7 +60,7 @@ def measure(settings: Settings) -> tuple[Row, list[Row]]:
         for choice, options in CHOICES.items()
         for hook in HOOKS
     }
-    rows = in_turns(NAME, variants, settings.runs)
+    rows = in_turns(NAME, variants, settings)
     return {"rounds": {mode: settings.scaled(ROUNDS[mode]) for mode in LOOPS}}, rows
 
 

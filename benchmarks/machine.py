@@ -1,8 +1,8 @@
-"""What recording the whole machine costs: direct I/O at depth 32 with block events, cached reads with the core calls.
+"""What recording the whole machine costs: direct I/O at depth 32, cached reads one at a time.
 
 fio reads a file past the page cache, once by io_uring and once by libaio, 32 requests at a time, while block events are
-recorded. Then it reads from the page cache with pread, while the core calls are recorded: the worst case. Each recorder
-gets the same events on every CPU.
+recorded, and while all default events are. Then it reads from the page cache with pread, with the default events: the
+worst case. Each recorder gets the same events on every CPU.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from common import (
-    LO2IO,
     Settings,
     build,
     column,
     in_turns,
+    lo2io,
     middle,
     names_of,
     require,
@@ -25,7 +25,7 @@ from common import (
 )
 from overhead import BLOCK, FILE_BYTES, fio_command, make_cached, one_run
 from perf_data import count
-from tracers import Untraced, default_events, seen_and_lost
+from tracers import Bpftrace, Untraced, default_events, seen_and_lost
 
 from lo2io.kernel.tracefs import find_tracefs, load_format
 
@@ -45,6 +45,11 @@ CACHED_READS = 1_000_000
 DEPTH = 32
 TARGET_RATIO = 1.05
 ENGINES = ("io_uring", "libaio")
+WITH_ALL = " with default events"
+DEFAULT_JOBS = tuple(f"{engine}{WITH_ALL}" for engine in ENGINES)
+"""The jobs of both engines again, with all default events instead of those of the block layer alone."""
+LAST = "lo2io system-wide -a --last 60s"
+"""The flight recorder."""
 ISSUE, PREAD = "block:block_rq_issue", "syscalls:sys_exit_pread64"
 
 BIOSNOOP = """
@@ -80,7 +85,7 @@ class Lo2io:
 
     def command(self, folder: Path, workload: Path) -> list[str]:
         """With all defaults but the events."""
-        words = [str(LO2IO), "system-wide", "-a", "-q", "--no-convert", *self.options]
+        words = [str(lo2io()), "system-wide", "-a", "-q", "--no-convert", *self.options]
         return [*words, "-o", str(folder / "recorded"), "--", str(workload)]
 
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
@@ -153,8 +158,9 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     direct, cached = settings.directory / "direct", settings.directory / "cached"
     make_cached(direct)
     make_cached(cached)
-    data = dict.fromkeys(ENGINES, direct) | {"cached": cached}
-    reads = {engine: settings.scaled(DIRECT_READS) for engine in ENGINES} | {"cached": settings.scaled(CACHED_READS)}
+    direct_jobs = (*ENGINES, *DEFAULT_JOBS)
+    data = dict.fromkeys(direct_jobs, direct) | {"cached": cached}
+    reads = {job: settings.scaled(DIRECT_READS) for job in direct_jobs} | {"cached": settings.scaled(CACHED_READS)}
     timed = build("timed.c", settings.bin)
     folder = settings.directory
     variants = {
@@ -162,16 +168,20 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         for job in reads
         for name, tracer in _tracers(job).items()
     }
-    return {"reads": reads, "block_bytes": BLOCK, "depth": DEPTH}, in_turns(NAME, variants, settings.runs)
+    ours = [name for name in variants if "lo2io" in name]
+    return {"reads": reads, "block_bytes": BLOCK, "depth": DEPTH}, in_turns(NAME, variants, settings, ours=ours)
 
 
 def _tracers(job: str) -> dict[str, Tracer]:
     block = [event for event in default_events() if event.startswith("block:block_rq_")]
-    if job == "cached":
+    if job not in ENGINES:
+        counted = PREAD if job == "cached" else ISSUE
         return {
             "untraced": Untraced(),
-            "lo2io system-wide -a": Lo2io(PREAD),
-            "perf record -a": PerfRecord(PREAD, default_events()),
+            "lo2io system-wide -a": Lo2io(counted),
+            **({LAST: Lo2io(counted, "--last", "60s")} if job == "cached" else {}),
+            "perf record -a": PerfRecord(counted, default_events()),
+            "bpftrace, sums": Bpftrace(printing=False, counted=counted),
         }
     return {
         "untraced": Untraced(),
@@ -187,12 +197,20 @@ def _workload(folder: Path, timed: Path, data: Path, job: str, reads: int) -> Pa
     if job == "cached":
         words = fio_command(data, reads, folder / "fio.json")
     else:
+        engine = job.removesuffix(WITH_ALL)
         words = [
-            *("fio", "--name=direct", f"--filename={data}", f"--size={FILE_BYTES}", f"--ioengine={job}", "--direct=1"),
+            *(
+                "fio",
+                "--name=direct",
+                f"--filename={data}",
+                f"--size={FILE_BYTES}",
+                f"--ioengine={engine}",
+                "--direct=1",
+            ),
             *("--rw=randread", f"--bs={BLOCK}", f"--iodepth={DEPTH}", f"--io_size={reads * BLOCK}", "--norandommap"),
             *("--output-format=json", f"--output={folder / 'fio.json'}"),
         ]
-    path = folder / f"workload-{job}"
+    path = folder / f"workload-{job.replace(' ', '-')}"
     # Minutes lie between two runs. Pages that the kernel dropped in between are read back, unmeasured.
     warm = f"cat {data} >/dev/null\n" if job == "cached" else ""
     path.write_text(f"#!/bin/sh\n{warm}exec {timed} {folder}/times.json {' '.join(words)}\n", encoding="ascii")

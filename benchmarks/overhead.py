@@ -45,8 +45,9 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     rows = in_turns(
         NAME,
         {name: one_run(settings.directory, tracer, workload, figures_of) for name, tracer in variants().items()},
-        settings.runs,
-        SLOW,
+        settings,
+        slow=SLOW,
+        ours=("lo2io record",),
     )
     return {"reads": reads, "block_bytes": BLOCK, "file_bytes": FILE_BYTES, "getppid_calls": GETPPID}, rows
 
@@ -146,6 +147,8 @@ def _lost(rows: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
     """System calls that lo2io lost in all runs, and a sentence on other events that are missing."""
     lost: dict[str, int] = {}
     for row in rows:
+        if row.get("baseline"):
+            continue
         for event, number in row.get("lost_by_event", {}).items():
             lost[event] = lost.get(event, 0) + number
     calls = sum(number for event, number in lost.items() if event.startswith("syscalls:"))

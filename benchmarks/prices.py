@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from common import LO2IO, BenchError, Settings, build, column, in_turns, require, run, spread, table
+from common import BenchError, Settings, build, column, in_turns, lo2io, require, run, spread, table
 from overhead import make_cached
+from tracers import default_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 NAME = "prices"
 LETTER = "h"
@@ -29,6 +31,8 @@ ROUNDS = {
     "switch": 200_000,
     "direct": 20_000,
 }
+NEIGHBOUR = "default, another cgroup (`--cgroup G`)"
+SCHED = "default and scheduler (`--sched`)"
 PRICES: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
     "reads and writes (`-e read`)": ("pread", 2, "pread64", ("-e", "read")),
     "open and close (`-e open,close`)": ("open", 4, "openat and close", ("-e", "open,close")),
@@ -41,46 +45,59 @@ PRICES: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
         *("direct", 3, "direct read"),
         ("-e", "block", "--filter", "device == loop0"),
     ),
-    "scheduler (`--sched`)": ("switch", 2, "two switches", ("-e", "sched")),
-    "default, another cgroup (`--cgroup G`)": ("pread", 2, "pread64", ("--cgroup", "{cgroup}")),
+    "scheduler (`-e sched`)": ("switch", 2, "two switches", ("-e", "sched")),
+    SCHED: ("switch", 10, "two switches, four calls", ("--sched",)),
+    NEIGHBOUR: ("pread", 2, "pread64", ("--cgroup", "{cgroup}")),
     "default, other CPUs (`--cpus`)": ("pread", 2, "pread64", ("--cpus", "{other}")),
 }
 """Name in the table: loop, events in a round, description of a round, options."""
+RIVALS = {"default": (), SCHED: ("sched:sched_switch",)}
+"""Of these, perf record -a records the same: the default events, and those named here."""
 
 
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Run every loop alone, and with every choice of events."""
-    require("gcc", "taskset")
+    require("gcc", "perf", "taskset")
     data = settings.directory / "data"
     make_cached(data)
     events = build("events.c", settings.bin)
     with _cgroup() as cgroup:
         variants = {
-            f"untraced {mode}": _one(settings, events, data, mode, None)
+            f"untraced {mode}": _one(settings, events, data, mode, list)
             for mode in dict.fromkeys(mode for mode, *_ in PRICES.values())
         }
         for name, (mode, _, _, options) in PRICES.items():
             words = [option.format(cgroup=cgroup, other=0) for option in options]
-            variants[name] = _one(settings, events, data, mode, words)
-        rows = in_turns(NAME, variants, settings.runs)
+            variants[name] = _one(settings, events, data, mode, partial(_lo2io, settings.directory, words))
+        for name, more in RIVALS.items():
+            perf = partial(_perf, settings.directory, (*default_events(), *more))
+            variants[f"{name}, perf record -a"] = _one(settings, events, data, PRICES[name][0], perf)
+        rows = in_turns(NAME, variants, settings, ours=(SCHED, NEIGHBOUR))
     return {"rounds": {mode: settings.scaled(count) for mode, count in ROUNDS.items()}}, rows
 
 
-def _one(settings: Settings, events: Path, data: Path, mode: str, options: list[str] | None) -> Callable[[], Any]:
+def _one(
+    settings: Settings, events: Path, data: Path, mode: str, recorder: Callable[[], list[str]]
+) -> Callable[[], Any]:
     folder = settings.directory
     # On the last CPU, so that --cpus 0 selects another one.
     pinned = ["taskset", "-c", str(_last_cpu()), str(events), mode, str(settings.scaled(ROUNDS[mode])), str(data)]
 
     def measure_one() -> dict[str, Any]:
-        command = [*pinned, str(folder / "ns")]
-        if options is not None:
-            record = [str(LO2IO), "system-wide", "-a", "-q", "--no-convert", "-o", str(folder / "recorded"), *options]
-            command = [*record, "--", *command]
-        run(command, folder / "output.txt")
+        run([*recorder(), *pinned, str(folder / "ns")], folder / "output.txt")
         shutil.rmtree(folder / "recorded", ignore_errors=True)
         return {"round_ns": float((folder / "ns").read_text(encoding="ascii"))}
 
     return measure_one
+
+
+def _lo2io(folder: Path, options: Sequence[str]) -> list[str]:
+    words = [str(lo2io()), "system-wide", "-a", "-q", "--no-convert", "-o", str(folder / "recorded")]
+    return [*words, *options, "--"]
+
+
+def _perf(folder: Path, events: Sequence[str]) -> list[str]:
+    return ["perf", "record", "-q", "-a", "-e", ",".join(events), "-o", str(folder / "perf.data"), "--"]
 
 
 def _last_cpu() -> int:
@@ -107,7 +124,10 @@ def render(document: Mapping[str, Any]) -> str:
     """A line for each choice of events."""
     rows = document["runs"]
     lines = []
+    measured = {row["variant"] for row in rows}
     for name, (mode, nr_events, what, _) in PRICES.items():
+        if name not in measured:  # the kept result is older than this row
+            continue
         alone = median(column(rows, f"untraced {mode}", "round_ns"))
         extra = [(value - alone) / nr_events for value in column(rows, name, "round_ns")]
         lines.append(

@@ -13,7 +13,7 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from common import LO2IO, Settings, build, column, in_turns, require, run, spread, table, verdict
+from common import Settings, build, column, in_turns, lo2io, require, run, spread, table, verdict
 from gated import cpu_s
 from overhead import make_cached
 from perf_data import count
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NAME = "rates"
 LETTER = "g"
-SETTLE_S, IDLE_S = 5, 20
+SETTLE_S, LEAST_SETTLE_S, IDLE_S = 5, 2, 20
 ROUNDS = 1_000_000
 PREAD = "syscalls:sys_exit_pread64"
 TARGET_IDLE = 0.01
@@ -42,34 +42,35 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     make_cached(data)
     events = build("events.c", settings.bin)
     nr_cpus = os.cpu_count() or 1
-    variants: dict[str, Callable[[], dict[str, Any]]] = {
-        f"idle, {name}": _idle(settings.directory, name) for name in RECORDERS
-    }
+    variants: dict[str, Callable[[], dict[str, Any]]] = {f"idle, {name}": _idle(settings, name) for name in RECORDERS}
     for processes in dict.fromkeys((1, nr_cpus, 2 * nr_cpus)):
         for name in RECORDERS:
             workload = _workload(settings.directory, events, data, processes, settings.scaled(ROUNDS))
             variants[f"{processes} at once, {name}"] = _loaded(settings.directory, name, workload, processes)
-    return {"idle_s": IDLE_S, "rounds": settings.scaled(ROUNDS)}, in_turns(NAME, variants, settings.runs)
+    ours = [name for name in variants if RECORDERS[0] in name]
+    amount = {"idle_s": settings.scale * IDLE_S, "rounds": settings.scaled(ROUNDS)}
+    return amount, in_turns(NAME, variants, settings, ours=ours)
 
 
 def _command(name: str, folder: Path, *workload: str) -> list[str]:
     if name == RECORDERS[0]:
-        words = [str(LO2IO), "system-wide", "-a", "-q", "--no-convert", "-o", str(folder / "recorded")]
+        words = [str(lo2io()), "system-wide", "-a", "-q", "--no-convert", "-o", str(folder / "recorded")]
     else:
         words = ["perf", "record", "-q", "-a", "-e", ",".join(default_events()), "-o", str(folder / "perf.data")]
     return [*words, *(("--", *workload) if workload else ())]
 
 
-def _idle(directory: Path, name: str) -> Callable[[], dict[str, Any]]:
+def _idle(settings: Settings, name: str) -> Callable[[], dict[str, Any]]:
     def measure_one() -> dict[str, Any]:
+        directory = settings.directory
         folder = directory / f"idle-{time.monotonic_ns()}"
         folder.mkdir()
         with (directory / "output.txt").open("wb") as output:
             process = subprocess.Popen(_command(name, folder), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-            time.sleep(SETTLE_S)
+            time.sleep(max(LEAST_SETTLE_S, settings.scale * SETTLE_S))
             before = cpu_s(process.pid)
-            time.sleep(IDLE_S)
-            share = (cpu_s(process.pid) - before) / IDLE_S
+            time.sleep(settings.scale * IDLE_S)
+            share = (cpu_s(process.pid) - before) / (settings.scale * IDLE_S)
             process.send_signal(signal.SIGINT)
             process.wait()
         return {"share": share}
@@ -125,7 +126,7 @@ def render(document: Mapping[str, Any]) -> str:
     full = sum(row["lost"] - row.get("vanished", 0) for row in ours)
     return (
         f"Medians and least to most of {max(row['run'] for row in rows)} runs in turns. On an idle machine, for "
-        f"{document['settings']['idle_s']} s:\n\n{table(['', '% of one CPU'], idle)}\n\n"
+        f"{document['settings']['idle_s']:.0f} s:\n\n{table(['', '% of one CPU'], idle)}\n\n"
         f"{document['settings']['rounds']:,} reads from the page cache by each process:\n\n"
         f"{table(['processes', 'million events/s', 'lost'], lines)}\n\n"
         f"Targets: idle at most {TARGET_IDLE:.0%} of one CPU: {share:.2%} ({verdict(met=share <= TARGET_IDLE)}); "

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 from common import (
-    LO2IO,
-    BenchError,
     Settings,
+    answer,
     build,
     column,
     in_turns,
+    lo2io,
     middle,
     names_of,
     require,
@@ -31,7 +29,7 @@ from common import (
 )
 from overhead import make_cached
 from perf_data import count
-from tracers import Untraced
+from tracers import Untraced, read_trace
 
 from lo2io.kernel.tracefs import find_tracefs, load_format
 
@@ -55,9 +53,6 @@ TARGET_DIRECT = 1.1
 COMPLETE = "io_uring:io_uring_complete"
 
 TOLD = """
-import json, pathlib, sys
-from lo2io.trace.reader import open_trace
-
 trace = open_trace(pathlib.Path(sys.argv[1]))
 events = trace.completeness.events
 status = trace.ring_requests.column("status").to_pylist()
@@ -94,14 +89,14 @@ class Lo2io:
 
     def command(self, folder: Path, workload: Path) -> list[str]:
         """With all defaults but the events of a variant."""
-        words = [str(LO2IO), "record", "-q", "--no-convert", *self.options, "-o", str(folder / "recorded")]
+        words = [str(lo2io()), "record", "-q", "--no-convert", *self.options, "-o", str(folder / "recorded")]
         return [*words, "--", str(workload)]
 
     def outcome(self, folder: Path, _: str) -> Row:
         """From the trace, which is converted here. `lost` includes vanished events, which the kernel did not report."""
         trace = folder / "trace"
-        _answer(str(LO2IO), "convert", str(folder / "recorded/spool"), "-o", str(trace))
-        told: Row = json.loads(_answer(sys.executable, "-c", TOLD, str(trace)))
+        answer(lo2io(), "convert", folder / "recorded/spool", "-o", trace)
+        told: Row = read_trace(trace, TOLD)
         return told | {"seen": told["complete"], "lost": told["lost"] + told["vanished"]}
 
 
@@ -161,13 +156,6 @@ def _tracers() -> dict[str, Tracer]:
     }
 
 
-def _answer(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BenchError(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr}")
-    return done.stdout
-
-
 def measure(settings: Settings) -> tuple[Row, list[Row]]:
     """Measure each loop alone and under each recorder."""
     require("perf", "bpftrace", "gcc")
@@ -180,7 +168,9 @@ def measure(settings: Settings) -> tuple[Row, list[Row]]:
         for job, number in requests.items()
         for name, tracer in _tracers().items()
     }
-    return {"requests": requests}, in_turns(NAME, variants, settings.runs)
+    return {"requests": requests}, in_turns(
+        NAME, variants, settings, ours=[name for name in variants if "lo2io" in name]
+    )
 
 
 def _workload(settings: Settings, program: Path, data: Path, job: str, number: int) -> Path:

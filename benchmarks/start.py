@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from common import LO2IO, Settings, build, column, in_turns, middle, run, spread, table, verdict
+from common import LO2IO, Settings, build, column, in_turns, lo2io, middle, run, spread, table, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,19 +31,19 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         return {"wall_s": usage.wall_s, "cpu_s": usage.cpu_s}
 
     variants = {
-        HELP: lambda: only(LO2IO, "--help"),
+        HELP: lambda: only(lo2io(), "--help"),
         RECORD: lambda: _record(folder, output, timed),
         AGAIN: lambda: _record_again(folder, output, timed),
         BARE: lambda: only(python, "-c", "pass"),
     }
     for warm in variants.values():
         warm()
-    return {}, in_turns(NAME, variants, settings.runs)
+    return {}, in_turns(NAME, variants, settings, ours=(HELP, RECORD))
 
 
 def _record(folder: Path, output: Path, timed: Path) -> dict[str, Any]:
     """`timed` writes when it began; its own time is a millisecond."""
-    usage = run([LO2IO, "record", "-o", folder / "trace", "--", timed, folder / "times.json", "true"], output)
+    usage = run([lo2io(), "record", "-o", folder / "trace", "--", timed, folder / "times.json", "true"], output)
     times = json.loads((folder / "times.json").read_text(encoding="ascii"))
     shutil.rmtree(folder / "trace")
     return {
@@ -58,7 +58,7 @@ def _record(folder: Path, output: Path, timed: Path) -> dict[str, Any]:
 def _record_again(folder: Path, output: Path, timed: Path) -> dict[str, Any]:
     """Record while the kernel still closes the events of a recording that has just ended."""
     with (folder / "before.txt").open("wb") as file:
-        command = [LO2IO, "record", "-o", folder / "before", "--", "true"]
+        command = [lo2io(), "record", "-o", folder / "before", "--", "true"]
         subprocess.run(command, stdout=file, stderr=file, check=True)
     shutil.rmtree(folder / "before")
     return _record(folder, output, timed)

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from common import LO2IO, BenchError
+from common import answer, lo2io, size_of
 from perf_data import count
 
 from lo2io.catalog.catalog import load_catalog
@@ -22,22 +20,23 @@ if TYPE_CHECKING:
 
 ENTER, EXIT = "syscalls:sys_enter_", "syscalls:sys_exit_"
 
-LOSSES = """
+OPEN_TRACE = """
 import json, pathlib, sys
-from lo2io.trace.reader import open_trace
-
+try:
+    from lo2io.trace.reader import open_trace
+except ImportError:  # a baseline before 2026-11-22
+    from lo2io.tables import open_trace
+"""
+LOSSES = """
 found = {}
 for row in open_trace(pathlib.Path(sys.argv[1])).completeness.events:
     if missing := row.lost + row.vanished:
         found[row.event] = found.get(row.event, 0) + missing
 print(json.dumps(found))
 """
-"""Losses of a trace, by event. Runs in a process of its own, for reading tables takes memory (see common.py)."""
+"""Losses of a trace, by event."""
 
 SEEN = """
-import json, pathlib, sys
-from lo2io.trace.reader import open_trace
-
 events = open_trace(pathlib.Path(sys.argv[1])).completeness.events
 lost = sum(row.lost for row in events)
 vanished = sum(max(0, row.vanished) for row in events)
@@ -85,7 +84,7 @@ class Lo2io:
 
     def command(self, folder: Path, workload: Path) -> list[str]:
         """With all defaults but a variant's options."""
-        words = [str(LO2IO), "record", "-q", "--no-convert", *self.options, "-o", str(folder / "recorded")]
+        words = [str(lo2io()), "record", "-q", "--no-convert", *self.options, "-o", str(folder / "recorded")]
         return [*words, "--", str(workload)]
 
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
@@ -94,15 +93,16 @@ class Lo2io:
         `lost` includes vanished events, which the kernel did not report.
         """
         trace = folder / "trace"
-        _answer(str(LO2IO), "convert", str(folder / "recorded/spool"), "-o", str(trace))
-        report = json.loads(_answer(str(LO2IO), "report", str(trace), "--json"))
+        answer(lo2io(), "convert", folder / "recorded/spool", "-o", trace)
+        report = json.loads(answer(lo2io(), "report", trace, "--json"))
         reads = next(call["activity"]["calls"] for call in report["calls"] if call["name"] == "pread64")
         proof = report["completeness"]
         return {
             "lost": proof["lost"],
             "vanished": proof["vanished"],
-            "lost_by_event": json.loads(_answer(sys.executable, "-c", LOSSES, str(trace))),
+            "lost_by_event": read_trace(trace, LOSSES),
             "reads": reads,
+            "bytes": size_of(trace),
             "proven": proof["proven"],
         }
 
@@ -125,7 +125,7 @@ class PerfRecord:
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
         """From the file's records of loss."""
         counts = count(folder / "perf.data", self.read_event)
-        return {"lost": counts.lost, "reads": counts.samples}
+        return {"lost": counts.lost, "reads": counts.samples, "bytes": size_of(folder / "perf.data")}
 
 
 class PerfTrace:
@@ -165,8 +165,8 @@ class Strace:
 class Bpftrace:
     """bpftrace, counting or printing the same calls and requests on every CPU."""
 
-    def __init__(self, *, printing: bool) -> None:
-        self.printing = printing
+    def __init__(self, *, printing: bool, counted: str = EXIT + "pread64") -> None:
+        self.printing, self.counted = printing, counted
 
     def command(self, folder: Path, workload: Path) -> list[str]:
         """With this variant's program, which is kept beside its output."""
@@ -177,17 +177,17 @@ class Bpftrace:
     def outcome(self, folder: Path, output: str) -> dict[str, Any]:
         """`Lost N events` in bpftrace's output, if its buffer was full. Counts in maps cannot be lost so."""
         lost, reads = 0, 0
-        counted = re.compile(r"^@calls\[.*sys_exit_pread64\]: (\d+)$")
+        counted = re.compile(rf"^@calls\[tracepoint:{self.counted}\]: (\d+)$")
         with (folder / "calls.txt").open(encoding="utf-8", errors="replace") as file:
             for line in file:
                 if self.printing:
-                    reads += "sys_exit_pread64" in line
+                    reads += f" tracepoint:{self.counted} " in line
                 elif (found := counted.match(line)) is not None:
                     reads = int(found[1])
                 if line.startswith("Lost"):
                     lost += int(line.split()[1])
         lost += sum(int(said) for said in re.findall(r"^Lost (\d+) events", output, re.MULTILINE))
-        return {"lost": lost, "reads": reads}
+        return {"lost": lost, "reads": reads, "seen": reads}
 
 
 def bpftrace_program(events: tuple[str, ...], *, printing: bool) -> str:
@@ -210,19 +210,21 @@ def bpftrace_program(events: tuple[str, ...], *, printing: bool) -> str:
     )
 
 
+def read_trace(trace: Path, script: str, *words: str) -> Any:
+    """What a script says of a trace, with the Python of the lo2io that made it.
+
+    It runs in a process of its own, for reading tables takes memory (see common.py).
+    """
+    python = lo2io().parent / "python"
+    return json.loads(answer(python, "-P", "-c", OPEN_TRACE + script, trace, *words))
+
+
 def seen_and_lost(folder: Path, event: str) -> dict[str, Any]:
     """Convert ``folder/recorded`` now: ``seen`` samples of an event, ``lost`` of all, ``vanished`` ones among these."""
     trace = folder / "trace"
-    _answer(str(LO2IO), "convert", str(folder / "recorded/spool"), "-o", str(trace))
-    found: dict[str, Any] = json.loads(_answer(sys.executable, "-c", SEEN, str(trace), event))
+    answer(lo2io(), "convert", folder / "recorded/spool", "-o", trace)
+    found: dict[str, Any] = read_trace(trace, SEEN, event)
     return found
-
-
-def _answer(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BenchError(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr}")
-    return done.stdout
 
 
 def variants() -> dict[str, Tracer]:

@@ -42,7 +42,7 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     metadata = json.loads((trace / "lo2io" / "metadata.json").read_text(encoding="utf-8"))
     operations = metadata["tables"]["operations"]["rows"]
     variants = {name: _view(settings.directory, trace, operations, words) for name, words in VARIANTS.items()}
-    return {"operations": operations}, in_turns(NAME, variants, settings.runs)
+    return {"operations": operations}, in_turns(NAME, variants, settings)
 
 
 def _view(folder: Path, trace: Path, operations: int, words: Sequence[str]) -> Callable[[], dict[str, Any]]:

@@ -1,12 +1,46 @@
-"""The tables of figures in the documents come from the kept results."""
+"""The tables of figures in the documents: they come from the kept results, and say of what code these are."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
+FILES = (ROOT / "benchmarks/results").glob("*.json")
+RESULTS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FILES}
+PERFORMANCE = (ROOT / "docs/explanation/performance.md").read_text(encoding="utf-8")
+SECTION = re.compile(r"<!-- (\w+) -->\n(.*?)<!-- /\1 -->", re.DOTALL)
+CHANGED = "The code that is measured has changed since"
+FORCE = "LO2IO_RUN_KERNEL_TESTS"
+
+
+@pytest.fixture
+def provenance(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The benchmarks' module of this name."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import provenance as module  # noqa: PLC0415 - only the benchmarks' folder has it
+
+    return module
+
+
+def git(*words: str) -> str:
+    """What git prints, in this repository; empty if it fails."""
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def skip(reason: str) -> None:
+    """Skip, or fail where no test may skip."""
+    if os.environ.get(FORCE) == "1":
+        pytest.fail(reason)
+    pytest.skip(f"{reason} ({FORCE}=1 makes this a failure)")
 
 
 def test_tables_are_made_from_the_results() -> None:
@@ -14,3 +48,66 @@ def test_tables_are_made_from_the_results() -> None:
     command = [sys.executable, "benchmarks/run.py", "--tables", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_table_of_the_page_on_performance_is_made_from_a_result() -> None:
+    """A table between no markers would stay as it was typed."""
+    typed = SECTION.sub("", PERFORMANCE)
+    assert [line for line in typed.splitlines() if line.startswith("|")] == []
+
+
+def test_the_commit_under_a_table_is_that_of_its_result() -> None:
+    """Each section of the page names the commit that its result names; the first has rows of several results."""
+    sections = dict(SECTION.findall(PERFORMANCE))
+    overview = re.search(r"lo2io at (.*)", sections.pop("figures"))
+    named = {name: re.findall(r"lo2io at ([0-9a-f]+(?:-dirty)?),", text) for name, text in sections.items()}
+    assert named == {name: [RESULTS[name]["machine"]["commit"]] for name in named}
+    assert overview is not None
+    for commit, names in re.findall(r"([0-9a-f]+(?:-dirty)?) \(([a-z, ]+)\)", overview[1]):
+        assert {RESULTS[name]["machine"]["commit"] for name in names.split(", ")} == {commit}
+
+
+def test_a_table_of_older_code_says_so(provenance: Any) -> None:
+    """An old table cannot pass as new: code other than that of its result has a sentence under the table."""
+    found = {name: CHANGED in text for name, text in SECTION.findall(PERFORMANCE) if name in RESULTS}
+    assert found == {name: RESULTS[name].get("code") != provenance.fingerprint(ROOT, name) for name in found}
+
+
+@pytest.mark.parametrize("name", sorted(RESULTS))
+def test_a_result_is_of_the_commit_that_it_names(name: str, provenance: Any, tmp_path: Path) -> None:
+    """The commit is in the history, and its measured code is that of the result."""
+    commit, code = RESULTS[name]["machine"]["commit"], RESULTS[name].get("code")
+    if code is None or commit.endswith("-dirty"):
+        return  # its table says that the code has changed, or names no commit alone
+    if git("rev-parse", "--is-shallow-repository") != "false":
+        skip("this clone has no history")
+    assert git("merge-base", commit, "HEAD").startswith(commit), f"{commit} is not in the history: measure again"
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(tmp_path)], input=archive, check=True)
+    assert provenance.fingerprint(tmp_path, name) == code
+
+
+def test_comments_are_no_code(provenance: Any) -> None:
+    """Comments, docstrings and blank lines may change without a new measurement."""
+    python = '"""What."""\n\nx = "# no comment"  # why\n\n\ndef f():\n    """More."""\n    return x\n'
+    assert provenance.python_code(python) == 'x = "# no comment"\ndef f():\n    return x'
+    assert provenance.c_code('int x; // why\n/* a\n b */ char *s = "/* no comment */";\n') == (
+        'int x; char *s = "/* no comment */";'
+    )
+    assert provenance.toml_code("# why\na = '#'\n") == provenance.toml_code("a = '#'")
+
+
+def test_a_change_of_code_changes_the_fingerprints_of_what_runs_it(provenance: Any, tmp_path: Path) -> None:
+    """Reports are no part of recording."""
+
+    def both(capture: str, report: str) -> list[str]:
+        root = tmp_path / f"{capture}{report}"
+        for name, text in (("lo2io/capture/drain.py", capture), ("lo2io/reports/page.py", report)):
+            (root / name).parent.mkdir(parents=True)
+            (root / name).write_text(f"x = {text}\n", encoding="ascii")
+        return [provenance.fingerprint(root, benchmark) for benchmark in ("overhead", "views")]
+
+    recording, viewing = both("1", "1")
+    assert both("1", "2")[0] == recording
+    assert both("1", "3")[1] != viewing
+    assert both("2", "1")[0] != recording

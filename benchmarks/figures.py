@@ -1,0 +1,216 @@
+"""The figures that tell what recording costs, each from the results of a benchmark.
+
+All are better when smaller. Three uses share them: the table that performance.md begins with, `make bench BENCH=quick`,
+and the comparison with another commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Any
+
+from aftermath import NAME as AFTERMATH
+from backends import BPF, LOOPS
+from backends import NAME as BACKENDS
+from common import baseline_name, table
+from machine import DEFAULT_JOBS, LAST
+from machine import NAME as MACHINE
+from overhead import NAME as OVERHEAD
+from prices import NAME as PRICES
+from prices import NEIGHBOUR, SCHED
+from rates import NAME as RATES
+from rings import NAME as RINGS
+from start import NAME as START
+from start import RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Row = Mapping[str, Any]
+
+PERF, BPFTRACE, STRACE = RIVALS = ("perf record -a", "bpftrace", "strace")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number that should be small.
+
+    Attributes:
+        name: What it is, in the tables.
+        unit: The unit; `x` is a ratio to the untraced.
+        benchmark: The name of the benchmark whose result has it.
+        variant: The variant of lo2io.
+        of: The number of one run, from its row.
+        untraced: The variant by whose number of the same turn it is divided; empty: it is not.
+        beside: The variants of other recorders, by recorder.
+        least: A change below this counts as none, in the figure's unit.
+    """
+
+    name: str
+    unit: str
+    benchmark: str
+    variant: str
+    of: Callable[[Row], float]
+    untraced: str = ""
+    beside: Mapping[str, str] = field(default_factory=dict)
+    least: float = 0.0
+
+    def values(self, rows: Sequence[Row], variant: str) -> list[float]:
+        """The numbers of all turns in which the variant ran; empty: it did not run, or its rows lack the number."""
+        found = self._by_turn(rows, variant)
+        if not self.untraced:
+            return list(found.values())
+        alone = self._by_turn(rows, self.untraced)
+        return [value / alone[turn] for turn, value in found.items() if turn in alone]
+
+    def _by_turn(self, rows: Sequence[Row], variant: str) -> dict[int, float]:
+        found = {row["run"]: _number(self.of, row) for row in rows if row["variant"] == variant}
+        return {turn: value for turn, value in found.items() if value is not None}
+
+
+def _number(of: Callable[[Row], float], row: Row) -> float | None:
+    try:
+        return of(row)
+    except KeyError:  # a kept result that is older than the figure
+        return None
+
+
+def _key(name: str, factor: float = 1) -> Callable[[Row], float]:
+    return lambda row: factor * row[name]
+
+
+def _lost(row: Row) -> float:
+    """Events lost to full buffers: those that vanished without a trace are the machine's, not the recorder's."""
+    return row["lost"] - row.get("vanished", 0)
+
+
+def _end(row: Row) -> float:
+    return 1e6 * row["after_s"] / row["calls"]
+
+
+def _loops() -> list[Figure]:
+    beside = {PERF: "loops, perf record -a", BPFTRACE: "loops, bpftrace, counting", STRACE: "loops, strace"}
+    return [
+        Figure(f"loop of {LOOPS[mode]}", "x", BACKENDS, f"loops, {BPF}", _key(f"inside_{mode}_ns"),
+               "loops, untraced", beside)
+        for mode in ("pread", "seek", "pwrite", "open")
+    ]  # fmt: skip
+
+
+def _direct() -> list[Figure]:
+    return [
+        Figure(f"{job}, direct, depth 32, wall clock", "x", MACHINE, f"{job}, lo2io system-wide -a", _key("wall_s"),
+               f"{job}, untraced", {PERF: f"{job}, perf record -a", BPFTRACE: f"{job}, bpftrace, sums"})
+        for job in DEFAULT_JOBS
+    ]  # fmt: skip
+
+
+def _cached() -> list[Figure]:
+    beside = {PERF: "cached, perf record -a", BPFTRACE: "cached, bpftrace, sums"}
+    return [
+        Figure(f"cached reads of one process, `{name.removeprefix('lo2io ')}`, wall clock", "x", MACHINE,
+               f"cached, {name}", _key("wall_s"), "cached, untraced", beside)
+        for name in ("lo2io system-wide -a", LAST)
+    ]  # fmt: skip
+
+
+def _rings() -> list[Figure]:
+    return [
+        Figure(text, "x", RINGS, f"{job}, lo2io record", _key("wall_s"), f"{job}, untraced",
+               {PERF: f"{job}, perf record -a", BPFTRACE: f"{job}, bpftrace, counting"})
+        for job, text in (("nop", "io_uring NOPs, 32 a call"), ("cached", "cached reads through a ring, 32 a call"))
+    ]  # fmt: skip
+
+
+_FIO = {PERF: "perf record -a", BPFTRACE: "bpftrace, sums", STRACE: "strace -f -c"}
+FIGURES = (
+    Figure("fio psync, cached pread 4 KiB, wall clock", "x", OVERHEAD, "lo2io record", _key("wall_s"), "untraced",
+           _FIO),
+    *_loops(),
+    *_rings(),
+    *_direct(),
+    *_cached(),
+    Figure("cached pread of a neighbour that is filtered out (`--cgroup`)", "x", PRICES, NEIGHBOUR, _key("round_ns"),
+           "untraced pread"),
+    Figure("pipe ping-pong with `--sched`", "x", PRICES, SCHED, _key("round_ns"), "untraced switch",
+           {PERF: f"{SCHED}, perf record -a"}),
+    Figure("idle, `-a`", "% of one CPU", RATES, "idle, lo2io system-wide -a", _key("share", 100),
+           beside={PERF: "idle, perf record -a"}, least=0.5),
+    Figure("start, until the command runs", "s", START, RECORD, _key("until_exec_s"), least=0.02),
+    Figure("start and end of `record -- true`", "s", START, RECORD, _key("wall_s"), least=0.03),
+    Figure("end, per million calls", "s", AFTERMATH, "fio", _end, least=0.05),
+    Figure("events lost at default buffers, two readers", "events", RATES, "2 at once, lo2io system-wide -a", _lost,
+           beside={PERF: "2 at once, perf record -a"}),
+    Figure("trace per call", "bytes", OVERHEAD, "lo2io record", lambda row: row["bytes"] / row["reads"],
+           beside={PERF: "perf record -a"}, least=0.5),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure's turns.
+
+    Attributes:
+        value: The median.
+        quartiles: The lower and the upper one.
+        turns: Number of turns.
+    """
+
+    value: float
+    quartiles: tuple[float, float]
+    turns: int
+
+    @property
+    def spread(self) -> float:
+        """The distance of the quartiles."""
+        return self.quartiles[1] - self.quartiles[0]
+
+
+def summed_up(values: Sequence[float]) -> Measured | None:
+    """Median and quartiles; None if nothing was measured."""
+    if not values:
+        return None
+    low, _, high = quantiles(values, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    return Measured(median(values), (low, high), len(values))
+
+
+def overview(documents: Mapping[str, Mapping[str, Any]]) -> str:
+    """All figures of the kept results, lo2io's beside those of the baseline and of other recorders.
+
+    Args:
+        documents: Results by benchmark.
+    """
+    commits = {document["baseline"] for document in documents.values() if document.get("baseline")}
+    baseline = commits.pop() if len(commits) == 1 else ""
+    lines = [_line(figure, documents.get(figure.benchmark, {}), baseline) for figure in FIGURES]
+    head = ["", "lo2io", *([f"`{baseline}`"] if baseline else []), *RIVALS]
+    return (
+        "Medians of runs in turns, for lo2io with the quartiles. Figures with x are ratios to the untraced run of the "
+        "same turn.\n\n"
+        f"{table(head, lines)}"
+    )
+
+
+def _line(figure: Figure, document: Mapping[str, Any], baseline: str) -> list[str]:
+    rows = document.get("runs", [])
+    ours = summed_up(figure.values(rows, figure.variant))
+    cells = [figure.name if figure.unit == "x" else f"{figure.name} ({figure.unit})"]
+    if ours is None:
+        cells.append("not measured")
+    elif ours.spread:
+        cells.append(f"{_text(figure, ours.value)} ({' to '.join(_text(figure, each) for each in ours.quartiles)})")
+    else:
+        cells.append(_text(figure, ours.value))
+    variants = [baseline_name(figure.variant, baseline)] if baseline else []
+    variants += [figure.beside.get(rival, "") for rival in RIVALS]
+    for variant in variants:
+        found = summed_up(figure.values(rows, variant))
+        cells.append(_text(figure, found.value) if found else "")
+    return cells
+
+
+def _text(figure: Figure, value: float) -> str:
+    if figure.unit == "x":
+        return f"{value:,.2f} x"
+    return f"{value:,.0f}" if figure.unit in ("events", "bytes") or value >= 1000 else f"{value:,.2f}"

@@ -1,0 +1,90 @@
+"""Which code a result was measured with, and whether this code has changed since.
+
+A fingerprint covers the code of lo2io that a benchmark runs, without comments, docstrings and blank lines. It is kept
+with each result. A commit cannot name itself, and most commits change nothing that is measured. So a table is current
+while the fingerprint of its result is that of the files beside it, whatever the commit's name. Else the table says that
+it is older than the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import json
+import re
+import tokenize
+import tomllib
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIGURES_THEMSELVES = (":!benchmarks/results", ":!benchmarks/README.md", ":!docs")
+"""What may differ from a commit that is measured, as git's pathspecs: results, and pages with tables."""
+MEASURED = ("lo2io", "tracepoints", "setup.py")
+NOT_WHILE_RECORDING = (
+    *("lo2io/exports", "lo2io/native/perfetto", "lo2io/native/sums", "lo2io/otf2/foreign", "lo2io/otf2/read"),
+    *("lo2io/reports", "lo2io/top", "lo2io/verify"),
+)
+"""Rooms that neither recording nor converting enters."""
+RECORDING_ALONE = frozenset(("overhead", "machine", "rates", "prices", "rings", "backends", "hooks"))
+"""Benchmarks without reports. All others are measured with all rooms."""
+GENERATED = frozenset(("_lib.c",))
+C_COMMENT = re.compile(r'("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')|/\*.*?\*/|//[^\n]*', re.DOTALL)
+
+
+def fingerprint(root: Path, benchmark: str) -> str:
+    """The SHA-256 of the code that a benchmark measures, of the repository at ``root``, as hexadecimal digits."""
+    left_out = NOT_WHILE_RECORDING if benchmark in RECORDING_ALONE else ()
+    return _digest(root, tuple(f"{room}/" for room in left_out))
+
+
+@cache
+def _digest(root: Path, left_out: tuple[str, ...]) -> str:
+    digest = hashlib.sha256()
+    for name, code in _all_code(root).items():
+        if not name.startswith(left_out):
+            digest.update(f"{name}\0{code}\0".encode())
+    return digest.hexdigest()
+
+
+@cache
+def _all_code(root: Path) -> dict[str, str]:
+    """The code of each measured file, by its path."""
+    files = [root / name for name in MEASURED if (root / name).is_file()]
+    for name in MEASURED:
+        files += [path for path in (root / name).rglob("*") if path.suffix in READERS and path.name not in GENERATED]
+    files += (root / "benchmarks").glob("*.c")
+    return {
+        str(path.relative_to(root)): READERS[path.suffix](path.read_text(encoding="utf-8")) for path in sorted(files)
+    }
+
+
+def python_code(text: str) -> str:
+    """Lines of code, without comments, docstrings and blank lines; the same under every version of Python."""
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, at = token.start
+            lines[row - 1] = lines[row - 1][:at]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            for row in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                lines[row - 1] = ""
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def c_code(text: str) -> str:
+    """The words of C, without comments."""
+    return " ".join(C_COMMENT.sub(lambda found: found[1] or " ", text).split())
+
+
+def toml_code(text: str) -> str:
+    """Keys and values of TOML."""
+    return json.dumps(tomllib.loads(text), default=str)
+
+
+READERS = {".py": python_code, ".c": c_code, ".h": c_code, ".toml": toml_code}
+"""By a file's suffix: what of its text is measured."""
