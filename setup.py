@@ -7,10 +7,13 @@ import platform
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from setuptools import Command, find_packages, setup
 from setuptools.command.build import build
+from setuptools.command.build_ext import build_ext
 
 PROGRAMS = Path("lo2io/bpf/programs")
 OBJECT = PROGRAMS / "lo2io.bpf.o"
@@ -19,6 +22,22 @@ ARCHITECTURES = {"x86_64": "x86", "aarch64": "arm64"}
 FLAGS = ("-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter")
 """-g: types, with which libbpf sets the running kernel's offsets; v3: atomics and 32 bit jumps, Linux 5.12."""
 HEADERS = "#if !__has_include(<bpf/bpf_core_read.h>)\n#error libbpf-dev\n#endif\n"
+
+
+class BuildNative(build_ext):
+    """Compile the files of lo2io/native, as many at a time as there are CPUs: setuptools takes one after another."""
+
+    def build_extensions(self) -> None:
+        """Give the compiler each file by itself."""
+        compile_one = self.compiler.compile
+
+        def compile_all(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                objects = pool.map(lambda source: compile_one([source], **options), sources)
+                return [name for names in objects for name in names]
+
+        self.compiler.compile = compile_all
+        super().build_extensions()
 
 
 class BuildPrograms(Command):
@@ -89,5 +108,5 @@ build.sub_commands = [*build.sub_commands, ("build_bpf", None)]
 setup(
     packages=[*find_packages(include=["lo2io", "lo2io.*"]), "lo2io.tracepoints"],
     cffi_modules=["lo2io/native/build.py:ffibuilder"],
-    cmdclass={"build_bpf": BuildPrograms},
+    cmdclass={"build_ext": BuildNative, "build_bpf": BuildPrograms},
 )
