@@ -137,15 +137,17 @@ def make_batch(**tables: Iterable[Row]) -> Batch:
     native, columns = allocate_batch(max(1, *(len(part) for part in rows.values())), 1)
     text = b""
     for name, part in rows.items():
+        for column, array in columns[name].items():
+            array[: len(part)] = _default(name, column, str(array.dtype))
         for index, row in enumerate(part):
             for key in ("path", "directory", "comm", "cgroup", "cmdline"):
                 if isinstance(value := row.get(key), bytes):
                     del row[key]
                     row |= {f"{key}_offset": len(text), f"{key}_length": len(value)}
                     text += value
-            for column, array in columns[name].items():
-                array[index] = row.pop(column, _default(name, column, str(array.dtype)))
-            assert not row, f"no such column in {name}: {sorted(row)}"
+            assert row.keys() <= columns[name].keys(), f"no such column in {name}: {sorted(row)}"
+            for column, value in row.items():
+                columns[name][column][index] = value
         columns[name] = {column: array[: len(part)] for column, array in columns[name].items()}
     return Batch(**columns, text=text, first_operation=0, native=native)
 
