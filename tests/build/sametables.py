@@ -23,6 +23,9 @@ import stat
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
@@ -50,13 +53,14 @@ class Comparison:
 
     def __init__(self, left: Recorded, right: Recorded, *, more: bool, pids: Collection[int] | None) -> None:
         self.more = more
-        self.rows = [
-            [row for row in side.trace.operations.to_pylist() if pids is None or row["pid"] in pids]
-            for side in (left, right)
-        ]
+        operations = [_having(side.trace.operations, "pid", pids) for side in (left, right)]
+        self.rows = [table.to_pylist() for table in operations]
         self.handles = [{row["handle"]: row for row in side.trace.handles.to_pylist()} for side in (left, right)]
         self.files = [{row["file"]: row for row in side.trace.files.to_pylist()} for side in (left, right)]
-        self.attached = [{table: _by_operation(side, table) for table in ATTACHED} for side in (left, right)]
+        self.attached = [
+            {table: _by_operation(side, table, None if pids is None else rows["id"]) for table in ATTACHED}
+            for side, rows in zip((left, right), operations, strict=True)
+        ]
         self.found: list[str] = []
         self.pairs: dict[int, set[int]] = defaultdict(set)
         """Handles of the left trace, and their counterparts on the right."""
@@ -144,10 +148,18 @@ class Comparison:
         self.found += [f"descriptions {sorted(a)} are {b} on the right" for b, a in descriptions.items() if len(a) > 1]
 
 
-def _by_operation(side: Recorded, table: str) -> dict[int, list[Row]]:
-    """The rows of each operation, in order."""
+def _having(table: pa.Table, column: str, values: Collection[int] | pa.ChunkedArray | None) -> pa.Table:
+    """The rows with one of these values, without making Python's rows of the others; None: all rows."""
+    if values is None:
+        return table
+    wanted = values if isinstance(values, pa.ChunkedArray) else pa.array(sorted(values))
+    return table.filter(pc.is_in(table[column], wanted.cast(table[column].type)))
+
+
+def _by_operation(side: Recorded, table: str, ids: pa.ChunkedArray | None) -> dict[int, list[Row]]:
+    """The rows of each of these operations, in order; None: of all operations."""
     found: dict[int, list[Row]] = defaultdict(list)
-    for row in side.trace.table(table).to_pylist():
+    for row in _having(side.trace.table(table), "operation", ids).to_pylist():
         found[row["operation"]].append({key: value for key, value in row.items() if key not in ATTACHED[table]})
     return {operation: sorted(rows, key=lambda row: row["place"]) for operation, rows in found.items()}
 
