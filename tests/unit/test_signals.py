@@ -13,7 +13,8 @@ from lo2io.signals import interrupted_by_signals, interrupts_held_back
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_waits_for_the_last_step(number: int) -> None:
     """All steps are done, then the interrupt comes, once. Afterwards, interrupts come at once again."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    wanted = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {each: signal.signal(each, handler) for each, handler in wanted.items()}  # nohup's tests have others
     done = []
 
     def steps() -> None:
@@ -29,7 +30,8 @@ def test_an_interrupt_waits_for_the_last_step(number: int) -> None:
         with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
             signal.raise_signal(number)
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
