@@ -145,7 +145,7 @@ def test_the_spool_stays_within_its_bound_under_load(tmp_path: Path) -> None:
         assert 0 < seconds_of(found) <= 6.5
         metadata = found.trace.metadata
         assert metadata["recording_start_ns"] < metadata["start_ns"]
-        assert {row["pid"] for row in found.operations() if row["call"] == "pread64"} >= set(pids)
+        assert {row["pid"] for row in found.calls("pread64")} >= set(pids)
     assert not (trace / "spool").exists()
 
 

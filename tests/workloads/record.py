@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from typer.testing import CliRunner
 
 from lo2io.cli.app import app
@@ -36,18 +38,22 @@ class Recorded:
 
         ``fd`` is -1 for calls without one, as the program passed it.
         """
+        return self._rows(self.trace.operations)
+
+    def calls(self, *names: str) -> list[dict[str, Any]]:
+        """The operations of these calls. Of a whole machine's others, Python makes no rows."""
+        table = self.trace.operations
+        return self._rows(table.filter(pc.is_in(table["call"].cast(pa.string()), pa.array(names))))
+
+    def _rows(self, operations: pa.Table) -> list[dict[str, Any]]:
         files = dict(zip(*(self.trace.files[column].to_pylist() for column in ("file", "path")), strict=True))
         of_handle = dict(zip(*(self.trace.handles[column].to_pylist() for column in ("handle", "file")), strict=True))
-        rows = sorted(self.trace.operations.to_pylist(), key=lambda row: (row["begin_time_ns"], row["id"]))
+        rows = sorted(operations.to_pylist(), key=lambda row: (row["begin_time_ns"], row["id"]))
         for row in rows:
             row["fd"] = -1 if row["fd"] is None else row["fd"]
             row["path"] = files.get(of_handle.get(row["handle"]))
             row["path2"] = files.get(of_handle.get(row["handle2"]))
         return rows
-
-    def calls(self, *names: str) -> list[dict[str, Any]]:
-        """The operations of these calls."""
-        return [row for row in self.operations() if row["call"] in names]
 
 
 def record(
