@@ -11,12 +11,19 @@ demo:  ## set up, record a real workload into demo-trace/, and report it (needs 
 
 test:  ## set up, lint, run all tests; LO2IO_RUN_KERNEL_TESTS=1 turns skips for lack of rights into failures
 	@scripts/setup.sh test
-	@$(MAKE) --no-print-directory run-lint
+	@failed=0; \
+	$(MAKE) --no-print-directory --jobs=2 run-lint run-unit || failed=$$?; \
+	$(MAKE) --no-print-directory run-kernel || failed=$$?; \
+	exit $$failed
+
+run-unit:
+	$(python) -m pytest -n auto --dist worksteal --ignore=tests/kernel
+
+run-kernel:  # two recordings of a command run at a time; a recording of the whole machine runs alone
 	@failed=0; run() { echo "» pytest $$*"; $(python) -m pytest "$$@" || failed=$$?; }; \
-	run -n auto --dist worksteal --ignore=tests/kernel; \
 	run -n 2 --dist loadfile -m "not alone" tests/kernel; \
 	run -m alone tests/kernel; \
-	exit $$failed  # two recordings of a command run at a time; a recording of the whole machine runs alone
+	exit $$failed
 
 search:  ## made-up histories that make test does not try; LO2IO_EXAMPLES=N of each kind for the engine (500)
 	@scripts/setup.sh test
@@ -48,4 +55,4 @@ clean:  ## remove all built files, and .venv
 	rm -rf *.egg-info lo2io/native/_lib.c lo2io/native/_lib.abi3.so lo2io/bpf/programs/*.o
 	find . -name __pycache__ -type d -prune -exec rm -r {} +
 
-.PHONY: help demo test search lint run-lint bench docs clean
+.PHONY: help demo test search lint run-lint run-unit run-kernel bench docs clean
