@@ -19,7 +19,7 @@ from lo2io.trace.reader import open_trace
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events")]
+pytestmark = [pytest.mark.requires("root", "tracefs", "events")]
 needs_loop = pytest.mark.requires("gcc", "losetup")
 Row = dict[str, Any]
 
@@ -82,6 +82,7 @@ def test_disk_against_a_known_workload(loop: Path, tmp_path: Path) -> None:
     assert numbers(found, "counted") == known
 
 
+@pytest.mark.alone
 @needs_loop
 @pytest.mark.usefixtures("busy_cpus")
 def test_the_whole_machine(loop: Path, tmp_path: Path) -> None:
@@ -97,6 +98,7 @@ def test_the_whole_machine(loop: Path, tmp_path: Path) -> None:
     assert (" · captured 100 % of " in recorded.stderr.splitlines()[-1]) == (missing == 0)
 
 
+@pytest.mark.alone
 @needs_loop
 @pytest.mark.usefixtures("busy_cpus")
 def test_some_cpus_are_not_compared(loop: Path, tmp_path: Path) -> None:
@@ -108,6 +110,7 @@ def test_some_cpus_are_not_compared(loop: Path, tmp_path: Path) -> None:
     assert found["reads"]["reason"] == "only some CPUs were recorded"
 
 
+@pytest.mark.alone
 @needs_loop
 @pytest.mark.usefixtures("busy_cpus")
 def test_a_window_has_accounts_of_its_own(loop: Path, tmp_path: Path) -> None:
@@ -172,6 +175,7 @@ def losses_and_vanished(trace: Path) -> tuple[int, int, int]:
     return missing, vanished, sum(row["at_borders"] for row in rows)
 
 
+@pytest.mark.alone
 @needs_loop
 def test_what_is_missing_shows(loop: Path, tmp_path: Path) -> None:
     """With far too small buffers, completions are lost, and the kernel has counted more than was recorded.
@@ -271,6 +275,7 @@ def test_what_was_not_recorded_is_not_compared(tmp_path: Path) -> None:
     assert recorded.stderr.splitlines()[-1].endswith("in flight 0")
 
 
+@pytest.mark.alone
 @pytest.mark.requires("gcc")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the program calls the kernel as x86-64 allows it")
 def test_a_command_of_which_nothing_was_captured_is_not_complete(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from workloads.disks import device_number
 from workloads.record import Recorded, read_json_lines, record
 
 pytestmark = [
-    pytest.mark.alone,
     pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup"),
     pytest.mark.usefixtures("busy_cpus"),
 ]

@@ -22,7 +22,7 @@ from lo2io.trace.reader import open_trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events")]
+pytestmark = [pytest.mark.requires("root", "tracefs", "events")]
 CALLS = ("-e", "pread64,pwrite64")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
@@ -117,6 +117,7 @@ def test_no_progress_when_quiet(tmp_path: Path) -> None:
     assert "complete" in shown
 
 
+@pytest.mark.alone  # other tests make that call
 def test_nothing_recorded(tmp_path: Path) -> None:
     """A valid trace without events, and a hint why."""
     done = run("-o", str(tmp_path / "T"), "-e", "sys_vmsplice", "--duration", "200ms")
