@@ -29,11 +29,6 @@ INLINE __u64 lo2_as_number(const void *pointer)
     return number;
 }
 
-/*
- * A member of a kernel's struct. A program of a typed tracepoint (tp_btf) reads it at once, as long as the verifier knows the
- * pointer's type; any other program asks the kernel to copy it, which takes ten times as long.
- */
-#define LO2_MEMBER(typed, pointer, type, member) ((typed) ? (pointer)->member : LO2_READ(pointer, type, member))
 
 /* The entry of the submission queue that was taken last (io_get_sqe, io_uring/io_uring.c). */
 INLINE bool lo2_read_sqe(const struct io_ring_ctx *ctx, bool typed, struct lo2_sqe *sqe)

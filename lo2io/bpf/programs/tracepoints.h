@@ -113,7 +113,7 @@ INLINE bool lo2_is_counted(__u32 place)
 
 #define LO2_OF_REQUEST \
     struct io_kiocb *request = (struct io_kiocb *)context[0]; \
-    fields->ctx = (__u64)request->ctx; \
+    fields->ctx = (__u64)LO2_MEMBER(true, request, struct io_kiocb, ctx); \
     fields->req = (__u64)request;
 #define LO2_SETUP_SQPOLL 2
 
@@ -132,7 +132,7 @@ int lo2_on_io_uring_submit_req(__u64 *context)
     fields->user_data = request->cqe.user_data;
     fields->opcode = request->opcode;
     fields->flags = request->flags;
-    fields->sq_thread = (request->ctx->flags & LO2_SETUP_SQPOLL) != 0;
+    fields->sq_thread = (LO2_READ(fields->ctx, struct io_ring_ctx, flags) & LO2_SETUP_SQPOLL) != 0;
     if (asked)
         lo2_write_sample(&sample.head, sizeof sample, LO2_SAMPLED_io_uring_submit_req);
     else
