@@ -31,12 +31,13 @@ def main() -> None:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from lo2io.cli.app import main as run  # noqa: PLC0415 - this import takes long
+    from lo2io.cli import main as line  # noqa: PLC0415 - this takes long
 
+    command = line.load(sys.argv[1:])
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        run()
+        line.main(command)
     except SystemExit as end:
         if not isinstance(end.code, int | None):
             raise

@@ -6,20 +6,20 @@ docs/reference/tracepoint-files.md explains the keys of the files.
 
 from __future__ import annotations
 
-import difflib
-import importlib.resources
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lo2io.catalog.files import OperationSpec, read_file
+from lo2io.catalog import compiled
 from lo2io.errors import CatalogError, UsageError
 from lo2io.model import CallKind, CallSpec, OpcodeSpec, TracepointSpec
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
-    from importlib.resources.abc import Traversable
+    from pathlib import Path
+
+    from lo2io.catalog.files import OperationSpec
 
 ENDING = frozenset({CallKind.CLOSE, CallKind.CLOSE_RANGE, CallKind.DUP_TO})
 """Kinds of calls that end a descriptor. Unless all of them are recorded, the file of a descriptor is not known."""
@@ -150,6 +150,8 @@ class Catalog:
         if name in self.by_event:
             return (name,), True
         known = dict.fromkeys((*self._groups, *self._calls_by_name, *self.by_event))
+        import difflib  # noqa: PLC0415 - only a mistake needs it
+
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
         remedy = f"did you mean {' or '.join(close)}?" if close else "`lo2io tracepoints list` shows every name"
         raise UsageError(f"find {name!r} among groups, calls and tracepoints", "there is no such name", remedy)
@@ -169,8 +171,8 @@ def _events(specs: Iterable[CallSpec | TracepointSpec]) -> tuple[str, ...]:
     )
 
 
-def load_catalog(directory: Traversable | None = None) -> Catalog:
-    """Read every TOML file of a directory, by default of lo2io's own.
+def load_catalog(directory: Path | None = None) -> Catalog:
+    """Read every TOML file of a directory, by default of lo2io's own, which are parsed and checked only once.
 
     Raises:
         CatalogError: A file is no TOML, or breaks a rule. The message names file, entry and key.
@@ -180,10 +182,12 @@ def load_catalog(directory: Traversable | None = None) -> Catalog:
 
 @cache
 def _load_own() -> Catalog:
-    return _load(importlib.resources.files("lo2io.tracepoints"))
+    return compiled.load(_load)
 
 
-def _load(directory: Traversable) -> Catalog:
+def _load(directory: Path) -> Catalog:
+    from lo2io.catalog.files import read_file  # noqa: PLC0415 - a start has the catalog compiled
+
     files = sorted((file for file in directory.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
     contents = [read_file(file) for file in files]
     catalog = Catalog(

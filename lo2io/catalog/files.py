@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from lo2io.model import CallClass, CallKind, CallSpec, OpcodeSpec, Returns, Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from importlib.resources.abc import Traversable
+    from pathlib import Path
 
 SCHEMA = 1
 SAMPLE_ROLES = ("fd", "fd2", "count", "offset", "flags", "path", "wanted", "context")
@@ -148,12 +147,14 @@ class FileContent:
     """Opcodes of io_uring, indexed by number."""
 
 
-def read_file(file: Traversable) -> FileContent:
+def read_file(file: Path) -> FileContent:
     """Read and check one file.
 
     Raises:
         CatalogError: The file is no TOML, or breaks a rule. The message names file, entry and key.
     """
+    import tomllib  # noqa: PLC0415 - the compiled catalog is read without it
+
     try:
         document = tomllib.loads(file.read_text("utf-8"))
     except (ValueError, OSError) as error:

@@ -1,37 +1,30 @@
-"""The command line: options in, exit code out. Each command only hands its options to a stage.
+"""The commands as Typer has them. Each only hands its options to a stage.
 
 Stages are imported when a command needs them, so that ``lo2io --help`` answers at once.
 """
 
 from __future__ import annotations
 
-import signal
-import sys
+import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lo2io._version import __version__
-from lo2io.cli import streams
+from lo2io.cli.declared import parse_rate
 from lo2io.cli.export import export
-from lo2io.cli.options import (
-    BlockRecords,
-    Events,
-    Filter,
-    Force,
-    Json,
-    Sample,
-    TraceArgument,
-    parse_rate,
-    print_completeness,
-    progress_bar,
-)
-from lo2io.cli.record import record, system_wide
+from lo2io.cli.messages import print_completeness, progress_bar
+from lo2io.cli.options import BlockRecords, Events, Filter, Force, Json, Sample, TraceArgument, option
+from lo2io.cli.record import RECORD, SYSTEM_WIDE, options_of, run
 from lo2io.cli.replay import replay
 from lo2io.cli.report import report
 from lo2io.cli.top import top
-from lo2io.errors import Lo2ioError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lo2io.cli.declared import Declared
 
 app = typer.Typer(
     name="lo2io",
@@ -69,21 +62,61 @@ def _main(
     pass
 
 
-app.command(
+def _takes(command: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a function the options of a command as its parameters, which Typer reads from its signature."""
+
+    def annotation(of: Declared) -> Any:
+        return Annotated[of.type if of.type is bool else of.type | None, option(of)]
+
+    def give(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.Signature(
+            [
+                inspect.Parameter(
+                    each.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=each.default,
+                    annotation=annotation(each.declared),
+                )
+                for each in options_of(command)
+            ]
+        )
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    return give
+
+
+@app.command(
     context_settings=COMMAND_LINE,
     epilog=(
         "Examples: `lo2io record -o T -- dd if=/dev/zero of=f bs=1M count=64 conv=fsync` | "
         "`lo2io record -p 1234 -e syscalls` (Ctrl-C ends it, the process goes on)"
     ),
-)(record)
-app.command(
-    "system-wide",
+)
+@_takes(RECORD)
+def record(**given: Any) -> None:
+    """Record the I/O of a command, or of running processes.
+
+    All their threads and children are recorded, too.
+    """
+    raise typer.Exit(run(RECORD, given))
+
+
+@app.command(
+    SYSTEM_WIDE,
     context_settings=COMMAND_LINE,
     epilog=(
         "Examples: `lo2io system-wide -a -o T --duration 30s` | "
         "`lo2io system-wide -a -e block --cpus 0-3 -- make -j4` (ends when make does)"
     ),
-)(system_wide)
+)
+@_takes(SYSTEM_WIDE)
+def system_wide(**given: Any) -> None:
+    """Record the I/O of the whole machine.
+
+    Recording ends with Ctrl-C, SIGTERM, after --duration, or when CMD ends.
+    """
+    raise typer.Exit(run(SYSTEM_WIDE, given))
 
 
 app.command(epilog="Examples: `sudo lo2io top` | `sudo lo2io top --by file -d 2s -n 1 | cat`")(top)
@@ -200,23 +233,3 @@ def tracepoints_check(as_json: Json = False) -> None:
     findings = tracepoints.check(load_catalog(), find_tracefs())
     print(tracepoints.render_check(findings, json=as_json))
     raise typer.Exit(1 if any(finding.is_error for finding in findings) else 0)
-
-
-def main() -> None:
-    """Entry point: the one place where errors become messages and exit codes."""
-    streams.protect()
-    try:
-        try:
-            app()
-        finally:
-            streams.flush()
-    except Lo2ioError as error:
-        streams.give_up()
-        print(f"lo2io: {error}", file=sys.stderr)
-        if error.remedy:
-            print(f"       {error.remedy}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except streams.ReaderGone:
-        streams.end_by_pipe()  # only now: temporary files and recorders have ended
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)

@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-import typer
-
-from lo2io.cli.options import (
-    Backend,
-    BlockRecords,
-    Cgroup,
-    Cpus,
-    Events,
-    Filter,
-    Force,
-    Json,
-    Sample,
-    import_summary,
-    parse_rate,
-    parse_seconds,
-    parse_size,
-    print_completeness,
-    print_summary,
-    progress_bar,
-    say,
-    status_line,
-)
+from lo2io.cli import declared
+from lo2io.cli.declared import Declared, parse_rate, parse_seconds, parse_size
+from lo2io.cli.messages import import_summary, print_completeness, print_summary, progress_bar, say, status_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,247 +17,187 @@ if TYPE_CHECKING:
 RECORD, SYSTEM_WIDE = "record", "system-wide"
 
 
-class _Option(NamedTuple):
+class Option(NamedTuple):
     """One option or argument of the commands that record, as the command line has it."""
 
     name: str
     """The field of :class:`~lo2io.capture.options.RecordRequest` that takes the value."""
-    declared: Any
-    """Its type, and its help text for Typer."""
+    declared: Declared
     default: bool | None = None
     """None: without the option, the default of the field holds."""
     parse: Callable[[Any], Any] | None = None
-    """Turns Typer's value into the field's value."""
+    """Turns the command line's value into the field's value."""
     only: str | None = None
     """The one command that has the option; None: both have it."""
 
 
-_OPTIONS = (
-    _Option(
+OPTIONS = (
+    Option(
         "command",
-        Annotated[list[str] | None, typer.Argument(metavar="[-- CMD…]", help="The command to run and record.")],
+        Declared(list[str], (), "The command to run and record.", "[-- CMD…]"),
         parse=tuple,
     ),
-    _Option(
+    Option(
         "all_cpus",
-        Annotated[bool, typer.Option("-a", "--all-cpus", help="Record every CPU; the default.")],
+        Declared(
+            bool,
+            ("-a", "--all-cpus"),
+            "Record every CPU; the default.",
+        ),
         default=False,
         only=SYSTEM_WIDE,
     ),
-    _Option(
+    Option(
         "output",
-        Annotated[
-            Path | None,
-            typer.Option("-o", "--output", metavar="T", help="Directory of the trace. [default: lo2io-NAME-TIME]"),
-        ],
+        Declared(
+            Path,
+            ("-o", "--output"),
+            "Directory of the trace. [default: lo2io-NAME-TIME]",
+            "T",
+        ),
     ),
-    _Option(
+    Option(
         "pids",
-        Annotated[
-            list[int] | None,
-            typer.Option("-p", "--pid", metavar="PID", help="Record a running process; repeat for several."),
-        ],
+        Declared(
+            list[int],
+            ("-p", "--pid"),
+            "Record a running process; repeat for several.",
+            "PID",
+        ),
         parse=tuple,
         only=RECORD,
     ),
-    _Option("wanted", Events, parse=tuple),
-    _Option(
+    Option("wanted", declared.EVENTS, parse=tuple),
+    Option(
         "duration_s",
-        Annotated[
-            str | None,
-            typer.Option(
-                "--duration", metavar="TIME", help="With -p: end the recording after this time, e.g. 500ms, 30s, 1h."
-            ),
-        ],
+        Declared(str, ("--duration",), "With -p: end the recording after this time, e.g. 500ms, 30s, 1h.", "TIME"),
         parse=parse_seconds,
         only=RECORD,
     ),
-    _Option(
+    Option(
         "duration_s",
-        Annotated[
-            str | None,
-            typer.Option("--duration", metavar="TIME", help="End the recording after this time, e.g. 500ms, 30s, 1h."),
-        ],
+        Declared(str, ("--duration",), "End the recording after this time, e.g. 500ms, 30s, 1h.", "TIME"),
         parse=parse_seconds,
         only=SYSTEM_WIDE,
     ),
-    _Option(
+    Option(
         "until_last",
-        Annotated[
-            bool,
-            typer.Option("--until-last", help="Record until all descendants of CMD have ended, too, or Ctrl-C."),
-        ],
+        Declared(bool, ("--until-last",), "Record until all descendants of CMD have ended, too, or Ctrl-C."),
         default=False,
         only=RECORD,
     ),
-    _Option("cpus", Cpus, only=SYSTEM_WIDE),
-    _Option("cgroup", Cgroup, only=SYSTEM_WIDE),
-    _Option("expressions", Filter, parse=tuple),
-    _Option(
+    Option("cpus", declared.CPUS, only=SYSTEM_WIDE),
+    Option("cgroup", declared.CGROUP, only=SYSTEM_WIDE),
+    Option("expressions", declared.FILTER, parse=tuple),
+    Option(
         "last_s",
-        Annotated[
-            str | None,
-            typer.Option("--last", metavar="TIME", help="Keep only the newest part of the recording, e.g. 60s."),
-        ],
+        Declared(str, ("--last",), "Keep only the newest part of the recording, e.g. 60s.", "TIME"),
         parse=parse_seconds,
         only=SYSTEM_WIDE,
     ),
-    _Option(
+    Option(
         "max_bytes",
-        Annotated[
-            str | None,
-            typer.Option("--max-size", metavar="SIZE", help="Keep only the newest part, up to this size, e.g. 2GiB."),
-        ],
+        Declared(str, ("--max-size",), "Keep only the newest part, up to this size, e.g. 2GiB.", "SIZE"),
         parse=parse_size,
         only=SYSTEM_WIDE,
     ),
-    _Option(
+    Option(
         "trigger",
-        Annotated[
-            str | None,
-            typer.Option(
-                "--trigger",
-                metavar="EXPR",
-                help="Write the kept part whenever a block request ('latency > 100ms') or a call ('latency > 100ms and "
-                "operation == sync') fits.",
-            ),
-        ],
+        Declared(
+            str,
+            ("--trigger",),
+            "Write the kept part whenever a block request ('latency > 100ms') or a call ('latency > 100ms and "
+            "operation == sync') fits.",
+            "EXPR",
+        ),
         only=SYSTEM_WIDE,
     ),
-    _Option(
+    Option(
         "user",
-        Annotated[
-            str | None,
-            typer.Option(
-                "--user", metavar="NAME", help="Run CMD as this user. [default: under sudo, the user who called it]"
-            ),
-        ],
+        Declared(str, ("--user",), "Run CMD as this user. [default: under sudo, the user who called it]", "NAME"),
     ),
-    _Option(
+    Option(
         "ring_bytes",
-        Annotated[str | None, typer.Option("--ring", metavar="SIZE", help="Size of each CPU's buffer, e.g. 8MiB.")],
+        Declared(str, ("--ring",), "Size of each CPU's buffer, e.g. 8MiB.", "SIZE"),
         parse=parse_size,
     ),
-    _Option("backend", Backend),
-    _Option(
+    Option("backend", declared.BACKEND),
+    Option(
         "names",
-        Annotated[
-            str | None,
-            typer.Option(
-                "--names",
-                click_type=click.Choice(("kernel", "proc")),
-                help="Get the names of files from programs in the kernel, or from /proc. "
-                "[default: kernel where allowed]",
-            ),
-        ],
+        Declared(
+            str,
+            ("--names",),
+            "Get the names of files from programs in the kernel, or from /proc. [default: kernel where allowed]",
+            choices=("kernel", "proc"),
+        ),
     ),
-    _Option(
+    Option(
         "hook",
-        Annotated[
-            str | None,
-            typer.Option(
-                "--hook",
-                click_type=click.Choice(("auto", "raw", "single")),
-                help="Let programs in the kernel watch all calls (raw), or each recorded call alone (single), which "
-                "spares the other calls. [default: auto, single for few calls]",
-            ),
-        ],
+        Declared(
+            str,
+            ("--hook",),
+            "Let programs in the kernel watch all calls (raw), or each recorded call alone (single), which "
+            "spares the other calls. [default: auto, single for few calls]",
+            choices=("auto", "raw", "single"),
+        ),
     ),
-    _Option(
+    Option(
         "opener",
-        Annotated[
-            str | None,
-            typer.Option(
-                "--opener",
-                click_type=click.Choice(("python-perf", "native")),
-                help="Open perf events by the kernel's Python binding, or by lo2io itself. "
-                "[default: the binding where installed]",
-            ),
-        ],
+        Declared(
+            str,
+            ("--opener",),
+            "Open perf events by the kernel's Python binding, or by lo2io itself. "
+            "[default: the binding where installed]",
+            choices=("python-perf", "native"),
+        ),
     ),
-    _Option(
+    Option(
         "scope",
-        Annotated[
-            str | None,
-            typer.Option(
-                "--scope",
-                click_type=click.Choice(("system", "inherit")),
-                help="system: record on every CPU, choose CMD's tasks when converting; "
-                "inherit: record CMD's tasks alone. [default: system where allowed]",
-            ),
-        ],
+        Declared(
+            str,
+            ("--scope",),
+            "system: record on every CPU, choose CMD's tasks when converting; "
+            "inherit: record CMD's tasks alone. [default: system where allowed]",
+            choices=("system", "inherit"),
+        ),
         only=RECORD,
     ),
-    _Option("block_records", BlockRecords),
-    _Option(
+    Option("block_records", declared.BLOCK_RECORDS),
+    Option(
         "sched",
-        Annotated[bool, typer.Option("--sched", help="Record which thread runs on which CPU, too.")],
+        Declared(bool, ("--sched",), "Record which thread runs on which CPU, too."),
         default=False,
     ),
-    _Option("sample_rate", Sample, parse=parse_rate),
-    _Option("force", Force, default=False),
-    _Option(
+    Option("sample_rate", declared.SAMPLE, parse=parse_rate),
+    Option("force", declared.FORCE, default=False),
+    Option(
         "keep_spool",
-        Annotated[bool, typer.Option("--keep-spool", help="Keep the raw recording, in T/spool.")],
+        Declared(bool, ("--keep-spool",), "Keep the raw recording, in T/spool."),
         default=False,
     ),
-    _Option(
+    Option(
         "convert",
-        Annotated[bool, typer.Option("--convert/--no-convert", help="Convert now, or later by `lo2io convert`.")],
+        Declared(bool, ("--convert/--no-convert",), "Convert now, or later by `lo2io convert`."),
         default=True,
     ),
-    _Option(
+    Option(
         "quiet",
-        Annotated[bool, typer.Option("-q", "--quiet", help="Print only errors and the line on completeness.")],
+        Declared(
+            bool,
+            ("-q", "--quiet"),
+            "Print only errors and the line on completeness.",
+        ),
         default=False,
     ),
-    _Option("as_json", Json, default=False),
+    Option("as_json", declared.JSON, default=False),
 )
 """The options in the order of the commands' help."""
-_PARSE = {option.name: option.parse for option in _OPTIONS if option.parse}
+_PARSE = {option.name: option.parse for option in OPTIONS if option.parse}
 
 
-def _takes(command: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a function the options of a command as its parameters, which Typer reads from its signature."""
-    options = [option for option in _OPTIONS if option.only in {None, command}]
-
-    def give(function: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.Signature(
-            [
-                inspect.Parameter(
-                    option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=option.declared
-                )
-                for option in options
-            ]
-        )
-        function.__signature__ = signature  # type: ignore[attr-defined]
-        return function
-
-    return give
-
-
-@_takes(RECORD)
-def record(*, quiet: bool, as_json: bool, **given: Any) -> None:
-    """Record the I/O of a command, or of running processes.
-
-    All their threads and children are recorded, too.
-    """
-    _record(_request(given), quiet=quiet, as_json=as_json)
-
-
-@_takes(SYSTEM_WIDE)
-def system_wide(
-    *,
-    all_cpus: bool,  # noqa: ARG001 - perf has this option; this command always does so
-    quiet: bool,
-    as_json: bool,
-    **given: Any,
-) -> None:
-    """Record the I/O of the whole machine.
-
-    Recording ends with Ctrl-C, SIGTERM, after --duration, or when CMD ends.
-    """
-    _record(_request(given, system=True), quiet=quiet, as_json=as_json)
+def options_of(command: str) -> list[Option]:
+    """The options of one of the two commands."""
+    return [option for option in OPTIONS if option.only in {None, command}]
 
 
 def _request(given: dict[str, Any], *, system: bool = False) -> RecordRequest:
@@ -295,8 +214,22 @@ def _request(given: dict[str, Any], *, system: bool = False) -> RecordRequest:
     return RecordRequest(system=system, **fields)
 
 
-def _record(request: RecordRequest, *, quiet: bool, as_json: bool) -> None:
-    """Record, then report the result."""
+def run(command: str, given: dict[str, Any]) -> int:
+    """Record, then report the result.
+
+    Args:
+        command: ``record`` or ``system-wide``.
+        given: Name of an option → its value as read from the command line; None or absent: not given.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        Lo2ioError: A value cannot be parsed, or recording failed.
+    """
+    quiet, as_json = bool(given.get("quiet")), bool(given.get("as_json"))
+    others = {name: value for name, value in given.items() if name not in {"quiet", "as_json", "all_cpus"}}
+    request = _request(others, system=command == SYSTEM_WIDE)
     from lo2io import pipeline
 
     line = status_line(quiet=quiet)
@@ -312,4 +245,4 @@ def _record(request: RecordRequest, *, quiet: bool, as_json: bool) -> None:
         print_summary(recorded.converted.trace, as_json=as_json, to_stdout=as_json)
     if recorded.converted and quiet:
         print_completeness(recorded.converted)
-    raise typer.Exit(recorded.exit_code)
+    return recorded.exit_code

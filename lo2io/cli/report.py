@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lo2io.cli.options import (
-    Filter,
-    Json,
-    SpanBegin,
-    SpanEndTo,
-    TraceArgument,
-    print_summary,
-)
+from lo2io.cli.messages import print_summary
+from lo2io.cli.options import Filter, Json, SpanBegin, SpanEndTo, TraceArgument
 from lo2io.errors import UsageError
 from lo2io.libraries import prepare_libraries
 from lo2io.signals import ended_by_signals

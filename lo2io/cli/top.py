@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from lo2io.cli.options import Backend, Cgroup, Cpus, Events, Filter, Json, parse_seconds
+from lo2io.cli.declared import parse_seconds
+from lo2io.cli.options import Backend, Cgroup, Cpus, Events, Filter, Json
 
 
 def top(

@@ -148,6 +148,7 @@ def load_format(tracefs: Path, event: str) -> tuple[EventFormat, str]:
     return parse_format(text, event), text
 
 
+@cache
 def _format_path(tracefs: Path, event: str) -> Path:
     if not _EVENT.fullmatch(event) or {".", ".."} & set(event.split(":")):
         raise UsageError(f"find the tracepoint {event!r}", "the name must be of the form subsystem:event")
@@ -193,7 +194,10 @@ def parse_format(text: str, event: str | None = None) -> EventFormat:
         elif key == "ID" and number is None:
             number = _event_id(value.strip(), label)
         elif key == "field":
-            fields.append(_field(line, label))
+            try:
+                fields.append(_field(line))
+            except _FieldError as error:
+                raise FormatError(f"read the format of {label}", str(error)) from None
         elif key == "print fmt":
             break
     if not name or number is None or not fields or len(fields) > MAX_FIELDS:
@@ -211,18 +215,22 @@ def _event_id(text: str, label: str) -> int:
     return int(text)
 
 
-def _field(line: str, label: str) -> FieldLayout:
-    tried = f"read the format of {label}"
+class _FieldError(ValueError):
+    """Why a line of a format file cannot be read."""
+
+
+@cache  # most tracepoints begin with the same fields
+def _field(line: str) -> FieldLayout:
     match = _FIELD.fullmatch(line)
     if not match:
-        raise FormatError(tried, f"the kernel does not write fields like this: {line[:200]!r}")
+        raise _FieldError(f"the kernel does not write fields like this: {line[:200]!r}")
     offset, size = int(match["offset"]), int(match["size"])
     if offset + size > MAX_RAW_BYTES:
-        raise FormatError(tried, f"this field lies beyond the end of any record: {line[:200]!r}")
+        raise _FieldError(f"this field lies beyond the end of any record: {line[:200]!r}")
     declaration = match["declaration"].strip()
     parts = _FUNCTION_POINTER.fullmatch(declaration) or _DECLARATION.fullmatch(declaration)
     if not parts or not parts["type"].strip():
-        raise FormatError(tried, f"there is no type and name in {declaration[:200]!r}")
+        raise _FieldError(f"there is no type and name in {declaration[:200]!r}")
     array = parts.groupdict().get("array") or ""
     ctype = parts["type"].strip()
     return FieldLayout(

@@ -24,7 +24,8 @@ print(len(os.listdir("/proc/self/task")))
 CALLS = {
     "convert": "from lo2io.convert.convert import convert; convert(pathlib.Path('.'), pathlib.Path('/nowhere'))",
     "report": (
-        "from lo2io.cli import options; options.print_summary(pathlib.Path('/nowhere'), as_json=False, to_stdout=True)"
+        "from lo2io.cli.messages import print_summary; "
+        "print_summary(pathlib.Path('/nowhere'), as_json=False, to_stdout=True)"
     ),
 }
 

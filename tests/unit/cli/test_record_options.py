@@ -12,16 +12,19 @@ from lo2io import pipeline
 from lo2io.capture.options import RecordOptions, RecordRequest
 from lo2io.cli import record
 from lo2io.cli.app import app
+from lo2io.cli.declared import read_plain
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from lo2io.cli.declared import Declared
 
 OF_NO_REQUEST = {"all_cpus", "quiet", "as_json"}
 """The command itself follows them."""
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> RecordRequest:
-    """The request that a command line becomes."""
+    """The request that a command line becomes, with Typer and without."""
     requests: list[RecordRequest] = []
 
     def take(request: RecordRequest, *_: Any, **__: Any) -> pipeline.Recorded:
@@ -30,14 +33,23 @@ def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> RecordRequest:
 
     monkeypatch.setattr(pipeline, "record", take)
     assert CliRunner().invoke(app, list(words)).exit_code == 7
+    given = read_plain(words[1:], options(words[0]))
+    assert given is not None
+    assert record.run(words[0], given) == 7
+    assert requests[0] == requests[1]
     return requests[0]
+
+
+def options(command: str) -> dict[str, Declared]:
+    """The declared options of a command."""
+    return {option.name: option.declared for option in record.options_of(command)}
 
 
 def test_each_field_of_a_request_is_an_option() -> None:
     """Each option is a field, too, with the same default; the commands differ in ``system`` alone."""
     fields = {field.name: field.default for field in dataclasses.fields(RecordRequest)}
-    assert {option.name for option in record._OPTIONS} - OF_NO_REQUEST == set(fields) - {"system"}
-    chosen = [option for option in record._OPTIONS if option.name in fields and option.default is not None]
+    assert {option.name for option in record.OPTIONS} - OF_NO_REQUEST == set(fields) - {"system"}
+    chosen = [option for option in record.OPTIONS if option.name in fields and option.default is not None]
     assert {option.name: option.default for option in chosen} == {
         name: default for name, default in fields.items() if isinstance(default, bool) and name != "system"
     }
@@ -97,3 +109,46 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     options = RecordOptions.made_of(machine, spool=trace, events=("a:b",))
     for field in dataclasses.fields(RecordRequest):
         assert getattr(options, field.name) == getattr(machine, field.name)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-h",),
+        ("--help", "--", "true"),
+        ("--nothing", "--", "true"),
+        ("-o",),
+        ("-qo", "T", "true"),
+        ("-oT", "true"),
+        ("-o=T", "true"),
+        ("--quiet=1", "true"),
+        ("--backend", "none", "true"),
+        ("-p", "one"),
+        ("--forc", "true"),
+    ],
+)
+def test_other_command_lines_are_left_to_typer(words: tuple[str, ...]) -> None:
+    """Help, errors and every short form that is not written in full."""
+    assert read_plain(words, options("record")) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("true --quiet", {"command": ["true", "--quiet"]}),
+        ("-- -q -- x", {"command": ["-q", "--", "x"]}),
+        ("-q -", {"quiet": True, "command": ["-"]}),
+        (
+            "--no-convert -e -openat --events=+a=b -- make",
+            {"convert": False, "wanted": ["-openat", "+a=b"], "command": ["make"]},
+        ),
+        ("--no-convert --convert --user a --user b", {"convert": True, "user": "b"}),
+        ("--", {}),
+    ],
+)
+def test_a_plain_command_line_reads_as_with_typer(
+    monkeypatch: pytest.MonkeyPatch, words: str, expected: dict[str, Any]
+) -> None:
+    """Words behind the first argument are the command's, a value may begin with a dash, and the last value counts."""
+    assert read_plain(words.split(), options("record")) == expected
+    asked(monkeypatch, "record", *words.split())

@@ -266,7 +266,7 @@ def test_every_format_has_its_module(name: str) -> None:
 
 # ---- the command ----
 
-RUN = (sys.executable, "-c", "from lo2io.cli.app import main; main()", "export")
+RUN = (sys.executable, "-c", "from lo2io.cli.main import main; main()", "export")
 SLOW = """
 import sys, time
 from lo2io.exports.tables import parquet
@@ -275,7 +275,7 @@ def export(trace, target, progress, **options):
     print("begun", flush=True)
     time.sleep(60)
 parquet.export = export
-from lo2io.cli.app import main
+from lo2io.cli.main import main
 main()
 """
 

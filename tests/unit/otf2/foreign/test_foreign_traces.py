@@ -587,7 +587,7 @@ def summarize(*_):
     print("begun", flush=True)
     time.sleep(60)
 summary.summarize = summarize
-from lo2io.cli.app import main
+from lo2io.cli.main import main
 main()
 """
 

@@ -190,7 +190,7 @@ def test_malformed_filters_on_the_command_line(
     """Exit code 2, the place and what may stand there; it needs no root, and nothing is left behind."""
     words = [word.format(spool=spool) for word in arguments]
     last = [] if words[0] == "convert" else ["--", "true"]
-    start = [sys.executable, "-c", "from lo2io.cli.app import main; main()"]
+    start = [sys.executable, "-c", "from lo2io.cli.main import main; main()"]
     command = [*start, *words, "-o", str(tmp_path / "T"), "--filter", chosen, *last]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

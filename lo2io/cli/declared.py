@@ -1,0 +1,159 @@
+"""Options as data, each declared once. Typer takes them from here, and so does a plain command line without Typer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lo2io.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Declared(NamedTuple):
+    """An option of a command, or with no flags the command's arguments."""
+
+    type: Any
+    """``bool``, ``str``, ``Path``, or a list of ``str`` or ``int`` if the option may be repeated."""
+    flags: tuple[str, ...]
+    """Its names. ``--a/--no-a`` are a name and its opposite."""
+    help: str
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    """The only values; empty: there is no such list."""
+
+    @property
+    def is_list(self) -> bool:
+        """True if each occurrence adds a value."""
+        return self.type not in (bool, str, Path)
+
+    def read(self, text: str) -> Any:
+        """One value from its text.
+
+        Raises:
+            ValueError: The text is no such value.
+        """
+        if self.choices and text not in self.choices:
+            raise ValueError(text)
+        return int(text) if self.type == list[int] else Path(text) if self.type is Path else text
+
+
+JSON = Declared(bool, ("--json",), "Print JSON on stdout.")
+FORCE = Declared(bool, ("--force",), "Replace a trace that is there.")
+EVENTS = Declared(
+    list[str],
+    ("-e", "--events"),
+    "Groups, calls or tracepoints, separated by commas; +NAME adds to the default, -NAME takes away. "
+    "`lo2io tracepoints list` names them.",
+    "EVENTS",
+)
+BACKEND = Declared(
+    str,
+    ("--backend",),
+    "Record calls by programs in the kernel (bpf), or by perf events. [default: bpf where allowed]",
+    choices=("bpf", "perf"),
+)
+FILTER = Declared(
+    list[str],
+    ("--filter",),
+    "Keep only I/O that matches, e.g. 'size >= 64KiB'. With several filters, I/O must match all.",
+    "EXPR",
+)
+BLOCK_RECORDS = Declared(
+    str,
+    ("--block-records",),
+    "Write block requests as samples of the CPUs, as begin-end of the devices, or both. "
+    "[default: samples for a whole machine, else begin-end]",
+    choices=("samples", "begin-end", "both"),
+)
+SAMPLE = Declared(
+    str,
+    ("--sample",),
+    "Write one in N requests of io_uring, chosen by a hash of their numbers. Totals stay exact.",
+    "1/N",
+)
+CPUS = Declared(str, ("--cpus",), "Record these CPUs only, e.g. 0-3,6.", "LIST")
+CGROUP = Declared(str, ("--cgroup",), "Record only this cgroup and those below it.", "PATH")
+
+
+def parse_size(text: str | None) -> int | None:
+    """Bytes, or None without a text.
+
+    Raises:
+        UsageError: The text is no size.
+    """
+    from lo2io.units import parse_bytes
+
+    return None if text is None else parse_bytes(text)
+
+
+def parse_seconds(text: str | None) -> float | None:
+    """Seconds, or None without a text.
+
+    Raises:
+        UsageError: The text is no length of time, or the length is 0.
+    """
+    from lo2io.units import NS_PER_S, parse_duration
+
+    if text is None:
+        return None
+    time_ns = parse_duration(text)
+    if time_ns == 0:
+        raise UsageError(
+            f"read the time {text!r}", "recording would end at once", "write it like 500ms, 30s, 5min or 1h"
+        )
+    return time_ns / NS_PER_S
+
+
+def parse_rate(text: str | None) -> int | None:
+    """N of ``1/N``, or None without a text.
+
+    Raises:
+        UsageError: The text is not of the form ``1/N``.
+    """
+    from lo2io.units import parse_share
+
+    return None if text is None else parse_share(text)
+
+
+def read_plain(words: Sequence[str], options: Mapping[str, Declared]) -> dict[str, Any] | None:
+    """The values of a plain command line: options in full, then the arguments. Typer would read the same.
+
+    Args:
+        words: The command line behind the command's name.
+        options: Name of a value → its option. One of them has no flags and takes the arguments.
+
+    Returns:
+        Name → value, for all that the command line has; None: only Typer knows what it means, or what is wrong.
+    """
+    named = {flag: name for name, option in options.items() for each in option.flags for flag in each.split("/")}
+    found: dict[str, Any] = {}
+    place = 0
+    while place < len(words) and words[place].startswith("-") and words[place] not in {"-", "--"}:
+        flag, equals, text = words[place].partition("=")
+        place += 1
+        option = options.get(named.get(flag, ""))
+        if option is None or (equals and not flag.startswith("--")):
+            return None
+        name = named[flag]
+        if option.type is bool:
+            if equals:
+                return None
+            found[name] = not option.flags[-1].endswith(f"/{flag}")
+            continue
+        if not equals:
+            if place == len(words):
+                return None
+            text = words[place]
+            place += 1
+        try:
+            value = option.read(text)
+        except ValueError:
+            return None
+        found[name] = [*found.get(name, ()), value] if option.is_list else value
+    if place < len(words) and words[place] == "--":
+        place += 1
+    if place < len(words):
+        found.update((name, list(words[place:])) for name, option in options.items() if not option.flags)
+    return found

@@ -1,0 +1,87 @@
+"""The messages around a command's work: for the user while it runs, and about its result."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from lo2io.cli.status_line import StatusLine
+
+
+def status_line(*, quiet: bool) -> StatusLine | None:
+    """The status line of a recording; None if messages do not go to a terminal, or with ``--quiet``."""
+    from lo2io.cli.status_line import StatusLine
+
+    return StatusLine() if sys.stderr.isatty() and not quiet else None
+
+
+def say(*, quiet: bool, line: StatusLine | None = None) -> Callable[[str], None]:
+    """A function that takes messages for the user; ``line`` makes way for them."""
+
+    def tell(message: str) -> None:
+        if not quiet:
+            if line:
+                line.clear()
+            print(f"lo2io: {message}", file=sys.stderr)
+
+    return tell
+
+
+def import_summary() -> None:
+    """Import what :func:`print_summary` imports."""
+    for module in ("lo2io.otf2.foreign.opening", "lo2io.reports.summary.summary", "lo2io.reports.text.page"):
+        importlib.import_module(module)
+
+
+def print_summary(
+    trace: Path,
+    *,
+    as_json: bool,
+    to_stdout: bool,
+    filters: Sequence[str] = (),
+    begin: str | None = None,
+    end: str | None = None,
+) -> None:
+    """The report of a trace, or of the part of it that passes the filters within a span.
+
+    Raises:
+        UsageError: A filter or a time cannot be understood.
+        TraceError: The trace cannot be read.
+    """
+    from lo2io.libraries import prepare_libraries
+
+    prepare_libraries()
+
+    from lo2io.otf2.foreign.opening import open_any
+    from lo2io.reports.summary import summary
+    from lo2io.signals import ended_by_signals
+    from lo2io.trace.selection.selection import select
+
+    with ended_by_signals(), open_any(trace) as opened:  # another tool's trace gets temporary tables
+        found = summary.summarize(select(opened, filters, begin=begin, end=end))
+    if as_json:
+        print(summary.to_json(found))
+        return
+    from lo2io.reports.text.page import report_console
+
+    summary.render(found, report_console(sys.stdout if to_stdout else sys.stderr))
+
+
+def print_completeness(converted: Any) -> None:
+    """The last line of a command that made a trace."""
+    from lo2io.reports.summary.losses import completeness_line
+
+    words = (converted.reconciliation, converted.filtered, converted.sampled, converted.shortfall)
+    print(completeness_line(converted.completeness, *words), file=sys.stderr)
+
+
+def progress_bar(spool: Path) -> Any:
+    """The context that shows how far converting is."""
+    from lo2io.cli.progress import conversion_progress
+
+    return conversion_progress(spool)
