@@ -34,6 +34,16 @@ _MEMBARRIER = {"x86_64": 324}
 _MEMBARRIER_GENERIC = 283
 
 
+class _TypesInfo(ctypes.Structure):
+    """``struct bpf_btf_info``."""
+
+    _fields_ = (
+        ("types", ctypes.c_uint64),
+        ("size", ctypes.c_uint32),
+        ("rest", ctypes.c_uint32 * 5),
+    )
+
+
 class _LinkOptions(ctypes.Structure):
     """``struct bpf_link_create_opts`` up to ``perf_event``."""
 
@@ -155,6 +165,9 @@ def check(result: int) -> int:
 class BpfObject:
     """An object file, opened by libbpf.
 
+    Attributes:
+        handle: libbpf's pointer.
+
     Raises:
         OSError: libbpf cannot read the file.
         AccessError: libbpf is not installed.
@@ -163,8 +176,8 @@ class BpfObject:
     def __init__(self, content: bytes) -> None:
         lib.lo2_libbpf_forget()
         self._library = library()
-        self._handle = self._library.bpf_object__open_mem(content, len(content), None)
-        if not self._handle:
+        self.handle = self._library.bpf_object__open_mem(content, len(content), None)
+        if not self.handle:
             number = ctypes.get_errno() or errno.EINVAL
             raise OSError(number, os.strerror(number))
 
@@ -195,7 +208,7 @@ class BpfObject:
         Raises:
             OSError: The kernel refuses. :func:`last_words` may tell more.
         """
-        check(self._library.bpf_object__load(self._handle))
+        check(self._library.bpf_object__load(self.handle))
 
     def map_fd(self, name: str) -> int:
         """The file descriptor of a map. :meth:`close` closes it."""
@@ -211,15 +224,15 @@ class BpfObject:
 
     def close(self) -> None:
         """Close all descriptors of the maps and programs. Attached programs live on."""
-        if self._handle:
-            self._library.bpf_object__close(self._handle)
-            self._handle = None
+        if self.handle:
+            self._library.bpf_object__close(self.handle)
+            self.handle = None
 
     def _map(self, name: str) -> int:
-        return self._found(self._library.bpf_object__find_map_by_name(self._handle, name.encode()))
+        return self._found(self._library.bpf_object__find_map_by_name(self.handle, name.encode()))
 
     def _program(self, name: str) -> int:
-        return self._found(self._library.bpf_object__find_program_by_name(self._handle, name.encode()))
+        return self._found(self._library.bpf_object__find_program_by_name(self.handle, name.encode()))
 
     @staticmethod
     def _found(pointer: int | None) -> int:
@@ -286,6 +299,17 @@ def read_misses(program_fd: int) -> int:
     check(library().bpf_obj_get_info_by_fd(program_fd, ctypes.byref(info), ctypes.byref(size)))
     misses: int = info.recursion_misses
     return misses
+
+
+def read_types(types_fd: int) -> bytes:
+    """The types (BTF) that the kernel has for a program, as they were given to the kernel."""
+    info = _TypesInfo()
+    size = ctypes.c_uint32(ctypes.sizeof(info))
+    check(library().bpf_obj_get_info_by_fd(types_fd, ctypes.byref(info), ctypes.byref(size)))
+    content = ctypes.create_string_buffer(info.size)
+    info = _TypesInfo(ctypes.addressof(content), info.size)
+    check(library().bpf_obj_get_info_by_fd(types_fd, ctypes.byref(info), ctypes.byref(size)))
+    return content.raw
 
 
 def wait_for_programs() -> None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from lo2io.bpf import libbpf
+from lo2io.bpf.prepared import PreparedObject
 from lo2io.bpf.refusals import refused
 from lo2io.bpf.samples import PLACES
 from lo2io.catalog.call_numbers import NO_NUMBER, knows_compat
@@ -161,14 +162,14 @@ class Programs:
         self._calls: Sequence[BpfCall] = ()
         self._cpus = tuple(cpus)
         self._ring_bytes = ring_bytes
-        self._object: libbpf.BpfObject | None = None
+        self._object: PreparedObject | None = None
         self._fds = contextlib.ExitStack()
         self._rings: dict[int, int] = {}
         self._nr_events = 0
         self.samples: tuple[BpfSample, ...] = ()
         """The requested events whose programs fit this kernel. The programs do not record the others."""
 
-    def load(self, content: bytes, calls: Sequence[BpfCall], possible: int) -> None:
+    def load(self, calls: Sequence[BpfCall], possible: int) -> None:
         """Make maps and buffers, and have the programs verified. :func:`load_programs` calls this.
 
         Raises:
@@ -176,7 +177,7 @@ class Programs:
         """
         config = self._config
         self._calls = calls
-        self._object = made = libbpf.BpfObject(content)
+        self._object = made = PreparedObject(OBJECT)
         self._fds.callback(made.close)
         made.set_value(".rodata.lo2io", tell(config, calls, self._ring_bytes))
         made.set_entries("lo2_cpus", possible)
@@ -398,7 +399,7 @@ class Programs:
         self._fds.close()
 
     @property
-    def _loaded(self) -> libbpf.BpfObject:
+    def _loaded(self) -> PreparedObject:
         assert self._object is not None  # noqa: S101 # load_programs returns loaded ones only
         return self._object
 
@@ -453,31 +454,29 @@ def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[in
         AccessError: The programs were not built, libbpf is not installed, or the kernel refuses. Perf events can record
             instead.
     """
-    try:
-        content = OBJECT.read_bytes()
-    except OSError as error:
+    if not OBJECT.is_file():
         raise AccessError(
             "load the kernel programs",
             "lo2io was built without them",
             "install clang and libbpf-dev, then install lo2io again",
-        ) from error
+        )
     if not (ROOT / "sys/kernel/btf/vmlinux").exists():
         raise AccessError(
             "load the kernel programs",
             "this kernel does not describe its types (/sys/kernel/btf/vmlinux)",
             "boot a kernel with CONFIG_DEBUG_INFO_BTF=y",
         )
-    programs = _load(content, Programs(config, cpus, ring_bytes), calls)
+    programs = _load(Programs(config, cpus, ring_bytes), calls)
     if programs.samples != config.samples:  # other programs must then do the further work at these tracepoints
         programs.close()
         fitting = replace(config, samples=programs.samples)
-        programs = _load(content, Programs(fitting, cpus, ring_bytes), calls)
+        programs = _load(Programs(fitting, cpus, ring_bytes), calls)
     return programs
 
 
-def _load(content: bytes, programs: Programs, calls: Sequence[BpfCall]) -> Programs:
+def _load(programs: Programs, calls: Sequence[BpfCall]) -> Programs:
     try:
-        programs.load(content, calls, _read_possible())
+        programs.load(calls, _read_possible())
     except OSError as error:
         programs.close()
         raise refused("load the kernel programs", error) from error

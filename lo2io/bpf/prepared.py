@@ -1,0 +1,504 @@
+"""The programs as libbpf hands them to the kernel, kept until the next boot, so that the next start needs no libbpf.
+
+To set the kernel's offsets into the programs (CO-RE), libbpf parses and searches the kernel's types, for 60 ms. The
+result depends on the kernel and on the object file alone. So the first load is watched, and its instructions, maps and
+types are kept in ``/run/lo2io``. Later loads hand these to the kernel at once, several programs at a time: the verifier
+works on each CPU. The verifier checks them each time, like all others.
+
+A kept file is used only if it is root's, in a directory of root, if nobody else may write either, and if it was made of
+the same object file by the same kernel. A load that fails is tried again by libbpf, whose errors say more.
+
+Facts: bpf/bpf.h and bpf/libbpf.h of libbpf 1.1; include/uapi/linux/bpf.h, kernel/bpf/syscall.c of Linux 6.18.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import marshal
+import os
+import stat
+import threading
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lo2io.bpf import libbpf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+FOLDER = Path("/run/lo2io")
+NOTES = Path("/sys/kernel/notes")
+"""It has the kernel's build id."""
+MAX_KEPT = 8
+"""Each choice of programs has a file, of 0.2 MB."""
+THREADS = 4
+_TRACING, _RAW_TP = 26, 23
+"""``BPF_PROG_TYPE_TRACING`` and ``BPF_TRACE_RAW_TP``."""
+_TYPED = "tp_btf/"
+_KIND_TYPEDEF = 8
+_LOAD_MAP, _LOAD_VALUE, _WIDE = 1, 2, 0x18
+"""``BPF_PSEUDO_MAP_FD`` and ``BPF_PSEUDO_MAP_VALUE`` of an instruction that loads 64 bits: its number is a map's fd."""
+_INSN_BYTES = 8
+_READ_ONLY = 1 << 7
+"""``BPF_F_RDONLY_PROG``"""
+
+
+class _MapOptions(ctypes.Structure):
+    """``struct bpf_map_create_opts``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("types", ctypes.c_uint32 * 4),  # none of the programs needs them
+        ("inner_map_fd", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("extra", ctypes.c_uint64),
+        ("rest", ctypes.c_uint32 * 2),
+    )
+
+
+class _LoadOptions(ctypes.Structure):
+    """``struct bpf_prog_load_opts``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("attempts", ctypes.c_int),
+        ("expected_attach_type", ctypes.c_uint32),
+        ("btf_fd", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("ifindex", ctypes.c_uint32),
+        ("kern_version", ctypes.c_uint32),
+        ("attach_btf_id", ctypes.c_uint32),
+        ("attach_prog_fd", ctypes.c_uint32),
+        ("attach_btf_obj_fd", ctypes.c_uint32),
+        ("fd_array", ctypes.c_void_p),
+        ("functions", ctypes.c_void_p),
+        ("nr_functions", ctypes.c_uint32),
+        ("function_bytes", ctypes.c_uint32),
+        ("lines", ctypes.c_void_p),
+        ("nr_lines", ctypes.c_uint32),
+        ("line_bytes", ctypes.c_uint32),
+        ("log_level", ctypes.c_uint32),
+        ("log_size", ctypes.c_uint32),
+        ("log", ctypes.c_void_p),
+    )
+
+
+class _HandlerOptions(ctypes.Structure):
+    """``struct libbpf_prog_handler_opts``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("cookie", ctypes.c_long),
+        ("setup", ctypes.c_void_p),
+        ("prepare", ctypes.c_void_p),
+        ("attach", ctypes.c_void_p),
+    )
+
+
+_PREPARE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(_LoadOptions), ctypes.c_long)
+
+
+@cache
+def _library() -> Any:
+    """The library with the functions that are used here alone."""
+    library = libbpf.library()
+    pointer, integer, number, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p
+    signatures = {
+        "bpf_btf_load": (integer, [text, ctypes.c_size_t, pointer]),
+        "bpf_map_freeze": (integer, [integer]),
+        "bpf_prog_load": (integer, [number, text, text, text, ctypes.c_size_t, pointer]),
+        "libbpf_register_prog_handler": (integer, [text, number, number, pointer]),
+        "libbpf_unregister_prog_handler": (integer, [integer]),
+        "btf__load_vmlinux_btf": (pointer, []),
+        "btf__find_by_name_kind": (integer, [pointer, text, number]),
+        "btf__free": (None, [pointer]),
+        "bpf_object__next_map": (pointer, [pointer, pointer]),
+        "bpf_map__inner_map": (pointer, [pointer]),
+        "bpf_map__initial_value": (pointer, [pointer, pointer]),
+        "bpf_map__name": (text, [pointer]),
+        "bpf_map__map_extra": (ctypes.c_uint64, [pointer]),
+        **{f"bpf_map__{name}": (number, [pointer]) for name in ("type", "key_size", "max_entries", "map_flags")},
+        "bpf_program__name": (text, [pointer]),
+        "bpf_program__section_name": (text, [pointer]),
+        "bpf_program__type": (number, [pointer]),
+        "bpf_program__insns": (pointer, [pointer]),
+        "bpf_program__insn_cnt": (ctypes.c_size_t, [pointer]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+class PreparedObject:
+    """Like :class:`~lo2io.bpf.libbpf.BpfObject`: loaded from what was kept, or by libbpf, and kept then.
+
+    Args:
+        path: The object file.
+
+    Raises:
+        OSError: The file cannot be read.
+        AccessError: libbpf is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        found = path.stat()
+        self._made_of = (str(path), found.st_size, found.st_mtime_ns)
+        self._library = _library()
+        self._left_out: list[str] = []
+        self._entries: dict[str, int] = {}
+        self._values: dict[str, bytes] = {}
+        self._loaded: libbpf.BpfObject | _Loaded | None = None
+
+    def leave_out(self, program: str) -> None:
+        """Do not load this program."""
+        self._left_out.append(program)
+
+    def set_entries(self, name: str, entries: int) -> None:
+        """Set a map's number of entries. Call this before loading."""
+        self._entries[name] = entries
+
+    def set_value(self, name: str, value: bytes) -> None:
+        """Set the initial value of a section of data. Call this before loading."""
+        self._values[name] = value
+
+    def load(self) -> None:
+        """Have the kernel make the maps and verify the programs.
+
+        Raises:
+            OSError: The kernel refuses, or a map or program does not exist. :func:`libbpf.last_words` may tell more.
+        """
+        key = None
+        with contextlib.suppress(OSError):
+            key = [*self._made_of, NOTES.read_bytes(), os.uname().version, sorted(self._left_out)]
+        plan = None if key is None else _read(key)
+        if plan is not None:
+            with contextlib.suppress(OSError, KeyError):
+                self._loaded = _Loaded(self._library, plan, self._entries, self._values)
+                return
+        if key is None or not _may_keep():
+            self._loaded = self._load_by_libbpf()
+            return
+        watch = _Watch(self._library)
+        try:
+            with watch:
+                self._loaded = self._load_by_libbpf(watch)
+        except OSError:
+            self._loaded = self._load_by_libbpf()
+            return
+        if watch.is_whole:
+            _keep(key, watch.plan)
+
+    def _load_by_libbpf(self, watch: _Watch | None = None) -> libbpf.BpfObject:
+        made = libbpf.BpfObject(self._path.read_bytes())
+        try:
+            for program in self._left_out:
+                made.leave_out(program)
+            for name, entries in self._entries.items():
+                made.set_entries(name, entries)
+            if watch:
+                watch.note_maps(made.handle)
+            for name, value in self._values.items():
+                made.set_value(name, value)
+            made.load()
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def map_fd(self, name: str) -> int:
+        """The file descriptor of a map. :meth:`close` closes it."""
+        return self._done.map_fd(name)
+
+    def value_bytes(self, name: str) -> int:
+        """Size of a map's values."""
+        return self._done.value_bytes(name)
+
+    def program_fd(self, name: str) -> int:
+        """The file descriptor of a loaded program. :meth:`close` closes it."""
+        return self._done.program_fd(name)
+
+    def close(self) -> None:
+        """Close all descriptors of the maps and programs. Attached programs live on."""
+        if self._loaded:
+            self._loaded.close()
+
+    @property
+    def _done(self) -> libbpf.BpfObject | _Loaded:
+        assert self._loaded is not None  # noqa: S101 # nobody asks before load()
+        return self._loaded
+
+
+class _Loaded:
+    """Maps and programs that were made of a kept plan."""
+
+    def __init__(self, library: Any, plan: dict[str, Any], entries: dict[str, int], values: dict[str, bytes]) -> None:
+        self._library = library
+        self._plan = plan
+        self._fds = contextlib.ExitStack()
+        self._maps: dict[str, int] = {}
+        self._programs: dict[str, int] = {}
+        with self._fds:
+            types = self._own(library.bpf_btf_load(plan["types"], len(plan["types"]), None))
+            for each in plan["maps"]:
+                self._maps[each["name"]] = self._make_map(each, entries, values)
+            self._load_all(plan["programs"], types)
+            self._fds = self._fds.pop_all()
+
+    def _own(self, fd: int) -> int:
+        self._fds.callback(os.close, libbpf.check(fd))
+        return fd
+
+    def _make_map(self, of: dict[str, Any], entries: dict[str, int], values: dict[str, bytes]) -> int:
+        options = _MapOptions(ctypes.sizeof(_MapOptions), flags=of["flags"], extra=of["extra"])
+        name = of["name"]
+        if of["inner"]:
+            options.inner_map_fd = self._make_map(of["inner"], {}, {})
+        size = entries.get(name, of["entries"])
+        made = self._library.bpf_map_create(
+            of["type"], name[:15].encode(), of["key_bytes"], of["value_bytes"], size, ctypes.byref(options)
+        )
+        fd = self._own(made)
+        value = values.get(name, of["value"])
+        if value is not None:
+            if len(value) != of["value_bytes"]:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            place = ctypes.c_uint32(0)
+            libbpf.check(self._library.bpf_map_update_elem(fd, ctypes.byref(place), value, 0))
+            if of["flags"] & _READ_ONLY:
+                libbpf.check(self._library.bpf_map_freeze(fd))
+        return fd
+
+    def _load_all(self, programs: Sequence[dict[str, Any]], types: int) -> None:
+        """Load the programs in several threads, the longest first. libbpf's calls do not hold Python's lock."""
+        left = sorted(programs, key=lambda each: len(each["code"]))
+        results: dict[str, int] = {}
+
+        def work() -> None:
+            with contextlib.suppress(IndexError):  # of an empty list
+                while True:
+                    each = left.pop()
+                    results[each["name"]] = self._load(each, types)
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(THREADS, os.cpu_count() or 1) - 1)]
+        for thread in threads:
+            thread.start()
+        work()
+        for thread in threads:
+            thread.join()
+        for fd in results.values():
+            if fd >= 0:
+                self._own(fd)
+        for each in programs:
+            self._programs[each["name"]] = libbpf.check(results[each["name"]])
+
+    def _load(self, of: dict[str, Any], types: int) -> int:
+        """The program's fd, or a negative errno."""
+        code = bytearray(of["code"])
+        for place, name in of["loads"]:
+            code[place * _INSN_BYTES + 4 : place * _INSN_BYTES + 8] = self._maps[name].to_bytes(4, "little")
+        functions = ctypes.create_string_buffer(of["functions"], len(of["functions"]))
+        options = _LoadOptions(
+            ctypes.sizeof(_LoadOptions),
+            expected_attach_type=of["expected_attach_type"],
+            btf_fd=types,
+            flags=of["flags"],
+            attach_btf_id=of["attach_btf_id"],
+            functions=ctypes.addressof(functions),
+            nr_functions=len(of["functions"]) // of["function_bytes"],
+            function_bytes=of["function_bytes"],
+        )
+        fd: int = self._library.bpf_prog_load(
+            of["type"],
+            of["name"][:15].encode(),
+            self._plan["licence"],
+            bytes(code),
+            len(code) // _INSN_BYTES,
+            ctypes.byref(options),
+        )
+        return fd
+
+    def map_fd(self, name: str) -> int:
+        return self._found(self._maps, name)
+
+    def value_bytes(self, name: str) -> int:
+        return next(int(each["value_bytes"]) for each in self._plan["maps"] if each["name"] == name)
+
+    def program_fd(self, name: str) -> int:
+        return self._found(self._programs, name)
+
+    def close(self) -> None:
+        self._fds.close()
+
+    @staticmethod
+    def _found(fds: dict[str, int], name: str) -> int:
+        if name not in fds:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return fds[name]
+
+
+class _Watch:
+    """Notes what libbpf hands to the kernel while it loads an object, in a context."""
+
+    def __init__(self, library: Any) -> None:
+        self.plan: dict[str, Any] = {"maps": [], "programs": [], "types": b"", "licence": b"Dual BSD/GPL"}
+        self.is_whole = True
+        self._library = library
+        self._types: int | None = None
+        self._maps: list[int] = []
+        self._callback = _PREPARE(self._prepare)
+        self._handlers: list[int] = []
+
+    def __enter__(self) -> None:
+        options = _HandlerOptions(
+            ctypes.sizeof(_HandlerOptions), prepare=ctypes.cast(self._callback, ctypes.c_void_p).value
+        )
+        for section, kind, attach in ((_TYPED, _TRACING, _RAW_TP), ("raw_tp/", 17, 0), ("tracepoint", 5, 0)):
+            handler = self._library.libbpf_register_prog_handler(section.encode(), kind, attach, ctypes.byref(options))
+            self._handlers.append(libbpf.check(handler))
+
+    def __exit__(self, *_: object) -> None:
+        for handler in self._handlers:
+            self._library.libbpf_unregister_prog_handler(handler)
+        if self._types:
+            self._library.btf__free(self._types)
+
+    def note_maps(self, handle: int) -> None:
+        """Note the maps of an object, before their values are set."""
+        found = self._library.bpf_object__next_map(handle, None)
+        while found:
+            self._maps.append(found)
+            self.plan["maps"].append(self._describe_map(found))
+            found = self._library.bpf_object__next_map(handle, found)
+
+    def _describe_map(self, pointer: int) -> dict[str, Any]:
+        library = self._library
+        inner = library.bpf_map__inner_map(pointer)
+        size = ctypes.c_size_t()
+        value = library.bpf_map__initial_value(pointer, ctypes.byref(size)) if not inner else None
+        return {
+            "name": library.bpf_map__name(pointer).decode() if library.bpf_map__name(pointer) else "",
+            "type": library.bpf_map__type(pointer),
+            "key_bytes": library.bpf_map__key_size(pointer),
+            "value_bytes": library.bpf_map__value_size(pointer),
+            "entries": library.bpf_map__max_entries(pointer),
+            "flags": library.bpf_map__map_flags(pointer),
+            "extra": library.bpf_map__map_extra(pointer),
+            "value": ctypes.string_at(value, size.value) if value else None,
+            "inner": self._describe_map(inner) if inner else None,
+        }
+
+    def _prepare(self, program: int, options: Any, _: int) -> int:
+        """Libbpf is about to load a program. Returns 0, or a negative errno."""
+        try:
+            return self._note(program, options.contents)
+        except Exception:  # noqa: BLE001 - libbpf loads the program all the same
+            self.is_whole = False
+            return -errno.EINVAL
+
+    def _note(self, program: int, options: Any) -> int:
+        library = self._library
+        section = library.bpf_program__section_name(program).decode()
+        if section.startswith(_TYPED):
+            options.attach_btf_id = libbpf.check(self._typedef(section.removeprefix(_TYPED)))
+        if options.fd_array or options.attach_btf_obj_fd or options.attach_prog_fd:
+            self.is_whole = False  # types of modules
+        if not self.plan["types"]:
+            self.plan["types"] = libbpf.read_types(options.btf_fd)
+        code = ctypes.string_at(library.bpf_program__insns(program), library.bpf_program__insn_cnt(program) * 8)
+        fds = {
+            library.bpf_map__fd(each): noted["name"] for each, noted in zip(self._maps, self.plan["maps"], strict=True)
+        }
+        self.plan["programs"].append(
+            {
+                "name": library.bpf_program__name(program).decode(),
+                "type": library.bpf_program__type(program),
+                "expected_attach_type": options.expected_attach_type,
+                "attach_btf_id": options.attach_btf_id,
+                "flags": options.flags,
+                "functions": ctypes.string_at(options.functions, options.nr_functions * options.function_bytes),
+                "function_bytes": options.function_bytes,
+                "code": code,
+                "loads": [(place, fds[fd]) for place, fd in _map_loads(code)],
+            }
+        )
+        return 0
+
+    def _typedef(self, tracepoint: str) -> int:
+        """The kernel's id of the type that describes a tracepoint's arguments."""
+        if self._types is None:
+            self._types = self._library.btf__load_vmlinux_btf()
+        name = f"btf_trace_{tracepoint}".encode()
+        found: int = self._library.btf__find_by_name_kind(self._types, name, _KIND_TYPEDEF)
+        return found
+
+
+def _map_loads(code: bytes) -> Iterator[tuple[int, int]]:
+    """Place and fd of each instruction that loads a map's address."""
+    place = 0
+    while place * _INSN_BYTES < len(code):
+        at = place * _INSN_BYTES
+        if code[at] == _WIDE:
+            if code[at + 1] >> 4 in {_LOAD_MAP, _LOAD_VALUE}:
+                yield place, int.from_bytes(code[at + 4 : at + 8], "little", signed=True)
+            place += 1
+        place += 1
+
+
+def _place(key: list[Any]) -> Path:
+    return FOLDER / f"programs-{zlib.crc32(repr(key).encode()):08x}"
+
+
+def _may_keep() -> bool:
+    """True if the directory is root's alone, and so is this process. Makes the directory."""
+    if os.geteuid() != 0:
+        return False
+    with contextlib.suppress(OSError):
+        FOLDER.mkdir(mode=0o700, exist_ok=True)
+        return _is_roots(FOLDER.lstat(), stat.S_IFDIR)
+    return False
+
+
+def _is_roots(found: os.stat_result, kind: int) -> bool:
+    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == 0 and not found.st_mode & 0o077
+
+
+def _read(key: list[Any]) -> dict[str, Any] | None:
+    """The plan that was kept for these programs; None: there is none that can be trusted."""
+    if not _may_keep():
+        return None
+    with contextlib.suppress(OSError, ValueError, EOFError, TypeError):
+        fd = os.open(_place(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            if not _is_roots(os.fstat(fd), stat.S_IFREG):
+                return None
+            content = file.read()
+        summed, kept = int.from_bytes(content[:4], "little"), content[4:]
+        if summed != zlib.crc32(kept):
+            return None
+        known, plan = marshal.loads(kept)  # noqa: S302 - root's own
+        return plan if known == key else None
+    return None
+
+
+def _keep(key: list[Any], plan: dict[str, Any]) -> None:
+    """Keep a plan, if there is room. The oldest of too many goes."""
+    kept = marshal.dumps([key, plan])
+    made = FOLDER / f"new-{os.getpid()}"
+    with contextlib.suppress(OSError):
+        others = sorted(FOLDER.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        for path in others[: max(0, len(others) + 1 - MAX_KEPT)]:
+            path.unlink(missing_ok=True)
+        fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(zlib.crc32(kept).to_bytes(4, "little") + kept)
+        made.replace(_place(key))
+        return
+    with contextlib.suppress(OSError):
+        made.unlink()
