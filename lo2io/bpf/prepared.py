@@ -132,6 +132,8 @@ def _library() -> Any:
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments
+    # libbpf before 1.3 uses freed memory once its last handler has been unregistered. So one that nothing needs stays.
+    libbpf.check(library.libbpf_register_prog_handler(b"lo2io_nothing", 0, 0, None))
     return library
 
 
