@@ -22,7 +22,6 @@ import os
 import pwd
 import re
 import shlex
-import shutil
 import stat
 import weakref
 from pathlib import Path
@@ -234,6 +233,8 @@ class Folder:
         except FileNotFoundError:
             pass
         except IsADirectoryError:
+            import shutil  # noqa: PLC0415 - few folders hold others
+
             shutil.rmtree(name, dir_fd=self.fd)
 
     def discard(self) -> None:

@@ -188,13 +188,11 @@ class Programs:
             made.set_entries("lo2_selected", 1 << (_PID_BITS - lib.LO2_SELECTED_SHIFT))
         for program in self._unused():
             made.leave_out(program)
+        made.set_maps("lo2_rings", {key: ring for cpu in self._cpus for key, ring in self._make_rings(cpu)})
         made.load()
         if config.samples:
             fits = libbpf.run(made.program_fd(_FITS))
             self.samples = tuple(sample for sample in config.samples if fits >> sample.place & 1)
-        libbpf.put_fds(
-            made.map_fd("lo2_rings"), {key: ring for cpu in self._cpus for key, ring in self._make_rings(cpu)}
-        )
         if config.cgroup is not None:
             folder = os.open(config.cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -424,7 +422,7 @@ class Programs:
 
     def _make_rings(self, cpu: int) -> Iterator[tuple[int, int]]:
         """Make a CPU's buffers. Yields each buffer's place in the map of all buffers, and its file descriptor."""
-        for use in (lib.LO2_RING_CALLS, lib.LO2_RING_EVENTS)[: 1 + bool(self.samples)]:
+        for use in (lib.LO2_RING_CALLS, lib.LO2_RING_EVENTS)[: 1 + bool(self._config.samples)]:
             ring = libbpf.create_memory(buffer_bytes(self._ring_bytes))
             self._fds.callback(os.close, ring)
             key = lib.LO2_RINGS * cpu + use

@@ -23,7 +23,7 @@ import threading
 import zlib
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lo2io.bpf import libbpf
 
@@ -137,6 +137,16 @@ def _library() -> Any:
     return library
 
 
+class _Settings(NamedTuple):
+    """What a user sets in an object before loading."""
+
+    left_out: list[str]
+    entries: dict[str, int]
+    values: dict[str, bytes]
+    inner_bytes: dict[str, int]
+    inner: dict[str, dict[int, int]]
+
+
 class PreparedObject:
     """Like :class:`~lo2io.bpf.libbpf.BpfObject`: loaded from what was kept, or by libbpf, and kept then.
 
@@ -153,22 +163,28 @@ class PreparedObject:
         found = path.stat()
         self._made_of = (str(path), found.st_size, found.st_mtime_ns)
         self._library = _library()
-        self._left_out: list[str] = []
-        self._entries: dict[str, int] = {}
-        self._values: dict[str, bytes] = {}
+        self._set = _Settings([], {}, {}, {}, {})
         self._loaded: libbpf.BpfObject | _Loaded | None = None
 
     def leave_out(self, program: str) -> None:
         """Do not load this program."""
-        self._left_out.append(program)
+        self._set.left_out.append(program)
 
     def set_entries(self, name: str, entries: int) -> None:
         """Set a map's number of entries. Call this before loading."""
-        self._entries[name] = entries
+        self._set.entries[name] = entries
 
     def set_value(self, name: str, value: bytes) -> None:
         """Set the initial value of a section of data. Call this before loading."""
-        self._values[name] = value
+        self._set.values[name] = value
+
+    def set_inner_bytes(self, name: str, size: int) -> None:
+        """Set the size of the values in the maps that a map of maps holds. Call this before loading."""
+        self._set.inner_bytes[name] = size
+
+    def set_maps(self, name: str, fds: dict[int, int]) -> None:
+        """Set the maps that a map of maps holds. Call this before loading."""
+        self._set.inner[name] = fds
 
     def load(self) -> None:
         """Have the kernel make the maps and verify the programs.
@@ -178,11 +194,11 @@ class PreparedObject:
         """
         key = None
         with contextlib.suppress(OSError):
-            key = [*self._made_of, NOTES.read_bytes(), os.uname().version, sorted(self._left_out)]
+            key = [*self._made_of, NOTES.read_bytes(), os.uname().version, sorted(self._set.left_out)]
         plan = None if key is None else _read(key)
         if plan is not None:
             with contextlib.suppress(OSError, KeyError):
-                self._loaded = _Loaded(self._library, plan, self._entries, self._values)
+                self._loaded = _Loaded(self._library, plan, self._set)
                 return
         if key is None or not _may_keep():
             self._loaded = self._load_by_libbpf()
@@ -200,15 +216,19 @@ class PreparedObject:
     def _load_by_libbpf(self, watch: _Watch | None = None) -> libbpf.BpfObject:
         made = libbpf.BpfObject(self._path.read_bytes())
         try:
-            for program in self._left_out:
+            for program in self._set.left_out:
                 made.leave_out(program)
-            for name, entries in self._entries.items():
+            for name, entries in self._set.entries.items():
                 made.set_entries(name, entries)
+            for name, size in self._set.inner_bytes.items():
+                made.set_inner_bytes(name, size)
             if watch:
                 watch.note_maps(made.handle)
-            for name, value in self._values.items():
+            for name, value in self._set.values.items():
                 made.set_value(name, value)
             made.load()
+            for name, fds in self._set.inner.items():
+                libbpf.put_fds(made.map_fd(name), fds)
         except BaseException:
             made.close()
             raise
@@ -240,7 +260,7 @@ class PreparedObject:
 class _Loaded:
     """Maps and programs that were made of a kept plan."""
 
-    def __init__(self, library: Any, plan: dict[str, Any], entries: dict[str, int], values: dict[str, bytes]) -> None:
+    def __init__(self, library: Any, plan: dict[str, Any], settings: _Settings) -> None:
         self._library = library
         self._plan = plan
         self._fds = contextlib.ExitStack()
@@ -249,25 +269,27 @@ class _Loaded:
         with self._fds:
             types = self._own(library.bpf_btf_load(plan["types"], len(plan["types"]), None))
             for each in plan["maps"]:
-                self._maps[each["name"]] = self._make_map(each, entries, values)
-            self._load_all(plan["programs"], types)
+                self._maps[each["name"]] = self._make_map(each, settings)
+            with self._filling(settings.inner):
+                self._load_all(plan["programs"], types)
             self._fds = self._fds.pop_all()
 
     def _own(self, fd: int) -> int:
         self._fds.callback(os.close, libbpf.check(fd))
         return fd
 
-    def _make_map(self, of: dict[str, Any], entries: dict[str, int], values: dict[str, bytes]) -> int:
-        options = _MapOptions(ctypes.sizeof(_MapOptions), flags=of["flags"], extra=of["extra"])
-        name = of["name"]
+    def _make_map(self, of: dict[str, Any], settings: _Settings) -> int:
+        name, entries = of["name"], settings.entries.get(of["name"], of["entries"])
+        example = 0  # of the maps that a map of maps holds
         if of["inner"]:
-            options.inner_map_fd = self._make_map(of["inner"], {}, {})
-        size = entries.get(name, of["entries"])
-        made = self._library.bpf_map_create(
-            of["type"], name[:15].encode(), of["key_bytes"], of["value_bytes"], size, ctypes.byref(options)
-        )
-        fd = self._own(made)
-        value = values.get(name, of["value"])
+            size = settings.inner_bytes.get(name, of["inner"]["value_bytes"])
+            example = self._create(of["inner"], size, of["inner"]["entries"], 0)
+        try:
+            fd = self._own(self._create(of, of["value_bytes"], entries, example))
+        finally:
+            if example:
+                os.close(example)
+        value = settings.values.get(name, of["value"])
         if value is not None:
             if len(value) != of["value_bytes"]:
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
@@ -276,6 +298,13 @@ class _Loaded:
             if of["flags"] & _READ_ONLY:
                 libbpf.check(self._library.bpf_map_freeze(fd))
         return fd
+
+    def _create(self, of: dict[str, Any], value_bytes: int, entries: int, example: int) -> int:
+        options = _MapOptions(ctypes.sizeof(_MapOptions), inner_map_fd=example, flags=of["flags"], extra=of["extra"])
+        name = of["name"][:15].encode()
+        return libbpf.check(
+            self._library.bpf_map_create(of["type"], name, of["key_bytes"], value_bytes, entries, ctypes.byref(options))
+        )
 
     def _load_all(self, programs: Sequence[dict[str, Any]], types: int) -> None:
         """Load the programs in several threads, the longest first. libbpf's calls do not hold Python's lock."""
@@ -299,6 +328,27 @@ class _Loaded:
                 self._own(fd)
         for each in programs:
             self._programs[each["name"]] = libbpf.check(results[each["name"]])
+
+    @contextlib.contextmanager
+    def _filling(self, inner: dict[str, dict[int, int]]) -> Iterator[None]:
+        """Fill maps of maps in a thread of its own, for the kernel waits for 10 ms then."""
+        failures: list[OSError] = []
+
+        def fill() -> None:
+            try:
+                for name, fds in inner.items():
+                    libbpf.put_fds(self._maps[name], fds)
+            except OSError as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=fill, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+        if failures:
+            raise failures[0]
 
     def _load(self, of: dict[str, Any], types: int) -> int:
         """The program's fd, or a negative errno."""
@@ -459,16 +509,20 @@ def _place(key: list[Any]) -> Path:
 
 def _may_keep() -> bool:
     """True if the directory is root's alone, and so is this process. Makes the directory."""
-    if os.geteuid() != 0:
+    if not _is_root():
         return False
     with contextlib.suppress(OSError):
         FOLDER.mkdir(mode=0o700, exist_ok=True)
-        return _is_roots(FOLDER.lstat(), stat.S_IFDIR)
+        return _is_own(FOLDER.lstat(), stat.S_IFDIR)
     return False
 
 
-def _is_roots(found: os.stat_result, kind: int) -> bool:
-    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == 0 and not found.st_mode & 0o077
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _is_own(found: os.stat_result, kind: int) -> bool:
+    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 def _read(key: list[Any]) -> dict[str, Any] | None:
@@ -478,7 +532,7 @@ def _read(key: list[Any]) -> dict[str, Any] | None:
     with contextlib.suppress(OSError, ValueError, EOFError, TypeError):
         fd = os.open(_place(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
-            if not _is_roots(os.fstat(fd), stat.S_IFREG):
+            if not _is_own(os.fstat(fd), stat.S_IFREG):
                 return None
             content = file.read()
         summed, kept = int.from_bytes(content[:4], "little"), content[4:]

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import signal
-import socket
 import sys
 import threading
 from dataclasses import dataclass, replace
@@ -329,7 +327,7 @@ def _describe(
     plan: _Plan, session: Session, filters: tuple[tuple[str, str], ...], segments: tuple[str, ...]
 ) -> SpoolMeta:
     """The spool's description, as far as it is known at the start."""
-    options, opened = plan.options, session.opened
+    options, opened, machine = plan.options, session.opened, os.uname()
     by_cpu = {cpu.cpu: cpu for cpu in sysfs.read_cpus()}
     kept = [event for event in plan.events if event.name in opened.recorded]
     folder = tracefs.find_tracefs() if options.tracefs is None else options.tracefs
@@ -340,9 +338,9 @@ def _describe(
         command=options.command,
         roots=plan.roots,
         recorder_pid=os.getpid(),
-        hostname=socket.gethostname(),
-        kernel=platform.release(),
-        machine=platform.machine(),
+        hostname=machine.nodename,
+        kernel=machine.release,
+        machine=machine.machine,
         cpus=tuple(by_cpu[cpu] for cpu in opened.cpus),
         events=tuple(event.name for event in kept),
         formats=tuple(event.text for event in kept),

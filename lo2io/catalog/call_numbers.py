@@ -11,7 +11,7 @@ of a 64 bit call. The tracepoints of system calls leave these calls out (``kerne
 
 from __future__ import annotations
 
-import platform
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ def call_number(call: CallSpec, machine: str | None = None) -> int:
         call: The call.
         machine: The machine's name by ``uname -m``; by default this machine.
     """
-    return call.numbers.get(platform.machine() if machine is None else machine, NO_NUMBER)
+    return call.numbers.get(os.uname().machine if machine is None else machine, NO_NUMBER)
 
 
 def compat_calls(call: CallSpec, machine: str | None = None) -> tuple[CompatCall, ...]:
@@ -59,7 +59,7 @@ def compat_calls(call: CallSpec, machine: str | None = None) -> tuple[CompatCall
 
 def knows_compat(machine: str | None = None) -> bool:
     """True if the 32 bit calls of a machine are known."""
-    return (platform.machine() if machine is None else machine) == _COMPAT_MACHINE
+    return (os.uname().machine if machine is None else machine) == _COMPAT_MACHINE
 
 
 def read_numbers(table: Table) -> Mapping[str, int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import struct
 from fcntl import ioctl
 from typing import TYPE_CHECKING
@@ -100,7 +99,7 @@ def event_open(attr: EventAttr, pid: int, cpu: int, flags: int = 0) -> int:
         OSError: The kernel refuses.
     """
     attr.size = ctypes.sizeof(attr)
-    number = _SYSCALL_NUMBER.get(platform.machine(), _SYSCALL_GENERIC)
+    number = _SYSCALL_NUMBER.get(os.uname().machine, _SYSCALL_GENERIC)
     fd = libc.syscall(
         ctypes.c_long(number),
         ctypes.byref(attr),

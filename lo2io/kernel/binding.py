@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import platform
+import os
 import sys
 from dataclasses import dataclass, field
 from functools import cache
@@ -59,7 +59,7 @@ def candidates(root: Path = ROOT, suffixes: Sequence[str] | None = None, version
     """
     endings = importlib.machinery.EXTENSION_SUFFIXES if suffixes is None else suffixes
     minor = version or f"{sys.version_info.major}.{sys.version_info.minor}"
-    release = platform.release()
+    release = os.uname().release
     for pattern in _FOLDERS:
         folders = sorted(root.glob(pattern.format(version=minor)), key=_release_key, reverse=True)
         folders.sort(key=lambda folder: release not in str(folder))

@@ -14,12 +14,13 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from build.bpfrig import Child, Loaded, Record, assert_in_order, kinds, loaded, run
 from lo2io.native._lib import lib
 
+from lo2io.bpf import prepared
 from lo2io.kernel import abi, sysfs, tracefs
 
 if TYPE_CHECKING:
@@ -56,6 +57,39 @@ def open_counter(name: str, pid: int) -> int:
     """A perf event that counts for a process and its children."""
     layout, _ = tracefs.load_format(tracefs.find_tracefs(), name)
     return abi.event_open(abi.EventAttr(type=abi.TYPE_TRACEPOINT, config=layout.id, flags=abi.INHERIT), pid, -1)
+
+
+def test_kept_programs_record_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raw: bool) -> None:
+    """The second load does without libbpf's work; the programs count the same calls."""
+    monkeypatch.setattr(prepared, "FOLDER", tmp_path / "kept")
+    for _ in range(2):
+        with loaded(["pwrite64"], raw=raw) as rig:
+            child = Child(rig, pwrite)
+            rig.programs.switch(on=True)
+            child.begin()
+            assert child.end() == 0
+            rig.programs.switch(on=False)
+            assert len(rig.records()) == NR_CALLS
+            assert rig.counts("pwrite64") == ((NR_CALLS, 0, 0), (NR_CALLS, 0, 0))
+        assert len(list((tmp_path / "kept").iterdir())) == 1
+        monkeypatch.setattr(prepared.PreparedObject, "_load_by_libbpf", None)
+
+
+def test_a_kept_plan_that_the_kernel_refuses_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Programs are loaded by libbpf then."""
+    monkeypatch.setattr(prepared, "FOLDER", tmp_path / "kept")
+    read = prepared._read
+
+    def spoilt(key: list[object]) -> dict[str, Any] | None:
+        plan = read(key)
+        for program in plan["programs"] if plan else ():
+            program["code"] = program["code"][:8] + b"\xff" * 8 + program["code"][16:]
+        return plan
+
+    monkeypatch.setattr(prepared, "_read", spoilt)
+    for _ in range(2):
+        with loaded(["pwrite64"]) as rig:
+            assert rig.counts("pwrite64") == ((0, 0, 0), (0, 0, 0))
 
 
 def test_every_call_is_one_record_with_its_arguments_and_result(raw: bool) -> None:
