@@ -89,7 +89,8 @@ INLINE void lo2_write_letters(char *fields, __u32 place, __u32 opf)
 
 INLINE __u32 lo2_disk_of(const struct request *request)
 {
-    const struct gendisk *disk = request->q->disk;
+    const struct request_queue *queue = LO2_MEMBER(true, request, struct request, q);
+    const struct gendisk *disk = LO2_MEMBER(true, queue, struct request_queue, disk);
 
     return disk ? disk->major << LO2_MINOR_BITS | disk->first_minor : 0;
 }
@@ -150,7 +151,8 @@ LO2_COUNTED_SAMPLE(block_rq_requeue, {
 
 #define LO2_OF_BIO(name) \
     const struct bio *bio = (const struct bio *)context[0]; \
-    fields->dev = bio->bi_bdev->bd_dev; \
+    const struct block_device *disk = LO2_MEMBER(true, bio, struct bio, bi_bdev); \
+    fields->dev = disk->bd_dev; \
     fields->sector = bio->bi_iter.bi_sector; \
     fields->nr_sector = bio->bi_iter.bi_size >> LO2_SECTOR_SHIFT; \
     lo2_write_letters((char *)fields, LO2_SAMPLED_##name, bio->bi_opf);
