@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +19,7 @@ from lo2io.kernel import sysfs
 from lo2io.model.notices import Notice
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from lo2io.capture.events.opened import OpenEvents
@@ -52,6 +52,8 @@ class Uevents:
     """The kernel's own messages about CPUs. Another network namespace gets none of them."""
 
     def __init__(self) -> None:
+        import socket  # noqa: PLC0415 - the command runs by now
+
         self._socket: socket.socket | None = None
         with contextlib.suppress(OSError):
             made = socket.socket(
