@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from fcntl import ioctl
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,16 +17,18 @@ from lo2io.bpf import loader
 from lo2io.bpf.samples import plan_samples
 from lo2io.capture.events.bpf_ring import KernelRing
 from lo2io.catalog.catalog import load_catalog
-from lo2io.kernel import sysfs, tracefs
+from lo2io.kernel import abi, sysfs, tracefs
 from lo2io.model.events import Event
 from lo2io.native.records import KINDS, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events")]
 SWITCH = "sched:sched_switch"
 NR_TURNS = 2003
+NR_READS = 503
 SLEEPS = f"""
 import os
 (first, second), (third, fourth) = os.pipe(), os.pipe()
@@ -112,7 +116,47 @@ def test_fields_lie_where_the_format_has_them(switched: Any) -> None:
     assert found
 
 
+def of_disk(programs: loader.Programs, event: str) -> tuple[int, int]:
+    """Count and losses of an event of the block layer, over all CPUs."""
+    rows = programs.read_sample_counts()[f"block:{event}"]
+    return sum(count for count, _ in rows), sum(lost for _, lost in rows)
+
+
+def test_counted_events_follow_their_counters(tmp_path: Path, awake: Callable[[], Any]) -> None:
+    """Completions are recorded while perf counts them, and only then. The difference tells how many are missing."""
+    content = tmp_path / "content"
+    content.write_bytes(bytes(NR_READS << 12))
+    os.sync()
+    reads = ["dd", f"if={content}", "of=/dev/null", "bs=4k", "iflag=direct", "status=none"]
+    with awake(), load(1 << 20) as programs, contextlib.ExitStack() as opened:
+        (complete,) = (sample for sample in programs.samples if sample.tracepoint == "block_rq_complete")
+        attr = abi.EventAttr(
+            type=abi.TYPE_TRACEPOINT, config=complete.type, read_format=abi.FORMAT_ID, flags=abi.DISABLED
+        )
+        counters = [abi.event_open(attr, -1, cpu) for cpu in programs.cpus]
+        for cpu, fd in zip(programs.cpus, counters, strict=True):
+            opened.callback(os.close, fd)
+            programs.count_by(fd, complete, cpu)
+        programs.attach_raw()
+        programs.switch(on=True)
+        subprocess.run(reads, check=True)
+        assert of_disk(programs, "block_rq_issue")[0] >= NR_READS
+        assert of_disk(programs, "block_rq_complete") == (0, 0)
+        for fd in counters:
+            ioctl(fd, abi.IOC_ENABLE)
+        subprocess.run(reads, check=True)
+        for fd in counters:
+            ioctl(fd, abi.IOC_DISABLE)
+        recorded, _ = of_disk(programs, "block_rq_complete")
+        counted, _ = abi.sum_counts(counters, has_lost=False)
+        assert counted >= NR_READS
+        assert 0.9 * NR_READS < recorded <= counted
+        subprocess.run(reads, check=True)
+        assert of_disk(programs, "block_rq_complete")[0] == recorded
+
+
 def test_programs_fit_this_kernel() -> None:
     """If the tracepoints are like those of Linux 6.18, every planned program fits."""
     with load(4096) as programs:
-        assert {sample.name for sample in programs.samples} >= {SWITCH, "io_uring:io_uring_complete"}
+        names = {sample.name for sample in programs.samples}
+        assert names >= {SWITCH, "io_uring:io_uring_complete", "block:block_rq_complete"}
