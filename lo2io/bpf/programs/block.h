@@ -11,14 +11,14 @@
 
 enum { LO2_REQ_OP_BITS = 8, LO2_SECTOR_SHIFT = 9, LO2_MINOR_BITS = 20 };
 
-struct lo2_letters {
-    __u64 text;                    /* the first letter in the lowest byte */
-    __u32 count;
-};
+/*
+ * ---- the letters of an operation and its flags, as blk_fill_rwbs (kernel/trace/blktrace.c) writes them ----
+ *
+ * They are put together in the CPU's memory, which the verifier does not follow: on the stack, each combination of letters would
+ * be a state of its own for it, and verifying would take thirty times as long.
+ */
 
-/* ---- the letters of an operation and its flags, as blk_fill_rwbs (kernel/trace/blktrace.c) writes them ---- */
-
-INLINE void lo2_letter(struct lo2_letters *letters, char letter)
+INLINE void lo2_letter(volatile struct lo2_bpf_letters *letters, char letter)
 {
     letters->text |= (__u64)letter << (8 * letters->count++ & 63);
 }
@@ -39,7 +39,7 @@ INLINE bool lo2_is_zone_op(__u32 op)
  * The engine does not tell zone operations apart, so their second letter is always A. A write of zeroes is WZ, which not
  * every kernel says: the others write N, as for any operation without letters.
  */
-INLINE void lo2_operation_letters(struct lo2_letters *letters, __u32 op)
+INLINE void lo2_operation_letters(volatile struct lo2_bpf_letters *letters, __u32 op)
 {
     if (LO2_IS_OP(op, READ)) {
         lo2_letter(letters, 'R');
@@ -66,23 +66,31 @@ INLINE void lo2_operation_letters(struct lo2_letters *letters, __u32 op)
 /* Puts the letters at the place that the running kernel's format has for them: lo2.letters_at, a constant. */
 INLINE void lo2_write_letters(char *fields, __u32 place, __u32 opf)
 {
-    struct lo2_letters letters = {};
-    __u32 at = lo2.letters_at[place] & (LO2_LETTERS_END - 1), i;
+    __u32 number, at = lo2.letters_at[place] & (LO2_LETTERS_END - 1), i;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
+    volatile struct lo2_bpf_letters *letters;
+    __u64 text;
 
+    if (!cpu)
+        return;
+    letters = &cpu->sampling.letters[place];
+    letters->text = 0;
+    letters->count = 0;
     if (LO2_HAS_FLAG(opf, PREFLUSH))
-        lo2_letter(&letters, 'F');
-    lo2_operation_letters(&letters, opf & ((1 << LO2_REQ_OP_BITS) - 1));
+        lo2_letter(letters, 'F');
+    lo2_operation_letters(letters, opf & ((1 << LO2_REQ_OP_BITS) - 1));
     if (LO2_HAS_FLAG(opf, FUA))
-        lo2_letter(&letters, 'F');
+        lo2_letter(letters, 'F');
     if (LO2_HAS_FLAG(opf, RAHEAD))
-        lo2_letter(&letters, 'A');
+        lo2_letter(letters, 'A');
     if (LO2_HAS_FLAG(opf, SYNC))
-        lo2_letter(&letters, 'S');
+        lo2_letter(letters, 'S');
     if (LO2_HAS_FLAG(opf, META))
-        lo2_letter(&letters, 'M');
+        lo2_letter(letters, 'M');
+    text = letters->text;
 #pragma unroll
-    for (i = 0; i < sizeof letters.text; i++)
-        fields[at + i] = letters.text >> 8 * i;
+    for (i = 0; i < sizeof text; i++)
+        fields[at + i] = text >> 8 * i;
 }
 
 /* ---- requests and bios ---- */

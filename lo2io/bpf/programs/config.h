@@ -195,10 +195,17 @@ struct lo2_bpf_losing {
     uint64_t begin_ns, end_ns;       /* of the first and the last one */
 };
 
+/* The letters of a block request, while a program puts them together. */
+struct lo2_bpf_letters {
+    uint64_t text;                   /* the first letter in the lowest byte */
+    uint64_t count;
+};
+
 /* For events of tracepoints. Their programs do not take the CPU: they may interrupt each other, but never themselves. */
 struct lo2_bpf_sampling {
     struct lo2_bpf_counts counts[LO2_MAX_SAMPLED]; /* by enum lo2_sampled */
     uint64_t counted[LO2_MAX_SAMPLED]; /* the kernel's own count at the last event, for events with a counter in lo2_counters */
+    struct lo2_bpf_letters letters[LO2_MAX_SAMPLED];
     struct lo2_bpf_losing losing;
 };
 
