@@ -1,20 +1,18 @@
 """The HTML page: tables that need no script, and pictures that a script draws from numbers in the page.
 
 In: a trace's summary and sums. Out: the text of one file. The file loads nothing: plotly.js, style and numbers are
-part of it, and its content security policy forbids all else. Sources: the policy is W3C's CSP 3; plotly.js comes from
-the package plotly (MIT).
+part of it, and its content security policy forbids all else. Sources: the policy is W3C's CSP 3;
+assets/plotly/README.md says where plotly.js comes from.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
-import importlib.util
 import json
 import shlex
 from datetime import UTC, datetime
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lo2io._version import __version__
@@ -72,13 +70,12 @@ def render_html(summary: Summary, pictures: dict[str, Any]) -> str:
     """Make the page.
 
     Raises:
-        Lo2ioError: Jinja or plotly is not installed.
+        Lo2ioError: Jinja is not installed.
     """
-    plotly = _plotly_js()
     try:
         from jinja2 import Environment  # noqa: PLC0415  costs 20 ms, and only this page needs it
     except ImportError as error:
-        raise _lacking("jinja2", str(error)) from error
+        raise Lo2ioError("cannot draw the report", str(error), "pip install jinja2") from error
     template = Environment(autoescape=True, trim_blocks=False).from_string(_asset("page.html.j2"))
     return template.render(
         version=__version__,
@@ -104,7 +101,7 @@ def render_html(summary: Summary, pictures: dict[str, Any]) -> str:
         css=_asset("page.css"),
         tables_js=_asset("tables.js"),
         charts_js=_asset("charts.js"),
-        plotly=plotly,
+        plotly=_plotly_js(),
         pictures=_packed(pictures),
     )
 
@@ -114,21 +111,8 @@ def _asset(name: str) -> str:
 
 
 def _plotly_js() -> str:
-    """The package's plotly.js, found without importing the package: an import takes most of a second."""
-    spec = importlib.util.find_spec("plotly")
-    if spec is None or not spec.submodule_search_locations:
-        raise _lacking("plotly", "no such package")
-    file = Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise _lacking("plotly", f"{file}: {error.strerror}") from error
     # Only this text could end the script element; in JavaScript both spellings mean the same.
-    return text.replace("</script", "<\\/script")
-
-
-def _lacking(package: str, answer: str) -> Lo2ioError:
-    return Lo2ioError("cannot draw the report", answer, f"pip install {package}")
+    return _asset("plotly/plotly-cartesian.min.js").replace("</script", "<\\/script")
 
 
 def _packed(pictures: dict[str, Any]) -> str:
