@@ -268,11 +268,18 @@ def test_same_ring_requests_beside_a_disk(events: tuple[Sides, int]) -> None:
 
 @pytest.mark.requires("blkdiscard")
 def test_same_switches(events: tuple[Sides, int]) -> None:
-    """Each stretch of a call in which its thread had no CPU, and the reason."""
+    """Each stretch of a call in which its thread had no CPU, and the reason.
+
+    A thread waits for a device if a request of its own is under way as it leaves its CPU. If the request ends at this
+    very moment on another CPU, the recorders may see the two events in different orders: each takes times of its own.
+    """
     recorded, _ = events
     found = {side: _off_cpu(each) for side, each in recorded.items()}
     assert len(found["bpf"]) > 100
-    assert found["bpf"] == found["perf"]
+    assert [tid for tid, _ in found["bpf"]] == [tid for tid, _ in found["perf"]]
+    others = [{of_bpf, of_perf} for (_, of_bpf), (_, of_perf) in zip(*found.values(), strict=True) if of_bpf != of_perf]
+    assert all(states == {"blocked", "waiting for a device"} for states in others)
+    assert len(others) < 0.03 * len(found["bpf"])
 
 
 def _off_cpu(recorded: Recorded) -> list[tuple[int, int]]:
