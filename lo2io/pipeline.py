@@ -65,8 +65,8 @@ def record(
         warn: Takes messages that ``--quiet`` must not hide; None: ``say`` takes them.
         progress: A function of the spool. Its context gives :func:`convert` a progress callback.
         show: As for ``capture.recording.record``.
-        meanwhile: Called in a thread while the kernel prepares the recording, unless converting is put off. Stages that
-            come later are imported there, too.
+        meanwhile: Called in a thread when recording has begun, unless converting is put off. Stages that come later are
+            imported there, too.
 
     Raises:
         Lo2ioError: As ``capture.recording.record``. If converting fails, a message says so, and nothing is raised: the

@@ -102,8 +102,8 @@ def record(
         tell: Called with each notice at once, from any thread.
         show: Called now and then with the recording's status, and with None when it is over. Not called for a command,
             which may write to the same terminal.
-        meanwhile: Called in a thread of its own while the kernel checks programs and opens events. That thread has
-            ended when the result is there. Exceptions are dropped.
+        meanwhile: Called in a thread of its own when recording has begun. That thread has ended when the result is
+            there. Exceptions are dropped.
 
     Returns:
         The result, when recording has ended and the spool is complete. Events are closed in the background.
@@ -155,14 +155,12 @@ def _find_cgroup(path: str, note: Callable[[Notice], None]) -> Cgroup:
 def _run(plan: _Plan) -> SpoolMeta:
     """Open, record, and write the result down. All that is opened here is closed here, also after an error."""
     options, command, note = plan.options, plan.command, plan.note
-    beside = _start_beside(plan.meanwhile)
     with room_for_fds(), _make_spool(options) as writer, contextlib.ExitStack() as undo:
         # Unwound last: a spool without a recording does not stay.
         unless_recorded = undo.enter_context(contextlib.ExitStack())
         unless_recorded.callback(writer.discard)
         opened = open_events(options, plan.events, plan.roots, note, cgroup=plan.cgroup)
         undo.callback(close_in_background, opened)
-        undo.callback(beside.join)  # before: closing forks
         if opened.kernel:
             writer.take_kernel(events=bool(opened.kernel.samples))
         filters = _set_filters(options, opened)
@@ -182,6 +180,8 @@ def _run(plan: _Plan) -> SpoolMeta:
             plan.signals.own[signal.SIGUSR1] = lambda: flight.request_dump("SIGUSR1")
         if command:
             command.release()
+        beside = _start_beside(plan.meanwhile)  # not before: it would compete with the start for the CPUs
+        undo.callback(beside.join)  # before events are closed, for that forks
         unless_recorded.pop_all()
         scanner.start()
         undo.callback(scanner.abandon)
