@@ -156,11 +156,14 @@ def test_disk_full_while_recording(small_disk: Path) -> None:
 
 
 def test_disk_full_while_converting(small_disk: Path) -> None:
-    """The spool stays, nothing half-written does, and the printed command works when there is room."""
+    """The spool stays, nothing half-written does, and the printed command works when there is room.
+
+    Either the archive or the tables find the disk full first, and each has its own remedy.
+    """
     script = "dd if=/dev/zero of=/dev/null bs=1 count=30000 status=none"
     done = lo2io(small_disk, "record", "-q", "--backend", "perf", "-o", "T", "--", "sh", "-c", script)
     assert done.returncode == 5, done.stderr
-    assert "make room in T" in done.stderr
+    assert "make room in T" in done.stderr or "free space or choose another place" in done.stderr
     assert "lo2io convert T/spool -o T" in done.stderr
     assert [path.name for path in (small_disk / "T").iterdir()] == ["spool"]
     subprocess.run(["mount", "-o", "remount,size=99m", str(small_disk)], check=True)
