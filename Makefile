@@ -17,10 +17,10 @@ test:  ## set up, lint, run all tests; LO2IO_RUN_KERNEL_TESTS=1 turns skips for 
 	exit $$failed
 
 run-unit:
-	$(python) -m pytest -n auto --dist worksteal --ignore=tests/kernel
+	@scripts/run-pytest.sh -n auto --dist worksteal --ignore=tests/kernel
 
 run-kernel:  # two recordings of a command run at a time; a recording of the whole machine runs alone
-	@failed=0; run() { echo "» pytest $$*"; $(python) -m pytest "$$@" || failed=$$?; }; \
+	@failed=0; run() { echo "» pytest $$*"; scripts/run-pytest.sh "$$@" || failed=$$?; }; \
 	run -n 2 --dist loadfile -m "not alone" tests/kernel; \
 	run -m alone tests/kernel; \
 	exit $$failed
