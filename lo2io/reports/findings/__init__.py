@@ -7,6 +7,7 @@ docs/reference/findings.md lists all rules.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.findings.calls import CALL_RULES
@@ -22,11 +23,19 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.sums import TraceSums
 
 RULES: Final = {**FILE_RULES, **CALL_RULES, **DEVICE_RULES, **RING_RULES}
-"""The rules by name, in the page's order. Each rule takes the sums; a rule of rings takes the numbers of rings."""
+"""The rules by name. Each rule takes the sums; a rule of rings takes the numbers of rings."""
+PRECISE: Final = {
+    "sync-bound": ("sync-per-write", False),
+    "metadata-storm": ("missing-files", True),
+    "one-at-a-time": ("random-reads-of-whole-file", True),
+}
+"""Rule → a rule that says more precisely what is wrong; and True if both are about the same subject."""
+MOSTLY: Final = 0.9
+"""Least part of the time that the more precise finding explains."""
 
 
 def find(sums: TraceSums, rings: RingsSummary | None) -> tuple[Finding, ...]:
-    """Apply every rule, and look up the first rows behind each finding.
+    """Apply every rule, and look up the first rows behind each finding. The finding that cost most time comes first.
 
     Raises:
         TraceError: A table is missing or damaged.
@@ -37,11 +46,28 @@ def find(sums: TraceSums, rings: RingsSummary | None) -> tuple[Finding, ...]:
             found += most(standing(sums, rule(sums)))
     for ring_rule in RING_RULES.values():
         found += most(ring_rule(rings) if rings else [])
+    found = each_once(found)
+    found.sort(key=lambda finding: -(finding.cost_ns or 0))
     for finding in found:
         if finding.cost_ns is not None and sums.span_ns:
             finding.share = round(finding.cost_ns / sums.span_ns, 6)
     fill_rows(sums, found)
     return tuple(found)
+
+
+def each_once(findings: list[Finding]) -> list[Finding]:
+    """Leave out a finding if another one is about the same calls and says more precisely what is wrong."""
+    costs: Counter[tuple[str, str | None]] = Counter()
+    for finding in findings:
+        for subject in (finding.subject, None):
+            costs[finding.rule, subject] += finding.cost_ns or 0
+    kept = []
+    for finding in findings:
+        precise, same_subject = PRECISE.get(finding.rule, ("", False))
+        subject = finding.subject if same_subject else None
+        if not precise or costs[precise, subject] < MOSTLY * costs[finding.rule, subject]:
+            kept.append(finding)
+    return kept
 
 
 def most(findings: list[Finding]) -> list[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from lo2io.reports.findings.remedies import REMEDIES
 from lo2io.units import format_duration
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Finding:
     """True if the finding stands only when its first rows repeat the same files."""
 
     @property
+    def remedy(self) -> str:
+        """What to do about it, in a sentence."""
+        return REMEDIES[self.rule]
+
+    @property
     def words(self) -> str:
         """The text, and the time that it cost, if known."""
         if self.cost_ns is None:
@@ -66,5 +72,5 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """The finding as JSON has it."""
-        names = ("rule", "subject", "text", "evidence", "table", "rows", "cost_ns", "share", "ids", "paths", "more")
-        return {name: getattr(self, name) for name in names}
+        told = ("rule", "subject", "text", "remedy", "evidence", "cost_ns", "share", "paths", "more")
+        return {name: getattr(self, name) for name in (*told, "table", "rows", "ids")}

@@ -87,8 +87,7 @@ def completion_overflow(rings: RingsSummary) -> list[Finding]:
             Finding(
                 "completion-overflow",
                 f"ring {ring_name(ring)}",
-                f"{count_of(ring.overflows, 'completion')} found no room{room}: collect more often, or ask for a "
-                "larger completion queue",
+                f"{count_of(ring.overflows, 'completion')} found no room{room}",
                 {"overflows": ring.overflows, "cq_entries": ring.cq_entries or 0},
                 "ring_requests",
                 ring.overflows,

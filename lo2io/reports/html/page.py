@@ -36,7 +36,6 @@ from lo2io.reports.text.page import confines_lines
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from lo2io.reports.findings.finding import Finding
     from lo2io.reports.summary.summary import Summary
     from lo2io.reports.summary.sums import TraceSums
 
@@ -176,16 +175,11 @@ def _findings(summary: Summary) -> list[dict[str, Any]]:
         {
             "title": f"{printable(found.subject)}: {printable(found.words)}",
             "lines": [
-                " · ".join([found.rule, *(f"{name} {value:,}" for name, value in found.evidence.items())]),
-                _rows_behind(found),
+                f"What helps: {found.remedy} ({found.rule})",
                 *([f"such as {', '.join(map(printable, found.paths))}"] if found.paths else ()),
+                *([f"{found.more:,} more like it"] if found.more else ()),
             ],
         }
         for found in summary.findings
     ]
 
-
-def _rows_behind(found: Finding) -> str:
-    ids = ", ".join(str(number) for number in found.ids)
-    more = f" · {found.more:,} more like it" if found.more else ""
-    return f"{found.rows:,} rows of {found.table}" + (f", the first: {ids}" if ids else "") + more

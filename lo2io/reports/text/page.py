@@ -40,6 +40,7 @@ from lo2io.units import NS_PER_S, format_bytes, format_duration
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lo2io.reports.findings.finding import Finding
     from lo2io.reports.summary.histogram import Latency
     from lo2io.reports.summary.summary import Activity, Chosen, CpuLosses, FileRow, ProcessRow, Summary
     from lo2io.reports.summary.usage import UsageRow
@@ -48,6 +49,7 @@ PIPE_WIDTH: Final = 100
 _WHY_VANISHED: Final = "some virtual machines deliver nothing while a CPU runs its idle task or a thread of pid 1"
 _CALLS_OF_AN_ERROR: Final = 2
 _SOURCES: Final = {"diskstats": "disk", "proc_io": "process", "cgroup_io": "cgroup"}
+_FIRST_FINDINGS: Final = 3
 _PATHS_OF_A_FINDING: Final = 3
 _CALLS_OF_A_GROUP: Final = 3
 _SHORT_ID: Final = 12
@@ -77,6 +79,7 @@ def render_page(summary: Summary, console: Console) -> None:
     if summary.shortfall:
         print_line(console, f"{summary.shortfall}\n", VERDICT_STYLES["short"])
     _head(summary, console)
+    _findings("Findings", summary.findings[:_FIRST_FINDINGS], console)
     if summary.processes:
         _processes(summary, console)
         _command_lines(summary, console)
@@ -90,7 +93,7 @@ def render_page(summary: Summary, console: Console) -> None:
     _errors(summary, console)
     if summary.rings:
         render_rings(summary.rings, console)
-    _findings(summary, console)
+    _findings("Further findings", summary.findings[_FIRST_FINDINGS:], console)
     _losses(summary, console)
     _accounts(summary, console)
     for hint in summary.hints:
@@ -143,9 +146,6 @@ def _head(summary: Summary, console: Console) -> None:
         print_line(console, names_line(summary.names))
     for line in confines_lines(summary.chosen):
         print_line(console, printable(line))
-    if summary.findings:
-        rules = ", ".join(dict.fromkeys(finding.rule for finding in summary.findings))
-        print_line(console, f"stands out (see Findings below): {rules}", "yellow")
 
 
 def confines_lines(chosen: Chosen) -> list[str]:
@@ -367,18 +367,19 @@ def _devices(summary: Summary, console: Console) -> None:
     print_more(console, len(summary.devices) - 2 * ROWS)
 
 
-def _findings(summary: Summary, console: Console) -> None:
-    """Print the findings, two lines each. The JSON has the rows behind each finding."""
-    if not summary.findings:
+def _findings(heading: str, findings: Sequence[Finding], console: Console) -> None:
+    """Print findings, each with what helps. The JSON has the rows behind each finding."""
+    if not findings:
         return
-    print_line(console, "\nFindings", "bold")
-    for finding in summary.findings:
+    print_line(console, f"\n{heading}", "bold")
+    for finding in findings:
         more = f" (and {finding.more:,} more of the kind)" if finding.more else ""
         print_line(console, f"{finding.rule}: {printable(finding.subject)}", "yellow")
         print_line(console, f"  {printable(finding.words)}{more}")
         if finding.paths:
             paths = [printable(path) for path in list(finding.paths)[:_PATHS_OF_A_FINDING]]
             print_line(console, f"  such as {', '.join(paths)}")
+        print_line(console, f"  what helps: {finding.remedy}")
 
 
 def _living_on(living: Mapping[str, int], console: Console) -> None:

@@ -13,6 +13,7 @@ from build.tablemaker import OPENAT, READ, READV, WRITE, Row, make_batch
 
 from lo2io.model import RingPath
 from lo2io.reports.findings import RULES
+from lo2io.reports.findings.remedies import REMEDIES
 from lo2io.reports.summary.summary import summarize
 
 if TYPE_CHECKING:
@@ -354,7 +355,7 @@ def test_few_dear_syncs(found: Any) -> None:
     sync = {"call": SYNC, "handle": 0, "begin_time_ns": 0, "end_time_ns": 5_000_000}
     writes = [access(WRITE, 4096 * index, 4096) for index in range(100)]
     findings = found([*writes, *[sync] * 20])
-    assert list(findings) == ["sync-per-write", "sync-bound"]
+    assert list(findings) == ["sync-per-write"]
     assert findings["sync-per-write"].evidence["writes"] == 100
     assert {(finding.cost_ns, finding.share) for finding in findings.values()} == {(100_000_000, 0.1)}
     assert "100 ms in all, 10 % of the recording" in findings["sync-per-write"].words
@@ -363,6 +364,23 @@ def test_few_dear_syncs(found: Any) -> None:
     assert found([*writes, *[sync] * 19, {**sync, "end_time_ns": 4_999_999}]) == {}
     assert found([*writes, *[sync] * 20], span=10**9 + 1) == {}
     assert list(found([*[access(WRITE, 0, 65537)] * 20, *[sync] * 20])) == ["sync-bound"]
+
+
+def test_the_more_precise_finding_is_listed(found: Any) -> None:
+    """A process' syncs of one file are that file's finding. If it explains less than 90 % of them, both are listed."""
+    sync = {"call": SYNC, "handle": 0, "begin_time_ns": 0, "end_time_ns": 10_000_000}
+    elsewhere = {**sync, "handle": 2, "end_time_ns": 20_000_000}
+    rows = [*[access(WRITE, 0, 4096)] * 100, *[sync] * 90]
+    assert list(found([*rows, *[elsewhere] * 5])) == ["sync-per-write"]
+    assert list(found([*rows, *[elsewhere] * 6])) == ["sync-bound", "sync-per-write"]
+
+
+def test_the_dearest_finding_comes_first(found: Any) -> None:
+    """Findings stand in the order of their time; those that are not about time come last."""
+    small = [access(READ, 512 * index, 512) for index in range(1000)]
+    sync = {"call": SYNC, "handle": 0, "begin_time_ns": 0, "end_time_ns": 10_000_000}
+    short = [access(WRITE, 0, 4096, bytes_result=512)] * 20
+    assert list(found([*small, *short, *[sync] * 20])) == ["sync-per-write", "many-small-reads", "short-writes"]
 
 
 def test_many_small_writes(found: Any) -> None:
@@ -507,3 +525,8 @@ def test_every_rule_is_documented() -> None:
     """By its name, as a heading."""
     page = (pathlib.Path(__file__).parents[3] / "docs/reference/findings.md").read_text(encoding="utf-8")
     assert [line[4:] for line in page.splitlines() if line.startswith("### ")] == list(RULES)
+
+
+def test_each_rule_says_what_helps() -> None:
+    """Every rule has a remedy, and no other name has."""
+    assert set(REMEDIES) == set(RULES)

@@ -134,7 +134,7 @@ def test_what_stands_out(tmp_path: Path) -> None:
     assert "one at a time for each file (inferred): 140" in workers.text
     assert (workers.rule, workers.table, workers.rows) == ("punted-requests", "ring_requests", 141)
     assert overflow.subject == "ring 1: other (200)"
-    assert overflow.text.startswith("2 completions found no room in the queue of 2: ")
+    assert overflow.text == "2 completions found no room in the queue of 2"
     ring = summary.rings.rings[0]
     batches = replace(ring.batches, sizes=ring.batches.sizes[1:])
     calm = replace(ring, batches=batches, punted=(replace(ring.punted[0], requests=100),))

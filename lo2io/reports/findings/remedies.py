@@ -1,0 +1,27 @@
+"""What to do about each finding, in one sentence. docs/reference/findings.md explains the rules."""
+
+from __future__ import annotations
+
+from typing import Final
+
+REMEDIES: Final = {
+    "many-small-reads": "read larger blocks, such as 64 KiB at a time (setvbuf, BufferedReader, dd bs=64k)",
+    "many-small-writes": "collect what is written in a buffer of 64 KiB, and write that (setvbuf, BufferedWriter)",
+    "random-reads-of-whole-file": "read the file once from its begin to its end, so that the kernel reads ahead",
+    "sync-per-write": "write several records before each sync (group commit); fdatasync spares the file's times",
+    "one-at-a-time": "keep several accesses under way: threads, io_uring, or posix_fadvise(POSIX_FADV_WILLNEED)",
+    "misaligned-direct": "make offset, size and memory multiples of the device's block (BLKSSZGET: 512 B or 4 KiB)",
+    "mixed-direct": "use either O_DIRECT or the page cache for a file, not both",
+    "uncached-rereads": "give the page cache more memory, or keep in the program what it reads again",
+    "lock-storm": "take the lock once for several changes",
+    "short-writes": "look for a full file system, a quota or a limit on the file's size, and write the rest again",
+    "sync-bound": "write several files before each sync, or sync them together (syncfs)",
+    "metadata-storm": "keep files open and remember what was looked up; pack many small files into few",
+    "missing-files": "shorten the search path, or remember which files are missing",
+    "interrupted-calls": "send the signal less often, or block it during I/O (pthread_sigmask)",
+    "queue-saturation": "ask for less at a time, or spread the reads over several devices",
+    "one-request-batches": "prepare several requests, and submit them by one io_uring_enter",
+    "punted-requests": "remove the reason why they go to workers: docs/reference/io_uring.md explains each",
+    "completion-overflow": "collect completions more often, or ask for a larger queue (IORING_SETUP_CQSIZE)",
+}
+"""Rule → what helps."""
