@@ -13,6 +13,7 @@ import typer
 
 from lo2io._version import __version__
 from lo2io.cli.declared import parse_rate
+from lo2io.cli.diff import diff
 from lo2io.cli.export import export
 from lo2io.cli.messages import print_completeness, progress_bar
 from lo2io.cli.options import BlockRecords, Events, Filter, Force, Json, Sample, TraceArgument, option
@@ -167,6 +168,10 @@ app.command(
     epilog="Examples: `lo2io report T --filter 'latency > 10ms' --from 2s --to 5s` | `lo2io report T --html T.html` | "
     "`lo2io report T --json | jq '.calls[] | [.name, .share]'`"
 )(report)
+
+app.command(
+    epilog="Examples: `lo2io diff before after` | `lo2io diff before after --filter 'file == \"/data/**\"' --json`"
+)(diff)
 app.command(
     epilog="Examples: `lo2io export T --to parquet -o tables` | `lo2io export T --to csv -O tables=operations:files`"
 )(export)

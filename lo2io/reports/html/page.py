@@ -182,4 +182,3 @@ def _findings(summary: Summary) -> list[dict[str, Any]]:
         }
         for found in summary.findings
     ]
-

@@ -1,0 +1,1 @@
+"""Two traces beside each other: what changed from one to the other."""
