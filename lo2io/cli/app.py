@@ -21,6 +21,7 @@ from lo2io.cli.record import RECORD, SYSTEM_WIDE, options_of, run
 from lo2io.cli.replay import replay
 from lo2io.cli.report import report
 from lo2io.cli.top import top
+from lo2io.cli.why import why
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,6 +170,9 @@ app.command(
     "`lo2io report T --json | jq '.calls[] | [.name, .share]'`"
 )(report)
 
+app.command(
+    epilog="Examples: `lo2io why T` | `lo2io why T --file '/data/**' --slowest 1` | `lo2io why T --call 12345`"
+)(why)
 app.command(
     epilog="Examples: `lo2io diff before after` | `lo2io diff before after --filter 'file == \"/data/**\"' --json`"
 )(diff)

@@ -21,7 +21,8 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
 
 
 @pytest.mark.parametrize(
-    "command", ["record", "system-wide", "dump", "convert", "report", "diff", "verify", "doctor", "tracepoints list"]
+    "command",
+    ["record", "system-wide", "dump", "convert", "report", "why", "diff", "verify", "doctor", "tracepoints list"],
 )
 def test_help_ends_with_examples(command: str) -> None:
     """Every command shows how it is used."""

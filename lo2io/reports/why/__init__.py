@@ -1,0 +1,1 @@
+"""Why one call took as long as it did."""

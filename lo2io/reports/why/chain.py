@@ -1,0 +1,297 @@
+"""The chain of one call: where its time went, what happened meanwhile, and who else used its device.
+
+In: a trace. Out: a :class:`Chain` for each call. Nothing is guessed: a block request belongs to the call if the call's
+own thread submitted it meanwhile. Memory: the requests that were under way during the call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.errnos import error_name
+from lo2io.errors import UsageError
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.reports.summary.io import device_name
+from lo2io.reports.summary.names import given_paths
+from lo2io.trace.columns import OFF_STATE, REQUEST_OPERATION
+from lo2io.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+    from lo2io.trace.reader import Trace
+
+ON_CPU: Final = "on a CPU"
+UNSEEN: Final = "not known"
+_OPERATION: Final = (
+    *("id", "begin_time_ns", "end_time_ns", "task", "pid", "tid", "call", "cpu", "handle", "offset_bytes"),
+    *("bytes_request", "bytes_result", "error"),
+)
+_REQUEST: Final = ("id", "device", "task", "insert_time_ns", "issue_time_ns", "complete_time_ns", "sector",
+                   "bytes_request", "bytes_issued", "operation")  # fmt: skip
+_SWITCHES: Final = "sched:sched_switch"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the call's time."""
+
+    what: str
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that happened during the call."""
+
+    at_ns: int
+    """Since the call's begin."""
+    duration_ns: int
+    """0: a moment."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Requests that were at the same device while the call waited for its own."""
+
+    device: str
+    submitter: str
+    operation: str
+    requests: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One call, and all that is known of why it took so long."""
+
+    id: int
+    call: str
+    process: str | None
+    pid: int | None
+    tid: int | None
+    file: str | None
+    offset_bytes: int | None
+    bytes: int | None
+    """Moved, or else asked for."""
+    error: str | None
+    at_ns: int
+    """Since the trace's begin."""
+    duration_ns: int
+    shares: tuple[Share, ...]
+    """They add up to the duration. The largest comes first."""
+    steps: tuple[Step, ...]
+    """By time."""
+    others: tuple[Others, ...]
+    unknown: tuple[str, ...]
+    """What the recording does not tell, in sentences."""
+
+
+def explain(trace: Trace, calls: Sequence[int]) -> tuple[Chain, ...]:
+    """The chains of some calls, in the same order.
+
+    Args:
+        trace: The whole trace.
+        calls: Ids of the table ``operations``.
+
+    Raises:
+        UsageError: There is no such call, or it did not end.
+        TraceError: A table is missing or damaged.
+    """
+    found = {row["id"]: row for row in _rows(trace, "operations", _OPERATION, _any_of("id", calls), len(calls))}
+    for number in calls:
+        tried = f"explain the call {number}"
+        if number not in found:
+            remedy = (
+                "take an id of the table operations; `lo2io report T --json` lists those of findings and slow calls"
+            )
+            raise UsageError(tried, "the trace has no such call", remedy)
+        if found[number]["end_time_ns"] is None:
+            raise UsageError(tried, "its end is not known", "take a call that ended")
+    names = _Names(trace, list(found.values()))
+    return tuple(_explain(trace, names, found[number]) for number in calls)
+
+
+class _Names:
+    """Names of threads and files of some calls, read at once."""
+
+    def __init__(self, trace: Trace, calls: Iterable[Mapping[str, Any]]) -> None:
+        calls = list(calls)
+        self.trace = trace
+        handles = {row["handle"] for row in calls if row["handle"] is not None}
+        file_of = {
+            row["handle"]: row["file"]
+            for row in _rows(trace, "handles", ("handle", "file"), _any_of("handle", handles), len(handles))
+            if row["file"] is not None
+        }
+        paths = trace.texts("files", "file", "path", set(file_of.values()))
+        given = given_paths(trace, [row["id"] for row in calls if row["handle"] not in file_of])
+        self.files = {row["id"]: paths.get(file_of.get(row["handle"], -1), given.get(row["id"])) for row in calls}
+        self._comms: dict[int, str | None] = {}
+
+    def threads(self, tasks: Iterable[int | None]) -> dict[int | None, str]:
+        """The name of each of these threads."""
+        wanted = {task for task in tasks if task is not None} - self._comms.keys()
+        self._comms |= dict.fromkeys(wanted) | self.trace.texts("threads", "task", "comm", wanted)
+        return {None: "the kernel or a thread that is not recorded"} | {
+            task: comm or "a thread without a name" for task, comm in self._comms.items()
+        }
+
+
+def _explain(trace: Trace, names: _Names, call: Mapping[str, Any]) -> Chain:
+    begin, end = call["begin_time_ns"], call["end_time_ns"]
+    stretches = _stretches(trace, call)
+    requests = list(_rows(trace, "requests", _REQUEST, _under_way(begin, end)))
+    own = [row for row in requests if row["task"] == call["task"] and begin <= _began(row) <= end]
+    steps = [Step(0, 0, f"the call begins on CPU {call['cpu']}")]
+    steps += [_of_stretch(row, begin) for row in stretches or ()]
+    steps += [_of_request(trace, row, begin) for row in own]
+    result = error_name(call["error"]) if call["error"] else "the call returns"
+    steps.append(Step(end - begin, 0, result if not call["error"] else f"the call fails: {result}"))
+    moved = call["bytes_request"] if call["bytes_result"] is None else call["bytes_result"]
+    return Chain(
+        id=call["id"],
+        call=trace.metadata["calls"][call["call"]]["name"],
+        process=names.threads([call["task"]]).get(call["task"]),
+        pid=call["pid"],
+        tid=call["tid"],
+        file=names.files[call["id"]],
+        offset_bytes=call["offset_bytes"],
+        bytes=moved,
+        error=error_name(call["error"]) if call["error"] else None,
+        at_ns=begin - trace.metadata["start_ns"],
+        duration_ns=end - begin,
+        shares=_shares(stretches, end - begin),
+        steps=tuple(sorted(steps, key=lambda step: step.at_ns)),
+        others=_others(trace, names, own, requests),
+        unknown=_unknown(trace, stretches),
+    )
+
+
+def _stretches(trace: Trace, call: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The stretches of the call without a CPU; None: they were not recorded."""
+    if not any(event.event == _SWITCHES for event in trace.completeness.events):
+        return None
+    begin, end = call["begin_time_ns"], call["end_time_ns"]
+
+    def within(rows: Columns) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (rows["task"] == call["task"]) & (rows["begin_time_ns"] >= begin)
+        return found & (rows["begin_time_ns"] < end)
+
+    return list(_rows(trace, "off_cpu", ("task", "begin_time_ns", "end_time_ns", "state"), within))
+
+
+def _shares(stretches: list[dict[str, Any]] | None, duration_ns: int) -> tuple[Share, ...]:
+    if stretches is None or any(row["end_time_ns"] is None for row in stretches):
+        return (Share(UNSEEN, duration_ns),)
+    times: Counter[str] = Counter()
+    for row in stretches:
+        times[OFF_STATE[row["state"]]] += row["end_time_ns"] - row["begin_time_ns"]
+    times[ON_CPU] = duration_ns - times.total()
+    return tuple(Share(what, time_ns) for what, time_ns in times.most_common())
+
+
+def _of_stretch(row: Mapping[str, Any], begin: int) -> Step:
+    end = row["end_time_ns"]
+    lasted = 0 if end is None else end - row["begin_time_ns"]
+    return Step(row["begin_time_ns"] - begin, lasted, f"the thread has no CPU: {OFF_STATE[row['state']]}")
+
+
+def _of_request(trace: Trace, row: Mapping[str, Any], begin: int) -> Step:
+    size = row["bytes_issued"] if row["bytes_issued"] is not None else row["bytes_request"]
+    device, operation = device_name(trace.metadata, row["device"]), REQUEST_OPERATION[row["operation"]]
+    where = f" of {format_bytes(size)} at sector {row['sector']:,}" if size else ""
+    parts = []
+    if row["insert_time_ns"] is not None and row["issue_time_ns"] is not None:
+        parts.append(f"{format_duration(row['issue_time_ns'] - row['insert_time_ns'])} in the queue")
+    if row["complete_time_ns"] is not None and row["issue_time_ns"] is not None:
+        parts.append(f"{format_duration(row['complete_time_ns'] - row['issue_time_ns'])} at the device")
+    first = _began(row)
+    lasted = 0 if row["complete_time_ns"] is None else row["complete_time_ns"] - first
+    return Step(first - begin, lasted, f"{device}: {operation}{where}{': ' if parts else ''}{', '.join(parts)}")
+
+
+def _others(
+    trace: Trace, names: _Names, own: Sequence[Mapping[str, Any]], requests: Sequence[Mapping[str, Any]]
+) -> tuple[Others, ...]:
+    """Requests of others at the devices of the call's own ones, from the first of these to the last."""
+    counts: Counter[tuple[int, int | None, int]] = Counter()
+    sizes: Counter[tuple[int, int | None, int]] = Counter()
+    numbers = {row["id"] for row in own}
+    for device in {row["device"] for row in own}:
+        here = [row for row in own if row["device"] == device]
+        first = min(_began(row) for row in here)
+        ends = [row["complete_time_ns"] for row in here]
+        last = None if None in ends else max(ends)
+        for row in requests:
+            overlaps = (last is None or _began(row) < last) and (row["complete_time_ns"] or first) >= first
+            if row["device"] == device and row["id"] not in numbers and overlaps:
+                key = (device, row["task"], row["operation"])
+                counts[key] += 1
+                sizes[key] += row["bytes_issued"] or row["bytes_request"] or 0
+    people = names.threads(task for _, task, _ in counts)
+    return tuple(
+        Others(device_name(trace.metadata, device), people[task], REQUEST_OPERATION[operation], number, sizes[key])
+        for key, number in counts.most_common()
+        for device, task, operation in [key]
+    )
+
+
+def _unknown(trace: Trace, stretches: list[dict[str, Any]] | None) -> tuple[str, ...]:
+    told = []
+    if stretches is None:
+        told.append("The recording does not tell when threads had a CPU: record with --sched.")
+    elif any(row["end_time_ns"] is None for row in stretches):
+        told.append("The end of a stretch without a CPU was not seen.")
+    if not any(event.event == "block:block_rq_issue" for event in trace.completeness.events):
+        told.append("The recording has no block requests.")
+    return tuple(told)
+
+
+def _began(request: Mapping[str, Any]) -> int:
+    begin = request["insert_time_ns"] if request["insert_time_ns"] is not None else request["issue_time_ns"]
+    return int(begin or 0)
+
+
+def _under_way(begin: int, end: int) -> Callable[[Columns], NDArray[np.bool_]]:
+    """Choose requests that were queued or at the device at some time of the span."""
+
+    def where(rows: Columns) -> NDArray[np.bool_]:
+        inserted = rows["insert_time_ns"]
+        began = np.where(inserted == UNKNOWN_I64, rows["issue_time_ns"], inserted)
+        ended = rows["complete_time_ns"]
+        found: NDArray[np.bool_] = (began != UNKNOWN_I64) & (began <= end)
+        return found & ((ended == UNKNOWN_I64) | (ended >= begin))
+
+    return where
+
+
+def _any_of(column: str, values: Iterable[int]) -> Callable[[Columns], NDArray[np.bool_]]:
+    wanted = np.array(sorted(values), np.int64)
+    return lambda rows: np.isin(rows[column].astype(np.int64), wanted)
+
+
+def _rows(
+    trace: Trace,
+    table: str,
+    columns: Sequence[str],
+    where: Callable[[Columns], NDArray[np.bool_]],
+    limit: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """The chosen rows of a table as dicts; None: unknown. Reading ends after ``limit`` rows."""
+    nr_found = 0
+    for batch in trace.batches(table, columns) if limit is None or limit else ():
+        for row in np.flatnonzero(where(batch)).tolist():
+            values = {name: batch[name][row].item() for name in columns}
+            yield {name: None if value in (UNKNOWN_I64, UNKNOWN_U32) else value for name, value in values.items()}
+            nr_found += 1
+            if nr_found == limit:
+                return

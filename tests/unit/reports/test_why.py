@@ -1,0 +1,137 @@
+"""The chain of one call: its time adds up, its requests are its own, and what is not recorded is said."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from build.tablemaker import COMPLETE, READ, WRITE, Row, make_batch, write_trace
+from rich.console import Console
+
+from lo2io.errors import UsageError
+from lo2io.model import EventCompleteness
+from lo2io.reports.text.why import render_chain
+from lo2io.reports.why.chain import Chain, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SDA = 8 << 20
+THREADS = [
+    {"task": 0, "process": 7, "pid": 100, "tid": 101, "comm": b"app"},
+    {"task": 1, "process": 8, "pid": 200, "tid": 200, "comm": b"other"},
+]
+FILES = [{"file": 0, "path": b"/data/f", "mode": 0o100644}]
+HANDLES = [{"handle": 0, "process": 7, "file": 0, "fd": 3}]
+CALL = {
+    "id": 5, "task": 0, "pid": 100, "tid": 101, "call": READ, "handle": 0, "cpu": 1, "offset_bytes": 8192,
+    "bytes_request": 4096, "bytes_result": 4096, "begin_time_ns": 1000, "end_time_ns": 11_000,
+}  # fmt: skip
+
+
+def request(number: int, begin: int, end: int, task: int | None = 0, **more: Any) -> Row:
+    """A read of 4 KiB that is 100 ns in the queue."""
+    who = {} if task is None else {"task": task}
+    times = {"insert_time_ns": begin, "issue_time_ns": begin + 100, "complete_time_ns": end}
+    return {
+        "id": number,
+        "device": SDA,
+        "bytes_request": 4096,
+        "bytes_issued": 4096,
+        "sector": 64,
+        **times,
+        **who,
+        **more,
+    }
+
+
+def stretch(begin: int, end: int, state: int, task: int = 0) -> Row:
+    """A stretch without a CPU."""
+    return {"task": task, "begin_time_ns": begin, "end_time_ns": end, "state": state}
+
+
+@pytest.fixture
+def explained(tmp_path: Path) -> Callable[..., Chain]:
+    """The chain of the call 5."""
+
+    def chain(events: tuple[str, ...] = ("sched:sched_switch", "block:block_rq_issue"), **tables: list[Row]) -> Chain:
+        tables.setdefault("operations", [CALL])
+        counted = tuple(EventCompleteness(event, 0, 9, 0, 9) for event in events)
+        batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, **tables)
+        trace = write_trace(tmp_path, [batch], completeness=replace(COMPLETE, events=counted))
+        return explain(trace, [5])[0]
+
+    return chain
+
+
+def test_times_add_up(explained: Callable[..., Chain]) -> None:
+    """Stretches of the call's thread during the call, and the rest on a CPU; no others'."""
+    chain = explained(
+        off_cpu=[
+            *(stretch(2000, 7000, 1), stretch(7500, 8500, 0), stretch(8600, 8700, 1)),
+            *(stretch(500, 900, 2), stretch(11_000, 12_000, 2), stretch(3000, 4000, 3, task=1)),
+        ]
+    )
+    assert [(share.what, share.time_ns) for share in chain.shares] == [
+        ("waiting for a device", 5100), ("on a CPU", 3900), ("preempted", 1000),
+    ]  # fmt: skip
+    assert sum(share.time_ns for share in chain.shares) == chain.duration_ns == 10_000
+    assert chain.unknown == ()
+
+
+def test_requests(explained: Callable[..., Chain], golden: Callable[[str, str], None]) -> None:
+    """Requests that its thread submitted meanwhile are its own. Others at the device between them are counted."""
+    chain = explained(
+        off_cpu=[stretch(2200, 7100, 1)],
+        requests=[
+            *(request(10, 2000, 7000), request(11, 500, 900), request(12, 12_000, 13_000)),
+            *(request(20, 500, 2001, task=1), request(21, 6999, 9000, task=None), request(22, 3000, 4000, task=None)),
+            *(
+                request(23, 500, 1999, task=1),
+                request(24, 7000, 8000, task=1),
+                request(25, 500, 9000, 1, device=SDA + 1),
+            ),
+        ],
+    )
+    assert [(step.at_ns, step.duration_ns) for step in chain.steps] == [(0, 0), (1000, 5000), (1200, 4900), (10_000, 0)]
+    assert [(each.submitter, each.requests) for each in chain.others] == [
+        ("the kernel or a thread that is not recorded", 2), ("other", 1),
+    ]  # fmt: skip
+    text = io.StringIO()
+    render_chain(chain, Console(file=text, width=120, no_color=True))
+    golden("why.txt", text.getvalue())
+
+
+def test_what_is_not_recorded_is_said(explained: Callable[..., Chain]) -> None:
+    """Without switches no share is known; without block events there are no requests."""
+    chain = explained(events=("syscalls:sys_enter_read",))
+    assert [(share.what, share.time_ns) for share in chain.shares] == [("not known", 10_000)]
+    assert [sentence.split(":")[0] for sentence in chain.unknown] == [
+        "The recording does not tell when threads had a CPU", "The recording has no block requests.",
+    ]  # fmt: skip
+
+
+def test_a_stretch_without_an_end(explained: Callable[..., Chain]) -> None:
+    """If the switch back was lost, the shares are not known."""
+    chain = explained(off_cpu=[{**stretch(2000, 0, 1), "end_time_ns": -(2**63)}])
+    assert [share.what for share in chain.shares] == ["not known"]
+    assert chain.unknown == ("The end of a stretch without a CPU was not seen.",)
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"), [({**CALL, "id": 6}, "no such call"), ({**CALL, "end_time_ns": -(2**63)}, "end is not known")]
+)
+def test_calls_that_cannot_be_explained(explained: Callable[..., Chain], call: Row, answer: str) -> None:
+    """A call that is not there, and one that did not end."""
+    with pytest.raises(UsageError, match=answer):
+        explained(operations=[call])
+
+
+def test_the_order_is_that_of_the_request(tmp_path: Path) -> None:
+    """Several calls come in the order in which they were asked for."""
+    calls = [CALL, {**CALL, "id": 9, "call": WRITE}]
+    trace = write_trace(tmp_path, [make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=calls)])
+    assert [chain.call for chain in explain(trace, [9, 5])] == ["write", "read"]
