@@ -184,7 +184,8 @@ def _stretches(trace: Trace, call: Mapping[str, Any]) -> list[dict[str, Any]] | 
 
     def within(rows: Columns) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = (rows["task"] == call["task"]) & (rows["begin_time_ns"] >= begin)
-        return found & (rows["begin_time_ns"] < end)
+        found &= rows["begin_time_ns"] < end
+        return found
 
     return list(_rows(trace, "off_cpu", ("task", "begin_time_ns", "end_time_ns", "state"), within))
 
@@ -269,7 +270,8 @@ def _under_way(begin: int, end: int) -> Callable[[Columns], NDArray[np.bool_]]:
         began = np.where(inserted == UNKNOWN_I64, rows["issue_time_ns"], inserted)
         ended = rows["complete_time_ns"]
         found: NDArray[np.bool_] = (began != UNKNOWN_I64) & (began <= end)
-        return found & ((ended == UNKNOWN_I64) | (ended >= begin))
+        found &= (ended == UNKNOWN_I64) | (ended >= begin)
+        return found
 
     return where
 
