@@ -51,7 +51,7 @@ docs:  ## regenerate docs/reference from the command line and tracepoints/*.toml
 	$(python) scripts/reference_cli.py
 
 clean:  ## remove all built files, and .venv
-	rm -rf .venv build demo-trace demo-trace.html .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build demo-trace demo-trace.html demo-before demo-after .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf *.egg-info lo2io/native/_lib.c lo2io/native/_lib.abi3.so lo2io/bpf/programs/*.o
 	find . -name __pycache__ -type d -prune -exec rm -r {} +
 

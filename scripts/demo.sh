@@ -38,4 +38,12 @@ if command -v otf2-print >/dev/null; then
     say "otf2-print demo-trace/traces.otf2, from the first write on"
     otf2-print demo-trace/traces.otf2 | grep -m 1 -A 12 -E '^IO_OPERATION_BEGIN.*WRITE' || true
 fi
+# A fault, its remedy, and what the remedy brought: the same bytes, synced one by one, and then together.
+say "lo2io record -o demo-before -- dd … bs=4k count=400 oflag=dsync"
+$lo2io record --force --quiet -o demo-before -- dd if=/dev/zero of="$work/log" bs=4k count=400 oflag=dsync status=none
+$lo2io report demo-before | sed -n '/^Findings$/,/^$/p'
+say "lo2io record -o demo-after -- dd … bs=4k count=400 conv=fsync"
+$lo2io record --force --quiet -o demo-after -- dd if=/dev/zero of="$work/log" bs=4k count=400 conv=fsync status=none
+say "lo2io diff demo-before demo-after"
+$lo2io diff demo-before demo-after
 say "The trace is $(pwd)/demo-trace: open traces.otf2 with Vampir, tables in lo2io/ with anything that reads Arrow; demo-trace.html with a browser."

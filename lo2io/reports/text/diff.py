@@ -70,7 +70,7 @@ def _change(a: float, b: float) -> str:
     if not b:
         return "gone"
     factor = b / a
-    return f"{factor:.1f}x" if factor >= 2 else f"{100 * (factor - 1):+.0f} %"  # noqa: PLR2004 - twice as much
+    return f"{factor:.1f}x" if factor >= 2 else f"{100 * (factor - 1):+.3g} %"  # noqa: PLR2004 - twice as much
 
 
 def _findings(changes: Sequence[FindingChange], console: Console) -> None:
