@@ -20,7 +20,8 @@ from xml.sax.saxutils import escape
 
 from rich.console import Console
 
-from lo2io.reports.summary.summary import render, summarize
+from lo2io.reports.summary.summary import summarize
+from lo2io.reports.text.brief import render_brief
 from lo2io.reports.text.lines import printable
 from lo2io.trace.reader import Trace, open_trace
 from lo2io.units import NS_PER_S
@@ -72,7 +73,7 @@ class Row(NamedTuple):
 def report(trace: Trace) -> str:
     """The page that ``lo2io report`` prints, as a terminal would show it."""
     console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True, highlight=False)
-    render(summarize(trace), console)
+    render_brief(summarize(trace), console)
     svg = console.export_svg(title=f"lo2io report {trace.path.name}")
     # The font is the viewer's own, for a picture must fetch nothing.
     return re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ def say(*, quiet: bool, line: StatusLine | None = None) -> Callable[[str], None]
 
 def import_summary() -> None:
     """Import what :func:`print_summary` imports."""
-    for module in ("lo2io.otf2.foreign.opening", "lo2io.reports.summary.summary", "lo2io.reports.text.page"):
+    for module in ("lo2io.otf2.foreign.opening", "lo2io.reports.summary.summary", "lo2io.reports.text.brief"):
         importlib.import_module(module)
 
 
@@ -46,8 +47,11 @@ def print_summary(
     filters: Sequence[str] = (),
     begin: str | None = None,
     end: str | None = None,
+    full: bool = False,
 ) -> None:
     """The report of a trace, or of the part of it that passes the filters within a span.
+
+    On a terminal, the full report comes in a pager.
 
     Raises:
         UsageError: A filter or a time cannot be understood.
@@ -67,9 +71,15 @@ def print_summary(
     if as_json:
         print(summary.to_json(found))
         return
+    from lo2io.reports.text.brief import render_brief
     from lo2io.reports.text.page import report_console
 
-    summary.render(found, report_console(sys.stdout if to_stdout else sys.stderr))
+    console = report_console(sys.stdout if to_stdout else sys.stderr)
+    if not full:
+        render_brief(found, console)
+        return
+    with console.pager(styles=not console.no_color) if console.is_terminal else contextlib.nullcontext():
+        summary.render(found, console)
 
 
 def print_completeness(converted: Any) -> None:

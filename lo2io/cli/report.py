@@ -24,6 +24,7 @@ Html = Annotated[
         "--html", metavar="F", help="Write a page with pictures to this file. Browsers show the page without a network."
     ),
 ]
+Full = Annotated[bool, typer.Option("--full", help="Print everything, not the one screen with the answer.")]
 HtmlForce = Annotated[bool, typer.Option("--force", help="With --html: replace an existing page.")]
 
 
@@ -32,19 +33,20 @@ def report(
     filters: Filter = None,
     begin: SpanBegin = None,
     until: SpanEndTo = None,
+    full: Full = False,
     as_json: Json = False,
     html: Html = None,
     force: HtmlForce = False,
 ) -> None:
     """Report what happened: processes, files, devices, latencies.
 
-    The report also has a table of system calls like that of strace -c, the slowest calls, access patterns, findings
-    and losses.
+    One screen answers: findings, and the largest processes, files and devices. --full has all of it, such as a table of
+    system calls like that of strace -c, the slowest calls, access patterns, errors and losses.
     """
     if html is None:
         if force:
             raise UsageError("report --force", "only a page can be replaced", "add --html F, or leave --force away")
-        print_summary(trace, as_json=as_json, to_stdout=True, filters=filters or (), begin=begin, end=until)
+        print_summary(trace, as_json=as_json, to_stdout=True, filters=filters or (), begin=begin, end=until, full=full)
         return
     if as_json:
         remedy = "run the command twice: once with --html F, once with --json"

@@ -135,7 +135,7 @@ def test_report_of_the_command_line(rings: Callable[[str], Run]) -> None:
     run = rings(GROUP["hashed"])
     trace = str(run.recorded.trace.path)
     document = json.loads(subprocess.run([LO2IO, "report", trace, "--json"], capture_output=True, check=True).stdout)
-    text = subprocess.run([LO2IO, "report", trace], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([LO2IO, "report", trace, "--full"], capture_output=True, text=True, check=True).stdout
     summary = summary_of(run)
     assert document["rings"] == json.loads(json.dumps(dataclasses.asdict(summary)))
     assert f"{summary.requests:,} requests on {summary.nr_rings} rings" in text

@@ -31,8 +31,8 @@ from lo2io.reports.html.sheets import sheets
 from lo2io.reports.summary.name_counts import names_line
 from lo2io.reports.summary.names import file_names
 from lo2io.reports.text.foreign import foreign_lines
+from lo2io.reports.text.head import confines_lines
 from lo2io.reports.text.lines import printable
-from lo2io.reports.text.page import confines_lines
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:

@@ -410,7 +410,7 @@ def to_json(summary: Summary) -> str:
 
 
 def render(summary: Summary, console: Console) -> None:
-    """Print the page. The last line is about completeness."""
+    """Print the whole page. The last line is about completeness."""
     from lo2io.reports.text.page import render_page  # noqa: PLC0415  rich is slow to import, and --json needs none of it
 
     render_page(summary, console)
