@@ -30,6 +30,7 @@ from lo2io.bpf.refusals import refused
 from lo2io.bpf.samples import PLACES
 from lo2io.catalog.call_numbers import NO_NUMBER, knows_compat
 from lo2io.errors import AccessError, CaptureError
+from lo2io.model.layers import LAYERS
 from lo2io.native._lib import ffi, lib
 from lo2io.native.records import framed, pack
 
@@ -55,7 +56,7 @@ _RAW = {**_SWITCH, **_FOLLOW, **_LIVES, **_RINGS, **_CALLS}
 """Raw tracepoint → its program, in the order of attaching. If a program records the tracepoint's events, it replaces
 this program and also does this program's work."""
 _UNTYPED = {*_SWITCH.values(), *_FOLLOW.values(), *_LIVES.values(), *_RINGS.values()}
-_FITS = "lo2_fits"
+_FITS, _LAYERS_FIT = "lo2_fits", "lo2_layers_fit"
 _BLOCK_ERRORS = [
     0,
     errno.EOPNOTSUPP,
@@ -152,6 +153,8 @@ class BpfConfig:
     """Opcode of io_uring → bits ``LO2_ASKS_FILE`` and so on."""
     samples: tuple[BpfSample, ...] = ()
     """Events of tracepoints that the programs record."""
+    layers: tuple[str, ...] = ()
+    """Layers whose programs run, too."""
 
 
 class Programs:
@@ -168,6 +171,8 @@ class Programs:
         self._nr_events = 0
         self.samples: tuple[BpfSample, ...] = ()
         """The requested events whose programs fit this kernel. The programs do not record the others."""
+        self.layers: tuple[str, ...] = ()
+        """The requested layers whose programs fit this kernel."""
 
     def load(self, calls: Sequence[BpfCall], possible: int) -> None:
         """Make maps and buffers, and have the programs verified. :func:`load_programs` calls this.
@@ -193,6 +198,9 @@ class Programs:
         if config.samples:
             fits = libbpf.run(made.program_fd(_FITS))
             self.samples = tuple(sample for sample in config.samples if fits >> sample.place & 1)
+        if config.layers:
+            fits = libbpf.run(made.program_fd(_LAYERS_FIT))
+            self.layers = tuple(name for name in config.layers if fits >> _layer_place(name) & 1)
         if config.cgroup is not None:
             folder = os.open(config.cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -242,7 +250,7 @@ class Programs:
         Raises:
             AccessError: The kernel refuses.
         """
-        for name, program in self._attached().items():
+        for name, program in [*self._attached().items(), *self._of_layers()]:
             typed = program not in _UNTYPED  # a typed program got its tracepoint when it was loaded
             try:
                 link = libbpf.open_raw_tracepoint(None if typed else name, self._loaded.program_fd(program))
@@ -259,6 +267,11 @@ class Programs:
             **{sample.tracepoint: sample.program for sample in self.samples},
             **{name: program for name, program in _RAW.items() if program not in unused},
         }
+
+    def _of_layers(self) -> Iterator[tuple[str, str]]:
+        """Raw tracepoint and program, for each program of the recorded layers."""
+        for name in self.layers:
+            yield from LAYERS[name].programs.items()
 
     def select(self, pid: int) -> None:
         """Record this process. Its later children are recorded, too."""
@@ -361,7 +374,7 @@ class Programs:
     def missed_runs(self) -> int:
         """Number of times that a program did nothing or did not run, because one ran on the same CPU already."""
         skipped: int = sum(self._cpu(cpu).misses.skipped for cpu in self._cpus)
-        names = {*({_ENTER, _EXIT} - self._unused()), *self._attached().values()}
+        names = {*({_ENTER, _EXIT} - self._unused()), *self._attached().values(), *dict(self._of_layers()).values()}
         return skipped + sum(libbpf.read_misses(self._loaded.program_fd(name)) for name in names)
 
     def pending(self) -> dict[int, bytes]:
@@ -418,6 +431,11 @@ class Programs:
         recording = {sample.tracepoint: sample.program for sample in config.samples}
         unused |= {program for name, program in _RAW.items() if name in recording}
         unused |= {f"lo2_on_{name}" for name in PLACES} - {*recording.values()}
+        for layer in LAYERS.values():
+            if layer.name not in config.layers:
+                unused |= set(layer.programs.values())
+        if not config.layers:
+            unused.add(_LAYERS_FIT)
         return unused if recording else unused | {_FITS}
 
     def _make_rings(self, cpu: int) -> Iterator[tuple[int, int]]:
@@ -465,9 +483,9 @@ def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[in
             "boot a kernel with CONFIG_DEBUG_INFO_BTF=y",
         )
     programs = _load(Programs(config, cpus, ring_bytes), calls)
-    if programs.samples != config.samples:  # other programs must then do the further work at these tracepoints
-        programs.close()
-        fitting = replace(config, samples=programs.samples)
+    if (programs.samples, programs.layers) != (config.samples, config.layers):
+        programs.close()  # other programs must then do the further work of samples at their tracepoints
+        fitting = replace(config, samples=programs.samples, layers=programs.layers)
         programs = _load(Programs(fitting, cpus, ring_bytes), calls)
     return programs
 
@@ -520,6 +538,8 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall], ring_bytes: int) -> bytes:
     for sample in config.samples:
         told.sampled[sample.place] = sample.type
         told.letters_at[sample.place] = sample.letters_at
+    for name in config.layers:
+        told.layers |= 1 << _layer_place(name)
     told.errors[0 : lib.LO2_MAX_STATUS] = block_errors(os.uname().release)
     return bytes(ffi.buffer(told))
 
@@ -534,6 +554,10 @@ def block_errors(release: str) -> list[int]:
     errors = [_BLOCK_ERRORS[:14], [errno.EIO], _BLOCK_ERRORS[14:]] if version < (6, 10) else [_BLOCK_ERRORS]
     known = [number for part in errors for number in part]
     return known + [errno.EIO] * (lib.LO2_MAX_STATUS - len(known))
+
+
+def _layer_place(name: str) -> int:
+    return int(getattr(lib, f"LO2_LAYER_{name}"))
 
 
 def _compat_place(call: CompatCall) -> int:

@@ -86,6 +86,8 @@ def _asked(options: RecordOptions) -> str:
         return f"--backend {BPF}"
     if options.names == KERNEL:
         return f"--names {KERNEL}"
+    if options.layers:
+        return f"--layers {','.join(options.layers)}"
     return "" if options.hook == AUTO else f"--hook {options.hook}"
 
 
@@ -128,6 +130,12 @@ def check_backend(options: RecordOptions) -> None:
         raise UsageError(
             f"record with --hook {options.hook} {without}",
             "perf events record the calls, each at its own tracepoints",
+            "leave one of the two out",
+        )
+    if options.layers and without:
+        raise UsageError(
+            f"record with --layers {','.join(options.layers)} {without}",
+            "programs in the kernel record the layers",
             "leave one of the two out",
         )
     choose_backend(options, options.events, None)

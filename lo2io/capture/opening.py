@@ -11,6 +11,7 @@ from lo2io.capture.checks import choose_cpus
 from lo2io.capture.events.opened import INHERIT, MIN_RING_BYTES, SYSTEM, OpenEvents, OpenRequest, select_source
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import procfs, sysfs, tracefs
+from lo2io.model import layers
 from lo2io.model.events import Event
 from lo2io.model.notices import Notice
 
@@ -136,6 +137,7 @@ def _try_programs(
         options.ring_bytes if choice.backend == BPF else max(options.ring_bytes // FACTS_SHARE, MIN_RING_BYTES),
         calls=choice.backend == BPF,
         hook=choose_hook(options.hook, events),
+        layers=_existing_layers(options, note) if choice.backend == BPF else (),
         all_tasks=options.system,
         cgroup=None if cgroup is None else cgroup.folder,
         left_out=options.left_out,
@@ -148,6 +150,22 @@ def _try_programs(
             raise
         note(Notice(f"{lower}: {error}{'; ' if error.remedy else ''}{error.remedy}"))
     return None
+
+
+def _existing_layers(options: RecordOptions, note: Callable[[Notice], None]) -> tuple[str, ...]:
+    """The wanted layers whose tracepoints this kernel has. A notice tells of others that the user named.
+
+    A kernel without the tracepoints of a default layer is no news: the trace's metadata say which layers it has.
+    """
+    folder = tracefs.find_tracefs() if options.tracefs is None else options.tracefs
+    found = []
+    for name in layers.DEFAULT if options.layers is None else options.layers:
+        missing = [each for each in layers.LAYERS[name].tracepoints if not tracefs.event_exists(folder, each)]
+        if not missing:
+            found.append(name)
+        elif options.layers is not None:
+            note(Notice(f"this kernel has no {', '.join(missing)}: recording without the layer {name}"))
+    return tuple(found)
 
 
 def _open_beside(

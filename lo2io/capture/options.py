@@ -52,6 +52,8 @@ class RecordRequest:
         hook: Where these programs see calls. ``raw``: at the two tracepoints that all calls pass, which costs a
             recorded call less. ``single``: at each recorded call's own, which costs all others less. ``auto``: by the
             number of recorded calls.
+        layers: Layers between a call and the disk that programs record too, of :data:`~lo2io.model.layers.LAYERS`.
+            None: those that are recorded by default.
         opener: ``python-perf`` or ``native``. Native puts samples on CLOCK_MONOTONIC, as other tools' logs are.
         scope: ``system`` opens per CPU and selects when converting. ``inherit`` opens for the tasks alone: that needs
             no rights, but records system calls only and costs each context switch some µs. None: ``system`` if allowed.
@@ -81,6 +83,7 @@ class RecordRequest:
     backend: str | None = None
     names: str | None = None
     hook: str = "auto"
+    layers: tuple[str, ...] | None = None
     opener: str | None = None
     scope: str | None = None
     duration_s: float | None = None

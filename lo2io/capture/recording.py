@@ -365,6 +365,7 @@ def _describe(
         sample_rate=options.sample_rate,
         backend=BPF if opened.kernel and opened.kernel.names else PERF,
         hook=opened.kernel.hook if opened.kernel else "",
+        layers=opened.kernel.layers if opened.kernel else (),
         kernel_facts=opened.kernel is not None,
         kernel_events=opened.kernel.samples if opened.kernel else (),
         chosen_cpus=() if options.cpus is None else tuple(opened.cpus[index] for index in opened.sampled or ()),

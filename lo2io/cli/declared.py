@@ -73,8 +73,35 @@ SAMPLE = Declared(
     "Write one in N requests of io_uring, chosen by a hash of their numbers. Totals stay exact.",
     "1/N",
 )
+LAYERS = Declared(
+    str,
+    ("--layers",),
+    "Record these layers between calls and disks, separated by commas: parts, cache, waits; all; none. "
+    "[default: all, where programs in the kernel record]",
+    "NAMES",
+)
 CPUS = Declared(str, ("--cpus",), "Record these CPUs only, e.g. 0-3,6.", "LIST")
 CGROUP = Declared(str, ("--cgroup",), "Record only this cgroup and those below it.", "PATH")
+
+
+def parse_layers(text: str | None) -> tuple[str, ...] | None:
+    """Names of layers, or None without a text.
+
+    Raises:
+        UsageError: There is no such layer.
+    """
+    from lo2io.model.layers import ALL, LAYERS, NONE
+
+    if text is None:
+        return None
+    names = dict.fromkeys(name.strip() for name in text.split(","))
+    if list(names) in ([ALL], [NONE]):
+        return tuple(LAYERS) if ALL in names else ()
+    for name in names:
+        if name not in LAYERS:
+            known = ", ".join(LAYERS)
+            raise UsageError(f"record the layer {name!r}", "there is no such layer", f"use {known}; {ALL}, or {NONE}")
+    return tuple(name for name in LAYERS if name in names)
 
 
 def parse_size(text: str | None) -> int | None:

@@ -141,6 +141,7 @@ OPTIONS = (
             choices=("auto", "raw", "single"),
         ),
     ),
+    Option("layers", declared.LAYERS, parse=declared.parse_layers),
     Option(
         "opener",
         Declared(

@@ -172,6 +172,8 @@ class SpoolMeta:
     hook: str = ""
     """Where these programs saw calls: ``raw``, the pair of tracepoints that all calls pass, or ``single``, each call's
     own. Empty: perf recorded the calls."""
+    layers: tuple[str, ...] = ()
+    """Layers between calls and disks that these programs recorded, of :data:`~lo2io.model.layers.LAYERS`."""
     kernel_facts: bool = False
     """True if these programs recorded the files and paths of calls."""
     kernel_events: tuple[str, ...] = ()

@@ -96,6 +96,11 @@ struct lo2_bpf_config {              /* constant while the programs are loaded *
     uint8_t asks[LO2_MAX_OPCODES];   /* LO2_ASKS_FILE and so on, by opcode */
 };
 
+/* The layers between a call and the disk: LO2_LAYER_X is the layer X of lo2io/model/layers.py. */
+enum lo2_layer {
+    LO2_NR_LAYERS = 0
+};
+
 struct lo2_bpf_told {                /* in the section .rodata.lo2io */
     struct lo2_bpf_config config;
     struct lo2_bpf_call calls[LO2_MAX_CALLS];
@@ -105,6 +110,7 @@ struct lo2_bpf_told {                /* in the section .rodata.lo2io */
     uint16_t sampled[LO2_MAX_SAMPLED]; /* common_type, by enum lo2_sampled */
     uint8_t letters_at[LO2_MAX_SAMPLED]; /* of events of the block layer: the offset of rwbs in the fields */
     uint8_t errors[LO2_MAX_STATUS];  /* the errno of each blk_status_t */
+    uint32_t layers;                 /* bits of enum lo2_layer: those that are recorded */
 };
 
 /*

@@ -15,6 +15,7 @@
 #include "block.h"
 #include "files.h"
 #include "iocbs.h"
+#include "layers.h"
 #include "paths.h"
 #include "sqes.h"
 #include "tracepoints.h"

@@ -48,6 +48,7 @@ class KernelRequest:
         hook: Where the programs see the calls that they record: ``raw`` or ``single``.
         all_tasks: True: record every task except lo2io's. False: record selected tasks and all that they start.
         cgroup: Folder of the only cgroup (v2) that is recorded; None: all are.
+        layers: Layers that the programs record, of :data:`~lo2io.model.layers.LAYERS`. The kernel has their tracepoints.
         left_out: The calls that the programs leave out.
         filters: Event → its filter. Events with a filter that no program supports stay perf samples.
     """
@@ -60,6 +61,7 @@ class KernelRequest:
     all_tasks: bool
     cgroup: Path | None = None
     hook: str = RAW
+    layers: tuple[str, ...] = ()
     left_out: CallFilter = EVERYTHING
     filters: Mapping[str, str] = field(default_factory=dict)
 
@@ -106,6 +108,7 @@ class Kernel:
         ring_bytes: Size of each buffer.
         samples: The events of other tracepoints than calls' that the programs record.
         hook: The request's hook; empty if the programs record no calls.
+        layers: The request's layers whose programs fit this kernel.
     """
 
     def __init__(self, programs: Programs, request: KernelRequest, calls: Sequence[KernelCall]) -> None:
@@ -123,6 +126,7 @@ class Kernel:
             event.name: 2 * call + (event is calls[call].leave) for event, call in events if event and request.calls
         }
         self.hook = request.hook if self._counters else ""
+        self.layers = programs.layers
         try:
             for cpu in request.cpus:
                 self._map_rings(cpu)
@@ -321,6 +325,7 @@ def open_kernel(request: KernelRequest) -> Kernel:
         devices=request.left_out.devices,
         asks=plan_opcodes(request.catalog.opcodes),
         samples=plan_samples(request.events, request.catalog, request.filters) if request.calls else (),
+        layers=request.layers,
     )
     programs = load_programs(config, [call.spec for call in calls], request.cpus, request.ring_bytes)
     try:

@@ -1,0 +1,17 @@
+/*
+ * The layers between a call and the disk (lo2io/model/layers.py). Each has programs of its own, which are loaded only if the
+ * layer is recorded.
+ */
+#ifndef LO2IO_BPF_LAYERS_H
+#define LO2IO_BPF_LAYERS_H
+
+#include "maps.h"
+
+/* User space runs this once. Bit i is set if the programs of enum lo2_layer i fit the running kernel, as in fits.h. */
+SEC("raw_tp/sys_enter")
+int lo2_layers_fit(void *context)
+{
+    return 0;
+}
+
+#endif

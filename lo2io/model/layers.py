@@ -1,0 +1,33 @@
+"""The layers between a call and the disk: what lo2io's programs in the kernel tell beside the wanted events."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NONE, ALL = "none", "all"
+"""Names that stand for no layer, and for every layer."""
+
+
+class Layer(NamedTuple):
+    """What one layer tells, and where its programs run."""
+
+    name: str
+    """Its name for ``--layers``. The program at the tracepoint ``s:event`` is ``lo2_NAME_event``."""
+    tells: str
+    """What the layer tells, as the end of "records …"."""
+    tracepoints: tuple[str, ...]
+    """Tracepoints that must exist; programs run there."""
+    by_default: bool = True
+    """True: the layer is recorded unless the user leaves it out."""
+
+    @property
+    def programs(self) -> dict[str, str]:
+        """Tracepoint, without its subsystem → the program that runs there."""
+        events = [tracepoint.partition(":")[2] for tracepoint in self.tracepoints]
+        return {event: f"lo2_{self.name}_{event}" for event in events}
+
+
+_LAYERS: tuple[Layer, ...] = ()
+LAYERS: dict[str, Layer] = {layer.name: layer for layer in _LAYERS}
+"""Name → layer, in the order of the data's way from the disk to the call."""
+DEFAULT = tuple(layer.name for layer in LAYERS.values() if layer.by_default)
