@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 NATIVE = Path("lo2io/native")
-ENGINE = ("api", "input", "tables", "rings", "block", "calls", "engine")
+ENGINE = ("api", "input", "tables", "cache", "rings", "block", "calls", "engine")
 """Rooms of the engine: each may use itself and those before it."""
 STAGES = {
     "otf2": ("api", "otf2"),

@@ -19,6 +19,7 @@ import errno
 import mmap
 import os
 import re
+import time
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -335,8 +336,13 @@ class Programs:
         return self._rings[lib.LO2_RINGS * cpu + lib.LO2_RING_CALLS]
 
     def sample_ring_fd(self, cpu: int) -> int:
-        """The CPU's buffer for events of tracepoints. It exists only if there are ``samples``."""
+        """The CPU's buffer for events of tracepoints. It exists only if :attr:`has_events`."""
         return self._rings[lib.LO2_RINGS * cpu + lib.LO2_RING_EVENTS]
+
+    @property
+    def has_events(self) -> bool:
+        """True if there are buffers for events of tracepoints and for records of layers."""
+        return bool(self._config.samples or self._config.layers)
 
     @property
     def bell_fd(self) -> int:
@@ -397,13 +403,22 @@ class Programs:
         return found
 
     def pending_samples(self) -> dict[int, bytes]:
-        """The same for the buffers of events: CPU → ``LOST``."""
-        losing = {cpu: self._cpu(cpu).sampling.losing for cpu in self._cpus if self.samples}
-        return {
-            cpu: framed(pack("lost", each.end_ns, 0, begin_ns=each.begin_ns, lost=each.lost))
-            for cpu, each in losing.items()
-            if each.lost
-        }
+        """The same for the buffers of events: CPU → ``LOST``, and runs of pages."""
+        found = {}
+        for cpu in self._cpus if self.has_events else ():
+            losing, records = self._cpu(cpu).sampling.losing, self._open_runs(cpu)
+            if losing.lost:
+                records.append(pack("lost", losing.end_ns, 0, begin_ns=losing.begin_ns, lost=losing.lost))
+            if records:
+                found[cpu] = b"".join(map(framed, records))
+        return found
+
+    def _open_runs(self, cpu: int) -> list[bytes]:
+        """The runs of pages (``struct lo2_bpf_run``) that were still open. They ended now, as far as is known."""
+        runs = [run.record for run in self._cpu(cpu).cache.runs if run.record.pages]
+        for run in runs:
+            run.head.time_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        return [bytes(ffi.buffer(run)) for run in runs]
 
     def close(self) -> None:
         """Detach and unload all programs. Nothing may be read afterwards."""
@@ -440,7 +455,7 @@ class Programs:
 
     def _make_rings(self, cpu: int) -> Iterator[tuple[int, int]]:
         """Make a CPU's buffers. Yields each buffer's place in the map of all buffers, and its file descriptor."""
-        for use in (lib.LO2_RING_CALLS, lib.LO2_RING_EVENTS)[: 1 + bool(self._config.samples)]:
+        for use in (lib.LO2_RING_CALLS, lib.LO2_RING_EVENTS)[: 1 + self.has_events]:
             ring = libbpf.create_memory(buffer_bytes(self._ring_bytes))
             self._fds.callback(os.close, ring)
             key = lib.LO2_RINGS * cpu + use
@@ -518,6 +533,7 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall], ring_bytes: int) -> bytes:
         raise CaptureError("configure the kernel programs", answer, "record fewer events or devices")
     told = ffi.new("struct lo2_bpf_told *")
     told.config.compat = knows_compat()
+    told.config.page_bytes = mmap.PAGESIZE
     told.config.ring_bytes, told.config.ring_mask = ring_bytes, ring_bytes - 1
     for name in ("recorder", "calls", "all_tasks", "facts", "min_latency_ns", "min_bytes"):
         setattr(told.config, name, getattr(config, name))

@@ -162,7 +162,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         opened = open_events(options, plan.events, plan.roots, note, cgroup=plan.cgroup)
         undo.callback(close_in_background, opened)
         if opened.kernel:
-            writer.take_kernel(events=bool(opened.kernel.samples))
+            writer.take_kernel(events=opened.kernel.has_events)
         filters = _set_filters(options, opened)
         flight = _make_flight(plan, writer, opened)
         if flight:

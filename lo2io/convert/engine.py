@@ -37,6 +37,8 @@ MIN_BATCH_ROWS = 8
 TEXT_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 20
 MANY_STREAMS = 64
+_ADVICE = "advice"
+"""The group of calls that tell the kernel which pages will be read."""
 CLOCK_SLACK_NS = 2_000
 """Added to the clock's own error. A fact must lie this far inside a handle's life."""
 
@@ -151,6 +153,7 @@ class Engine:
         config.nr_own_pids = len(meta.own_pids)
         config.buffer_bytes = BUFFER_BYTES if len(streams) <= MANY_STREAMS else BUFFER_BYTES // 4
         config.start_ns = meta.start_ns
+        config.cache = _cache_layer(meta)
         self._set_clock(config)
         self._set_completions(config)
         return config
@@ -190,6 +193,7 @@ class Engine:
             row.has_flags = "flags" in call.fields
             row.fixed_flags = -1 if call.fixed_flags is None else call.fixed_flags
             row.fd_unless = call.fd_unless
+            row.advises = call.group == _ADVICE
         config.calls, config.nr_calls = calls, len(self.catalog.calls)
 
     def _set_opcodes(self, config: Any) -> None:
@@ -294,6 +298,13 @@ def _records_lost(meta: SpoolMeta) -> bool:
     """True if records may be missing: losses are known, or the kernel's counts are missing."""
     has_counts = meta.complete and all(counts.lost is not None for counts in meta.counts)
     return not has_counts or bool(meta.missed_runs or meta.facts_lost) or any(sum(c.lost or ()) for c in meta.counts)
+
+
+def _cache_layer(meta: SpoolMeta) -> int:
+    """Whether the layer ``cache`` was recorded, and whether nothing of it is missing but what gaps tell."""
+    if "cache" not in meta.layers:
+        return int(lib.LO2_CACHE_LAYER_OFF)
+    return int(lib.LO2_CACHE_LAYER_DOUBTFUL if meta.missed_runs or not meta.complete else lib.LO2_CACHE_LAYER_ON)
 
 
 def _view(native: Any, tables: dict[str, Columns]) -> Batch:

@@ -78,6 +78,7 @@ class FilteredStream:
         self._waits = 0
         self._entered = NumberSet()
         self._pathed = NumberSet()
+        self._causing = NumberSet()
         self.left_out = LeftOut()
 
     def __enter__(self) -> Self:
@@ -112,6 +113,8 @@ class FilteredStream:
         self._entered.add(batch.operations["id"][calls & passing.are_batches(batch.operations)])
         self._pathed.add(batch.operations["id"][calls & passing.take_paths(batch.operations)])
         ring_requests = passing.rings.holds(batch.ring_requests["id"])
+        self._causing.add(batch.operations["id"][calls])
+        self._causing.add(batch.ring_requests["id"][ring_requests])
         self.left_out.calls += _nr_false(calls)
         self.left_out.requests += _nr_false(requests)
         self.left_out.ring_requests += _nr_false(ring_requests)
@@ -129,6 +132,8 @@ class FilteredStream:
             ("ring_requests", ring_requests),
             ("ring_events", passing.rings.holds(batch.ring_events["id"])),
             ("ring_works", passing.rings.holds(batch.ring_works["id"])),
+            ("fills", self._causing.holds(batch.fills["cause"])),
+            ("evictions", self._causing.holds(batch.evictions["cause"]) | passing.files.at(batch.evictions["file"])),
             ("batches", self._entered.holds(batch.batches["id"])),
             ("iocbs", self._entered.holds(batch.iocbs["operation"])),
         ):

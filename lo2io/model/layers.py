@@ -27,7 +27,13 @@ class Layer(NamedTuple):
         return {event: f"lo2_{self.name}_{event}" for event in events}
 
 
-_LAYERS: tuple[Layer, ...] = ()
+_LAYERS: tuple[Layer, ...] = (
+    Layer(
+        "cache",
+        "which reads the page cache served, and who filled it",
+        ("filemap:mm_filemap_add_to_page_cache", "filemap:mm_filemap_delete_from_page_cache"),
+    ),
+)
 LAYERS: dict[str, Layer] = {layer.name: layer for layer in _LAYERS}
 """Name → layer, in the order of the data's way from the disk to the call."""
 DEFAULT = tuple(layer.name for layer in LAYERS.values() if layer.by_default)

@@ -56,6 +56,8 @@ class Batch:
     rings: Columns = field(default_factory=dict)
     paths: Columns = field(default_factory=dict)
     iocbs: Columns = field(default_factory=dict)
+    fills: Columns = field(default_factory=dict)
+    evictions: Columns = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Totals:
     nr_in_flight_ring_requests: int = 0
     nr_ring_unclear: int = 0
     nr_gone_in_exec: int = 0
+    nr_fills_unfollowed: int = 0
     nr_compat_programs: int = 0
     first_time_ns: int = 0
     last_time_ns: int = 0

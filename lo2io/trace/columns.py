@@ -102,7 +102,15 @@ NAME_SOURCE: Final = ("unknown", "proc", "call", "kernel")
 REQUEST_OPERATION: Final = ("read", "write", "flush", "discard", "secure erase", "write zeroes", "zone", "other")
 THREAD_KIND: Final = ("thread", "ring worker", "ring poller")
 OFF_STATE: Final = ("preempted", "waiting for a device", "blocked", "sleeping")
+CACHE_VERDICT: Final = ("no read", "unknown", "none", "memory", "hit", "wait", "miss")
+FILL_REASON: Final = ("demand", "ahead", "write", "advice", "metadata", "no call", "other")
 
+CACHE_COLUMNS: Final = (
+    Column("cache", "uint8", "", "what a read found in the page cache", labels=CACHE_VERDICT),
+    reference("cache_missed_pages", "pages of the read that it put into the page cache; null: not known, or no read"),
+    reference("cache_ahead_pages", "other pages of the file that it put there; null: as before"),
+    Column("cache_wait_ns", "int64", "ns", "its waits for I/O; null: as before", UNKNOWN_I64),
+)
 OPERATIONS: Final = (
     Column("id", "uint64", "", "unique in the trace; the OTF2 matching id of the operation"),
     time_column("begin_time_ns", "entry of the call", known=True),
@@ -125,6 +133,7 @@ OPERATIONS: Final = (
     size_column("bytes_result", "bytes moved; null: failed, or the call moves none"),
     Column("result", "int64", "", "return value as it was", UNKNOWN_I64),
     Column("error", "int16", "errno", "errno; 0: success"),
+    *CACHE_COLUMNS,
 )
 HANDLES: Final = (
     number_of("handle", "what operations refer to"),
@@ -230,6 +239,25 @@ DEVICES: Final = (
     size_column("size_bytes", "capacity"),
     Column("model", "", "", "model", kind="string"),
 )
+_PAGES: Final = (
+    time_column("time_ns", "the first page", known=True),
+    reference("task", "row of threads; null: not recorded"),
+    reference("tid", "thread"),
+    Column("cause", "uint64", "", "id in operations or ring_requests: in which it happened; null: in none", 0),
+    Column("device", "uint64", "", "s_dev, major << 20 | minor; of a block device's own pages that device"),
+    Column("inode", "uint64", "", "of a block device 0"),
+    reference("file", "row of files; null: not known"),
+    Column("first_page", "uint64", "pages", "place in the file"),
+    number_of("pages", "how many, one behind the other"),
+    number_of("page_bytes", "size of a page"),
+)
+FILLS: Final = (
+    *_PAGES,
+    Column("why", "uint8", "", "what they were for", labels=FILL_REASON),
+    reference("used_pages", "of them, read by calls or requests; null: not known"),
+    Column("first_use", "uint64", "", "id in operations or ring_requests: read them first; null: none, or not known", 0),
+)
+EVICTIONS: Final = _PAGES
 COMPLETENESS: Final = (
     Column("event", "", "", "tracepoint", kind="string"),
     number_of("cpu", "CPU"),

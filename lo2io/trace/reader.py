@@ -25,7 +25,9 @@ from lo2io.model import Columns, Completeness, EventCompleteness
 from lo2io.trace.columns import (
     COMPLETENESS,
     DEVICES,
+    EVICTIONS,
     FILES,
+    FILLS,
     HANDLES,
     LOSSES,
     OFF_CPU,
@@ -78,6 +80,8 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "iocbs": IOCBS,
     "rings": RINGS,
     "off_cpu": OFF_CPU,
+    "fills": FILLS,
+    "evictions": EVICTIONS,
     "losses": LOSSES,
     "devices": DEVICES,
     "completeness": COMPLETENESS,

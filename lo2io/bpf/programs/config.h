@@ -20,6 +20,7 @@ enum {
     LO2_NAMES_ROOM = 32768,          /* a name may begin before this offset */
     LO2_KNOWN_FILES = 512,
     LO2_SELECTED_SHIFT = 12,
+    LO2_FILLED = 1 << 16,            /* bytes of lo2_filled: a power of two */
     LO2_BUFFER_HEAD = 4096,          /* of struct lo2_bpf_buffer; a page, so that user space maps it alone */
     LO2_BUFFER_SLACK = 40960         /* behind a buffer's data, for the record that begins before their end; as large as any record */
 };
@@ -87,6 +88,7 @@ struct lo2_bpf_config {              /* constant while the programs are loaded *
     uint8_t one_cgroup;              /* only processes of the cgroup in the map `cgroup`, and below it */
     uint8_t facts;                   /* FILE, PATH, SQE, IOCB, EVENTS are written */
     uint8_t compat;                  /* the numbers of 32 bit calls are known */
+    uint32_t page_bytes;
     uint64_t ring_bytes;             /* of the data of a buffer: a power of two */
     uint64_t ring_mask;              /* ring_bytes - 1 */
     uint64_t min_latency_ns;         /* shorter calls are left out, if droppable; 0: none */
@@ -98,7 +100,8 @@ struct lo2_bpf_config {              /* constant while the programs are loaded *
 
 /* The layers between a call and the disk: LO2_LAYER_X is the layer X of lo2io/model/layers.py. */
 enum lo2_layer {
-    LO2_NR_LAYERS = 0
+    LO2_LAYER_cache = 1,
+    LO2_NR_LAYERS = 3
 };
 
 struct lo2_bpf_told {                /* in the section .rodata.lo2io */
@@ -215,12 +218,27 @@ struct lo2_bpf_sampling {
     struct lo2_bpf_losing losing;
 };
 
+/* A run of pages that may go on, for the layer `cache`. */
+struct lo2_bpf_run {
+    uint64_t mapping;                /* struct address_space * */
+    lo2_kernel_pages record;         /* pages 0: there is no run */
+};
+enum lo2_run { LO2_RUN_FILLS = 0, LO2_RUN_EVICTIONS = 1, LO2_RUNS = 2 };
+
+/* Programs do not take the CPU for runs: one that meets another at work leaves the run alone. */
+struct lo2_bpf_cache {
+    uint32_t open;                   /* some run has pages */
+    uint32_t busy;                   /* a program is at work on the runs */
+    struct lo2_bpf_run runs[LO2_RUNS];
+};
+
 /* All that belongs to one CPU. Only programs on that CPU write here. */
 struct lo2_bpf_cpu {
     struct lo2_bpf_sampling sampling;
     struct lo2_bpf_counts counts[LO2_MAX_EVENTS];
     struct lo2_bpf_misses misses;
     struct lo2_bpf_slot slot;
+    struct lo2_bpf_cache cache;
     struct lo2_bpf_losing losing;
     uint64_t busy;                   /* a program is at work on this memory: lo2_take_cpu() */
     uint32_t given[8];               /* arguments of a 32 bit call, from 1 on */

@@ -22,6 +22,15 @@ INLINE __u64 lo2_argument(const struct lo2_moment *moment, __u32 number)
     return moment->cpu->slot.record.args[(number - 1) & 7];
 }
 
+/* An address as a number, which functions accept that the verifier checks on their own. Read back from memory. */
+INLINE __u64 lo2_as_number(const void *pointer)
+{
+    __u64 number = 0;
+
+    bpf_probe_read_kernel(&number, sizeof number, &pointer);
+    return number;
+}
+
 INLINE struct lo2_bpf_cpu *lo2_this_cpu(__u32 *number)
 {
     *number = bpf_get_smp_processor_id();
@@ -144,19 +153,6 @@ INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring)
         cpu->counts[index].lost++;
         lo2_lose(cpu, 1, call->head.time_ns, call->head.time_ns);
     }
-}
-
-/*
- * The current task leaves its CPU (kernel/sched/core.c: the tracepoint precedes context_switch). If a program is at work
- * here, the slot belongs to its thread. The slot stays, for the thread comes back to this CPU.
- */
-INLINE void lo2_leave_cpu(void)
-{
-    __u32 cpu_number;
-    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&cpu_number);
-
-    if (cpu && cpu->slot.occupied && !cpu->busy)
-        lo2_flush_slot(cpu, lo2_ring(&cpu_number));
 }
 
 /* The number of the call that returns. LO2_MAX_CALLS or more: none, for rt_sigreturn has overwritten it. */

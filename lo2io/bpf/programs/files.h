@@ -112,6 +112,23 @@ INLINE void lo2_look_at_descriptor(struct lo2_moment *moment, __s32 fd)
     lo2_look_at(moment->cpu, lo2_file_at(moment->task, fd), fd, table, ends, 0);
 }
 
+/*
+ * True if the file's pages can be in the page cache: what reads a page is set, and the file is not memory itself (DAX). Files
+ * that the kernel makes up (/proc) have nothing that reads a page. Nor has tmpfs, and what overlayfs has lies below.
+ */
+INLINE bool lo2_is_cached(const struct file *file, const struct inode *inode)
+{
+    enum { DAX = 1 << 13 }; /* S_DAX, include/linux/fs.h */
+    const struct address_space *mapping = LO2_READ(file, struct file, f_mapping);
+    const struct address_space_operations *how = LO2_READ(mapping, struct address_space, a_ops);
+
+    if (LO2_READ(inode, struct inode, i_flags) & DAX)
+        return false;
+    if (bpf_core_field_exists(struct address_space_operations, read_folio))
+        return LO2_READ(how, struct address_space_operations, read_folio);
+    return LO2_READ(how, struct address_space_operations___pages, readpage);
+}
+
 /* Writes FILE for the file in the CPU's look. False: no name was told, so the next call must tell the file again. */
 LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
 {
@@ -164,7 +181,7 @@ LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
         LO2_READ(file, struct file, f_path.dentry) != dentry || LO2_READ(file, struct file, f_path.mnt) != mount ||
         LO2_READ(file, struct file, f_inode) != inode)
         names->flags |= LO2_FILE_MOVED;
-    record->flags = names->flags | look->flags;
+    record->flags = names->flags | look->flags | (lo2_is_cached(file, inode) ? LO2_FILE_CACHED : 0);
     size = names->end;
     record->names_length = size - sizeof *record;
     barrier_var(size);

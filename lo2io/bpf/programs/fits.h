@@ -8,6 +8,7 @@
 #define LO2IO_BPF_FITS_H
 
 #include "block_types.h"
+#include "folios.h"
 #include "maps.h"
 #include "ring_types.h"
 
@@ -34,6 +35,8 @@ typedef void (*btf_trace_block_rq_complete)(void *, struct request *, __u8, unsi
 typedef void (*btf_trace_block_rq_requeue)(void *, struct request *);
 typedef void (*btf_trace_block_bio_frontmerge)(void *, struct bio *);
 typedef void (*btf_trace_block_bio_queue)(void *, struct bio *);
+typedef void (*btf_trace_mm_filemap_add_to_page_cache)(void *, struct folio *);
+typedef void (*btf_trace_mm_filemap_delete_from_page_cache)(void *, struct folio *);
 
 #define LO2_HAS(name) bpf_core_type_exists(btf_trace_##name)
 #define LO2_HAS_REQ(name) (LO2_HAS(name) && bpf_core_field_exists(struct io_kiocb, cqe))

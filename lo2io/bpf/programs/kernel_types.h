@@ -74,6 +74,7 @@ struct task_struct {
     int pid;                       /* the thread */
     int tgid;                      /* the process */
     int exit_state;
+    unsigned in_iowait : 1;
     struct signal_struct *signal;
     struct files_struct *files;
     struct nsproxy *nsproxy;

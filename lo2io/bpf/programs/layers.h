@@ -5,13 +5,15 @@
 #ifndef LO2IO_BPF_LAYERS_H
 #define LO2IO_BPF_LAYERS_H
 
-#include "maps.h"
+#include "cache.h"
+
+#define LO2_LAYER_BIT(name) ((__u32)(LO2_LAYER_FITS_##name) << LO2_LAYER_##name)
 
 /* User space runs this once. Bit i is set if the programs of enum lo2_layer i fit the running kernel, as in fits.h. */
 SEC("raw_tp/sys_enter")
 int lo2_layers_fit(void *context)
 {
-    return 0;
+    return LO2_LAYER_BIT(cache);
 }
 
 #endif

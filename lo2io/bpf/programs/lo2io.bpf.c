@@ -13,6 +13,7 @@
 #include "core.h"
 
 #include "block.h"
+#include "cache.h"
 #include "files.h"
 #include "iocbs.h"
 #include "layers.h"
@@ -35,7 +36,7 @@ struct lo2_exit_context {
     __s64 result;
 };
 struct lo2_raw_context {
-    __u64 args[2];
+    __u64 args[3];
 };
 
 /* If a program returns 0, perf events of the same tracepoint get nothing. */
@@ -52,6 +53,7 @@ INLINE void enter(struct lo2_moment *moment, const struct pt_regs *regs, __u32 i
             cpu->misses.unpaired++;
         lo2_flush_slot(cpu, moment->ring);
     }
+    lo2_end_runs_of(cpu);
     moment->time_ns = bpf_ktime_get_ns();
     lo2_read_arguments(cpu, regs, number);
     if (lo2.config.calls) {
@@ -269,6 +271,7 @@ INLINE void leave(struct lo2_moment *moment, __u32 index, __u32 number)
     }
     if (moment->compat)
         moment->result = lo2_compat_result(moment->cpu, number, moment->result);
+    lo2_end_runs_of(moment->cpu);
     moment->time_ns = bpf_ktime_get_ns();
     if (lo2.config.facts) {
         lo2_look_at_files(moment);
@@ -334,11 +337,12 @@ int lo2_exit(struct lo2_exit_context *context)
     return LO2_GO_ON;
 }
 
+/* sched:sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next, ...) */
 SEC("raw_tp/sched_switch")
-int lo2_switch_task(void *context)
+int lo2_switch_task(struct lo2_raw_context *context)
 {
     if (lo2_switch.on)
-        lo2_leave_cpu();
+        lo2_leave_cpu((const struct task_struct *)context->args[2]);
     return 0;
 }
 

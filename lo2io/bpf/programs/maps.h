@@ -19,6 +19,12 @@ volatile struct lo2_bpf_switch lo2_switch SEC(".data.lo2io") = {};
 #define LO2_ENDS 4096
 __u32 lo2_ends[LO2_ENDS] SEC(".bss.lo2io") = {};
 
+/*
+ * 1: somebody who is recorded has filled a file whose address_space has this hash. Pages of other files are taken out without
+ * a record, for reclaim takes out pages of the whole machine.
+ */
+__u8 lo2_filled[LO2_FILLED] SEC(".bss.lo2io") = {};
+
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);        /* user space sets this to the number of possible CPUs before loading */

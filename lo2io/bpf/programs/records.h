@@ -18,6 +18,9 @@
  * it, with the time of its entry. If calls are perf samples, facts come before the sample of the exit: they hold at the
  * exit of the call that their thread is in, or has just left.
  *
+ * FILL, EVICT and IOWAIT lie among the SAMPLE records. The FILL and EVICT records of a call have times between its entry and its
+ * exit.
+ *
  * SAMPLE records have a buffer of their own, with its own LOST records. The programs that write them interrupt one another.
  * So a record may lie behind those of an interrupt that came between the record's time and its place in the buffer.
  */
@@ -41,7 +44,10 @@ enum lo2_kernel_record {
     LO2_KERNEL_EVENTS = 10,  /* results of libaio requests, which an io_getevents returned */
     LO2_KERNEL_USAGE = 11,   /* what a thread has used, at its exit */
     LO2_KERNEL_EXEC = 12,    /* the command line of a process after an exec */
-    LO2_KERNEL_SAMPLE = 13   /* an event of a tracepoint that is no system call */
+    LO2_KERNEL_SAMPLE = 13,  /* an event of a tracepoint that is no system call */
+    LO2_KERNEL_FILL = 17,    /* of the layer `cache`: pages that a thread put into the page cache */
+    LO2_KERNEL_EVICT = 18,   /* ... pages that a thread took out of it */
+    LO2_KERNEL_IOWAIT = 21   /* ... a thread begins or ends to wait for I/O */
 };
 
 typedef struct {
@@ -87,6 +93,7 @@ enum lo2_kernel_file_flag {
     LO2_FILE_DELETED = 2,    /* the file's directory no longer has it */
     LO2_FILE_MOVED = 4,      /* something on the path was renamed during the look: the names prove nothing */
     LO2_FILE_SLOT = 8,       /* `fd` is the number of a ring's registered file */
+    LO2_FILE_CACHED = 64,    /* reads without O_DIRECT go through the page cache */
     LO2_FILE_PSEUDO = 32     /* the file has no directory (pipe, socket, memfd): it has one name, and never WHOLE */
 };
 enum lo2_kernel_file_of { LO2_FILE_OF_RESULT = 0, LO2_FILE_OF_ARGUMENT = 1, LO2_FILE_OF_REQUEST = 2 };
@@ -200,6 +207,28 @@ typedef struct {
     uint64_t begin_ns;       /* time of the first lost event */
     uint64_t lost;           /* lost events: a call that would have been one record counts as two */
 } lo2_kernel_lost;
+
+/* FILL, EVICT: a run of pages, one behind the other, in one call or one stretch on a CPU. */
+typedef struct {
+    lo2_kernel_head head;    /* of the thread that did it; time at which the run was known to have ended */
+    uint64_t begin_ns;       /* of its first page */
+    uint64_t device;         /* s_dev, as in FILE; of a block device's own pages: the block device */
+    uint64_t inode;          /* i_ino; of a block device 0 */
+    uint64_t first_page;     /* place in the file, in pages */
+    uint32_t pages;
+    uint32_t page_bytes;
+    uint32_t generation;     /* i_generation */
+    uint16_t mode;           /* i_mode; 0: pages of a file system's own, that are no file */
+    uint16_t reserved;
+} lo2_kernel_pages;
+typedef lo2_kernel_pages lo2_kernel_fill;
+typedef lo2_kernel_pages lo2_kernel_evict;
+
+typedef struct {
+    lo2_kernel_head head;    /* of the thread that waits */
+    uint32_t ends;           /* 0: it leaves its CPU; 1: it gets one again */
+    uint32_t reserved;
+} lo2_kernel_iowait;
 
 typedef struct {
     lo2_kernel_head head;    /* of the thread in which it happened; the event's raw data from LO2_FIELDS_AT on follow: samples.h */

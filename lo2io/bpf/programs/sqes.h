@@ -20,16 +20,6 @@ enum { /* include/uapi/linux/io_uring.h */
 #define LO2_SPLICE_FIXED (1u << 31)
 #define LO2_NO_BYTES (~0ull)
 
-/* An address as a number, which functions accept that the verifier checks on their own. Read back from memory. */
-INLINE __u64 lo2_as_number(const void *pointer)
-{
-    __u64 number = 0;
-
-    bpf_probe_read_kernel(&number, sizeof number, &pointer);
-    return number;
-}
-
-
 /* The entry of the submission queue that was taken last (io_get_sqe, io_uring/io_uring.c). */
 INLINE bool lo2_read_sqe(const struct io_ring_ctx *ctx, bool typed, struct lo2_sqe *sqe)
 {

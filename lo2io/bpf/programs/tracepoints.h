@@ -8,45 +8,15 @@
 #ifndef LO2IO_BPF_TRACEPOINTS_H
 #define LO2IO_BPF_TRACEPOINTS_H
 
+#include "cache.h"
 #include "core.h"
 #include "fits.h"
 #include "sqes.h"
 
-/*
- * Like lo2_tell_lost. An event that is lost during this run may count in this record, and lie before `begin_ns` of the next
- * one. It never lies outside of both.
- */
-LO2_ONCE int lo2_tell_lost_samples(void)
-{
-    __u32 number;
-    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
-    struct lo2_bpf_buffer *ring = lo2_ring_for(number, LO2_RING_EVENTS);
-    lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST };
-
-    if (!cpu || !ring)
-        return false;
-    record.begin_ns = cpu->sampling.losing.begin_ns;
-    barrier();
-    record.lost = __sync_lock_test_and_set(&cpu->sampling.losing.lost, 0);
-    barrier();
-    record.head.time_ns = cpu->sampling.losing.end_ns;
-    if (!record.lost)
-        return true;
-    if (lo2_put_shared(ring, &record, sizeof record)) {
-        lo2_ring_bell();
-        return true;
-    }
-    cpu->sampling.losing.begin_ns = record.begin_ns;
-    __sync_fetch_and_add(&cpu->sampling.losing.lost, record.lost);
-    return false;
-}
-
 INLINE void lo2_lose_sample(struct lo2_bpf_sampling *sampling, __u64 time_ns, __u32 place)
 {
     sampling->counts[place].lost++;
-    if (!__sync_fetch_and_add(&sampling->losing.lost, 1))
-        sampling->losing.begin_ns = time_ns;
-    sampling->losing.end_ns = time_ns;
+    lo2_lose_event(sampling, time_ns);
 }
 
 /* Takes the time last. An interrupt's records may come between that and the place in the buffer; the reader sorts them. */
@@ -128,6 +98,7 @@ int lo2_on_io_uring_submit_req(__u64 *context)
     if (!lo2_switch.on || !LO2_FITS_io_uring_submit_req)
         return 0;
     LO2_OF_REQUEST
+    lo2_end_runs();
     asked = lo2_ask(request, true, &sample.asked);
     fields->user_data = request->cqe.user_data;
     fields->opcode = request->opcode;
@@ -141,6 +112,7 @@ int lo2_on_io_uring_submit_req(__u64 *context)
 }
 LO2_SAMPLE(io_uring_complete, {
     const struct io_uring_cqe *cqe = (const struct io_uring_cqe *)context[2];
+    lo2_end_runs();
     fields->ctx = context[0];
     fields->req = context[1];
     fields->user_data = cqe->user_data;
@@ -251,7 +223,7 @@ INLINE __u64 lo2_switch_state(bool preempt, __u32 state, const struct task_struc
 LO2_SAMPLE(sched_switch, {
     const struct task_struct *prev = (const struct task_struct *)context[1];
     const struct task_struct *next = (const struct task_struct *)context[2];
-    lo2_leave_cpu();
+    lo2_leave_cpu(next);
     fields->prev_pid = prev->pid;
     fields->prev_state = lo2_switch_state(context[0], context[3], prev);
     fields->next_pid = next->pid;

@@ -74,9 +74,24 @@ struct inode {
     __u16 i_mode;
     unsigned int i_nlink;
     unsigned long i_ino;
+    __u32 i_rdev;
     __u32 i_generation;
+    unsigned int i_flags;
     struct super_block *i_sb;
     void *i_private;
+} KERNEL_TYPE;
+
+struct address_space_operations {
+    void *read_folio;
+} KERNEL_TYPE;
+
+struct address_space_operations___pages { /* until Linux 5.18 */
+    void *readpage;
+} KERNEL_TYPE;
+
+struct address_space {
+    struct inode *host;
+    const struct address_space_operations *a_ops;
 } KERNEL_TYPE;
 
 struct path {
@@ -88,6 +103,7 @@ struct file {
     unsigned int f_mode;
     unsigned int f_flags;
     struct inode *f_inode;
+    struct address_space *f_mapping;
     struct path f_path;
     long long f_pos;
     void *private_data;

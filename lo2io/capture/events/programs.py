@@ -145,6 +145,11 @@ class Kernel:
         """The events that the programs record instead of perf events."""
         return (*self._counters, *self.samples)
 
+    @property
+    def has_events(self) -> bool:
+        """True if there are buffers for events of tracepoints, and for records of layers."""
+        return self._programs.has_events
+
     def ring_place(self, index: int) -> tuple[int, bool]:
         """A buffer's CPU, and True if the buffer is for events of tracepoints, False if it is for calls."""
         return self._places[index]
@@ -152,7 +157,7 @@ class Kernel:
     def _map_rings(self, cpu: int) -> None:
         """Map a CPU's buffers."""
         fds = [(self._programs.ring_fd(cpu), False)]
-        if self.samples:
+        if self._programs.has_events:
             fds.append((self._programs.sample_ring_fd(cpu), True))
         for fd, of_samples in fds:
             ring = KernelRing(fd, self.ring_bytes)

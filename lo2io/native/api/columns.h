@@ -31,6 +31,10 @@ typedef struct {
     int64_t *bytes_result;    /* unknown: the call failed, or returns no bytes */
     int64_t *result;          /* the return value, unchanged */
     int16_t *error;           /* errno; 0 success */
+    uint8_t *cache;           /* enum lo2_cache_verdict */
+    uint32_t *cache_missed_pages; /* pages of the read that it put into the cache; UINT32_MAX: not known, or no read */
+    uint32_t *cache_ahead_pages; /* other pages of the file that it put there */
+    int64_t *cache_wait_ns;   /* waits for I/O; unknown: also no read */
 } lo2_operation_columns;
 
 /* Events of handles besides the calls that name them. */
@@ -217,6 +221,61 @@ typedef struct {
                                    the thread left a CPU again, and the switch back was lost */
     uint8_t *state;             /* enum lo2_off_state; DEVICE: blocked while one of its own block requests was under way */
 } lo2_off_cpu_columns;
+
+/*
+ * One row per run of pages that a recorded thread put into the page cache, when it is known what became of them: of pages that
+ * were read ahead when they were used or taken out, or at the end of the run; of others at the end of the call.
+ */
+typedef struct {
+    int64_t *time_ns;           /* of the first page */
+    uint32_t *task;
+    uint32_t *tid;
+    uint64_t *cause;            /* id of the call's row, or of the ring's request; 0: neither is recorded */
+    uint64_t *device;           /* s_dev: major << 20 | minor; of a block device's own pages the device */
+    uint64_t *inode;            /* of a block device 0 */
+    uint32_t *file;             /* UINT32_MAX: not known */
+    uint64_t *first_page;
+    uint32_t *pages;
+    uint32_t *page_bytes;
+    uint8_t *why;               /* enum lo2_fill_reason */
+    uint32_t *used_pages;       /* of them, read by somebody who is recorded; UINT32_MAX: not known */
+    uint64_t *first_use;        /* id of the first call or request that did; 0: none, or not known */
+} lo2_fill_columns;
+
+enum lo2_fill_reason {
+    LO2_FILL_DEMAND = 0,        /* its cause read them */
+    LO2_FILL_AHEAD = 1,         /* its cause read other pages of the file */
+    LO2_FILL_WRITE = 2,
+    LO2_FILL_ADVICE = 3,        /* readahead(2), posix_fadvise(2) */
+    LO2_FILL_METADATA = 4,      /* a file system's own pages, or a directory's */
+    LO2_FILL_NO_CALL = 5,       /* in no recorded call: mostly a page fault */
+    LO2_FILL_OTHER = 6
+};
+
+/* One row per run of pages that a thread took out of the page cache, of files that somebody recorded has filled. */
+typedef struct {
+    int64_t *time_ns;           /* of the first page */
+    uint32_t *task;             /* UINT32_MAX: not recorded */
+    uint32_t *tid;
+    uint64_t *cause;            /* as in fills, as are the following */
+    uint64_t *device;
+    uint64_t *inode;
+    uint32_t *file;
+    uint64_t *first_page;
+    uint32_t *pages;
+    uint32_t *page_bytes;
+} lo2_eviction_columns;
+
+/* What a read found in the page cache. */
+enum lo2_cache_verdict {
+    LO2_CACHE_NO_READ = 0,      /* no read, or one that moved no bytes */
+    LO2_CACHE_UNKNOWN = 1,
+    LO2_CACHE_NONE = 2,         /* the read does not go through the page cache */
+    LO2_CACHE_MEMORY = 3,       /* the file lives in memory (tmpfs) */
+    LO2_CACHE_HIT = 4,
+    LO2_CACHE_WAIT = 5,         /* all pages were there, but the read waited for I/O: mostly until others had filled them */
+    LO2_CACHE_MISS = 6          /* the read put some of its pages into the cache itself */
+};
 
 /* One row per gap that the kernel reported. */
 typedef struct {

@@ -26,6 +26,9 @@ enum lo2_completions {
     LO2_COMPLETIONS_COUNTED = 2 /* the kernel counted them: comparing tells, where it makes a difference */
 };
 
+/* The layer `cache`. DOUBTFUL: some runs of its programs are missing, and nothing tells when. */
+enum lo2_cache_layer { LO2_CACHE_LAYER_OFF = 0, LO2_CACHE_LAYER_ON = 1, LO2_CACHE_LAYER_DOUBTFUL = 2 };
+
 typedef struct {
     uint32_t partition, disk; /* kernel dev_t: a bio names a partition, a request names its disk */
 } lo2_partition;
@@ -63,6 +66,7 @@ typedef struct {
     uint32_t recorder_pid;  /* not recorded in all_tasks mode, unless 0 */
     uint32_t sched_waiting; /* bits of prev_state of a waiting thread; a preempted one has none of them */
     uint32_t sched_blocked; /* of these, the bits of an uninterruptible wait */
+    uint8_t cache;          /* enum lo2_cache_layer */
     uint32_t buffer_bytes;  /* read buffer of one stream */
     uint8_t completions;    /* enum lo2_completions: those of block requests */
     const uint64_t *nr_completions; /* COUNTED: by CPU, the kernel's counts; streams of one kind come in the order of CPUs */
@@ -82,6 +86,8 @@ typedef struct {
     lo2_switch_columns switches;
     lo2_off_cpu_columns off_cpu;
     lo2_loss_columns losses;
+    lo2_fill_columns fills;
+    lo2_eviction_columns evictions;
     lo2_ring_request_columns ring_requests;
     lo2_ring_event_columns ring_events;
     lo2_ring_work_columns ring_works;
@@ -94,6 +100,7 @@ typedef struct {
     uint32_t text_capacity;
     uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_paths, nr_tasks, nr_requests, nr_request_events, nr_losses;
     uint32_t nr_completions, nr_switches, nr_off_cpu;
+    uint32_t nr_fills, nr_evictions;
     uint32_t nr_ring_requests, nr_ring_events, nr_ring_works, nr_ring_states, nr_batches, nr_rings,
              nr_iocbs;
     uint32_t text_length;
@@ -121,6 +128,7 @@ typedef struct {
     uint64_t nr_in_flight_ring_requests;
     uint64_t nr_ring_unclear;   /* events about an unknown request or ring, which belong to no row */
     uint64_t nr_gone_in_exec;   /* recorded threads whose last record was an EXIT in the middle of an exec */
+    uint64_t nr_fills_unfollowed; /* runs of pages read ahead, given up because too many waited for their use */
     uint64_t nr_compat_programs; /* execs of recorded 32 bit programs, if mappings were recorded */
     int64_t first_time_ns, last_time_ns;
 } lo2_totals;

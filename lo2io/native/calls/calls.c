@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include "block/requests.h"
+#include "calls/cache_calls.h"
 #include "calls/calls.h"
 #include "calls/effects.h"
 #include "calls/kernel_facts.h"
@@ -147,6 +148,9 @@ static void fill_row(engine *e, const task *t, uint32_t row)
     o->bytes_result[row] = UNKNOWN;
     o->result[row] = UNKNOWN;
     o->error[row] = 0;
+    o->cache[row] = LO2_CACHE_NO_READ;
+    o->cache_missed_pages[row] = o->cache_ahead_pages[row] = NONE;
+    o->cache_wait_ns[row] = UNKNOWN;
     if (call->kind == LO2_CALL_COPY)
         e->next_id++; /* the id of the copy's written half */
 }
@@ -280,6 +284,10 @@ void call_abandon(engine *e, task *t, int64_t end_time)
         perhaps_replaced(e, t);
     if (p->ends) /* a call in flight at the end of the trace may go on */
         ends_over(e, t, e->finishing ? INT64_MAX : e->totals.last_time_ns);
+    if (e->config.cache && row != NONE)
+        cache_call_left(e, t, row, false);
+    else
+        cache_call_dropped(e, t);
     let_go(e, t);
     t->left = (left_call){p->begin, e->totals.last_time_ns, 0, p->call, false, row == NONE ? 0 : e->batch->operations.id[row]};
     if (t->held)
@@ -407,6 +415,8 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
         position_set(e, p, position);
     if (p->told_value != UNKNOWN)
         use_value(e, p, call, row);
+    if (e->config.cache)
+        cache_call_left(e, t, row, true);
     if (call->kind >= LO2_CALL_RING_SETUP)
         ring_call_left(e, t, &result, time, is_recorded(e, t) ? row : NONE);
     call_effects(e, t, call, result, time, row);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "block/requests.h"
+#include "cache/cache.h"
 #include "calls/calls.h"
 #include "calls/kernel_facts.h"
 #include "calls/kernel_paths.h"
@@ -237,7 +238,7 @@ static void dispatch(engine *e, stream *s)
 /* Writes the rows that wait; true if none waits any more. */
 static bool flush(engine *e)
 {
-    return tables_flush(e) && (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
+    return tables_flush(e) && cache_flush(e) && (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
 }
 
 /* Ends everything that is still alive at the end of the spool; false if the batch is full. */
@@ -251,7 +252,7 @@ static bool finish(engine *e)
         if (e->tasks.at[e->finish_task].alive)
             task_end_unseen(e, &e->tasks.at[e->finish_task]);
     }
-    return rings_finish(e) && ring_requests_finish(e) && flush(e);
+    return rings_finish(e) && ring_requests_finish(e) && cache_finish(e) && flush(e);
 }
 
 int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
@@ -262,6 +263,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     batch->nr_completions = batch->nr_switches = batch->nr_off_cpu = 0;
     batch->nr_ring_requests = batch->nr_ring_events = batch->nr_ring_works = batch->nr_ring_states = 0;
     batch->nr_batches = batch->nr_rings = batch->nr_iocbs = 0;
+    batch->nr_fills = batch->nr_evictions = 0;
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;
@@ -384,6 +386,7 @@ void lo2_engine_free(lo2_engine *e)
     iocbs_free(e);
     texts_free(e);
     kernel_facts_free(e);
+    cache_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
                      e->process_by_pid, e->exit_by_tid, e->pid_by_tid, e->tasks.at, e->free_tasks.at,
                      e->processes.at, e->free_processes.at,

@@ -4,6 +4,7 @@
  * in its slot. The record of a loss stands behind its gap. So if the spool's counts say that records were lost, all
  * gaps are found before anything else is read. docs/explanation/rules/order.md has the rules.
  */
+#include "cache/cache.h"
 #include "engine/gaps.h"
 #include "rings/rings.h"
 #include "tables/descriptors.h"
@@ -103,6 +104,7 @@ static void forget(engine *e, int64_t time)
         while (f->slots.count && !f->slots.at[f->slots.count - 1].ending && !f->slots.at[f->slots.count - 1].movers)
             f->slots.count--; /* the table's `since` covers slots beyond the count */
     }
+    uses_unknown(e);
     for (uint32_t i = 0; e->rings && i < e->rings->rings.count; i++)
         registered_end_all(e, i, UNKNOWN);
 }

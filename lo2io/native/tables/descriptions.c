@@ -81,6 +81,24 @@ void name_from_call(engine *e, description *d, const char *path, uint32_t length
         description_named(e, d, &as_given, path);
 }
 
+static uint8_t cached_as(const lo2_kernel_file *of)
+{
+    enum { TMPFS = 0x01021994, RAMFS = (int)0x858458f6, HUGETLBFS = (int)0x958458f6, OVERLAYFS = 0x794c7630 }; /* magic.h */
+    switch ((int)of->magic) {
+    case TMPFS: /* also that of device nodes */
+    case RAMFS:
+    case HUGETLBFS:
+        if (S_ISREG(of->mode))
+            return CACHED_MEMORY;
+        break;
+    case OVERLAYFS: return S_ISREG(of->mode) ? CACHED_BELOW : CACHED_NOT;
+    default: break;
+    }
+    if (!(of->flags & LO2_FILE_CACHED))
+        return CACHED_NOT;
+    return S_ISBLK(of->mode) ? CACHED_DEVICE : S_ISREG(of->mode) ? CACHED_PAGES : CACHED_NOT;
+}
+
 void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, const char *names)
 {
     description *d = &e->descriptions.at[index];
@@ -89,6 +107,7 @@ void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, co
     d->inode = of->inode;
     d->device = of->device;
     d->generation = of->generation;
+    d->cached = cached_as(of);
     if (d->name_source == NAME_KERNEL || !kernel_name_of(e, of, names))
         return;
     uint64_t device = makedev(of->device >> MINOR_BITS, of->device & ((1u << MINOR_BITS) - 1));

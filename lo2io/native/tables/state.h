@@ -31,6 +31,7 @@ typedef struct {
     uint32_t generation;          /* ... of the inode */
     uint64_t address, device, inode;
     int64_t first_use;            /* the first call on it, or its opening; UNKNOWN: none was seen */
+    uint8_t cached;               /* enum cached */
 } description;
 
 typedef struct {
@@ -71,6 +72,13 @@ enum appends { APPENDS_NOT = 0, APPENDS = 1, APPENDS_MAYBE = 2 };
 
 /* ---- threads and processes ---- */
 
+/* What a call, or a request of a ring, did in the page cache so far. */
+typedef struct {
+    uint32_t first, last, count;  /* runs of pages: index + 1, 0: none */
+    int64_t wait_ns;              /* waits for I/O */
+    bool waited, unseen, cut;     /* unseen: the begin or end of a wait is lacking; cut: further runs found no room */
+} cache_deeds;
+
 typedef struct {
     bool active;
     uint16_t call, cpu;
@@ -96,6 +104,7 @@ typedef struct {
     uint16_t installs;            /* `installs` of the slot that it ends, at the call's entry */
     uint32_t made;                /* the handle that the call put into a slot, or NONE */
     int64_t found_since;          /* `since` of what the call's result replaced in the slot; UNKNOWN: the slot was empty */
+    cache_deeds deeds;
 } pending_call;
 
 enum ends { ENDS_NOTHING = 0, ENDS_FD = 1, ENDS_FD_BLINDLY = 2, ENDS_RANGE = 3 };
@@ -137,6 +146,7 @@ typedef struct {
     uint32_t ring_uses;           /* index + 1 of the first ring to which it submits */
     pending_call pending;
     left_call left;
+    int64_t io_wait;              /* it has waited for I/O since then; 0: it does not */
     uint32_t held, held_last;     /* first and last fact about the pending call, which wait for its exit: index + 1, 0: none */
     ring_call ring_call;          /* while a call of a ring is pending */
     uint32_t iocbs, last_iocb;    /* first and last iocb that its io_submit is about to submit: index + 1 */
@@ -163,6 +173,19 @@ typedef struct {
 } process;
 
 typedef struct { uint32_t refs, length, chain; char *text; } shared_text;
+
+/* ---- the page cache ---- */
+
+/* Where reads of a file find their data. BELOW: in the page cache, under another file's name (overlayfs). */
+enum cached { CACHED_UNKNOWN = 0, CACHED_NOT = 1, CACHED_MEMORY = 2, CACHED_PAGES = 3, CACHED_BELOW = 4, CACHED_DEVICE = 5 };
+typedef struct { uint64_t device, inode; uint32_t generation, file; uint8_t cached; bool direct, flags_known; } cache_file;
+
+/* Pages that a thread put into the page cache, or took out of it, one behind the other. */
+typedef struct { uint64_t device, inode, first; int64_t time; uint32_t pages, page_bytes, generation, next; uint16_t mode;
+                 bool evicts; } page_run;
+typedef struct { int64_t time; uint64_t cause, device, inode, first, first_use; uint32_t task, tid, file, pages, page_bytes, used;
+                 uint8_t why; } cache_fill;
+typedef struct { int64_t time; uint64_t cause, device, inode, first; uint32_t task, tid, file, pages, page_bytes; } cache_eviction;
 
 /* ---- block requests ---- */
 
@@ -281,6 +304,14 @@ struct lo2_engine {
 
     VEC(held_fact) held_facts;
     VEC(uint32_t) free_held_facts;
+
+    uint32_t page_bytes;          /* 0: no run was seen yet */
+    VEC(page_run) page_runs;
+    VEC(uint32_t) free_page_runs;
+    struct page_uses *uses;       /* NULL: nobody has read ahead */
+    VEC(cache_fill) fill_queue;
+    VEC(cache_eviction) eviction_queue;
+    uint32_t fills_out, evictions_out;
 
     request_set requests;
     struct ring_set *rings;       /* NULL: none is known */

@@ -177,6 +177,8 @@ class _Choice:
         self._note("files", ("file",), lambda rows: passing.files.at(rows["file"]))
         for table, column in (("paths", "operation"), ("batches", "id"), ("iocbs", "operation")):
             self._note(table, (column,), lambda rows, column=column: self._calls.holds(rows[column]))  # type: ignore[misc]
+        for table in ("fills", "evictions"):
+            self._note(table, ("cause",), lambda rows: self._calls.holds(rows["cause"]) | passing.rings.holds(rows["cause"]))
         if self._span.begin is not None or self._span.end is not None:
             self._note_states()
         return Selection(self._trace.path, self._metadata(), self._kept, passing.named.at)
@@ -238,7 +240,7 @@ class _Choice:
 
     def _note_calls(self) -> None:
         """Note calls, and the stretches in which their threads had no CPU."""
-        referred = any(self._trace.rows(table) for table in ("paths", "batches", "iocbs"))
+        referred = any(self._trace.rows(table) for table in ("paths", "batches", "iocbs", "fills", "evictions"))
         waits = _Waits(self._trace) if self._trace.rows("off_cpu") else None
 
         def rule(rows: Columns) -> Flags:

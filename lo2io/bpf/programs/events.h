@@ -1,0 +1,58 @@
+/*
+ * Writing into a CPU's buffer of events (LO2_RING_EVENTS). Its programs do not take the CPU's part (lo2_take_cpu), for an interrupt
+ * may come during another program. They share the loss.
+ */
+#ifndef LO2IO_BPF_EVENTS_H
+#define LO2IO_BPF_EVENTS_H
+
+#include "core.h"
+
+/*
+ * Like lo2_tell_lost. An event that is lost during this run may count in this record, and lie before `begin_ns` of the next
+ * one. It never lies outside of both.
+ */
+LO2_ONCE int lo2_tell_lost_samples(void)
+{
+    __u32 number;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
+    struct lo2_bpf_buffer *ring = lo2_ring_for(number, LO2_RING_EVENTS);
+    lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST };
+
+    if (!cpu || !ring)
+        return false;
+    record.begin_ns = cpu->sampling.losing.begin_ns;
+    barrier();
+    record.lost = __sync_lock_test_and_set(&cpu->sampling.losing.lost, 0);
+    barrier();
+    record.head.time_ns = cpu->sampling.losing.end_ns;
+    if (!record.lost)
+        return true;
+    if (lo2_put_shared(ring, &record, sizeof record)) {
+        lo2_ring_bell();
+        return true;
+    }
+    cpu->sampling.losing.begin_ns = record.begin_ns;
+    __sync_fetch_and_add(&cpu->sampling.losing.lost, record.lost);
+    return false;
+}
+
+INLINE void lo2_lose_event(struct lo2_bpf_sampling *sampling, __u64 time_ns)
+{
+    if (!__sync_fetch_and_add(&sampling->losing.lost, 1))
+        sampling->losing.begin_ns = time_ns;
+    sampling->losing.end_ns = time_ns;
+}
+
+/* Writes a record of a layer. Counts a record that finds no room. */
+INLINE void lo2_write_event(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, lo2_kernel_head *head, __u64 size)
+{
+    bool ready = ring && (!cpu->sampling.losing.lost || lo2_tell_lost_samples());
+
+    head->time_ns = bpf_ktime_get_ns();
+    if (ready && lo2_put_shared(ring, head, size))
+        return;
+    __sync_fetch_and_add(&cpu->misses.facts_lost, 1);
+    lo2_lose_event(&cpu->sampling, head->time_ns);
+}
+
+#endif

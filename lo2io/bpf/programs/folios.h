@@ -1,0 +1,49 @@
+/* The kernel's folios of the page cache: the members that the programs read. See kernel_types.h. */
+#ifndef LO2IO_BPF_FOLIOS_H
+#define LO2IO_BPF_FOLIOS_H
+
+#include "buffers.h"
+#include "vfs_types.h"
+
+struct folio {
+    unsigned long flags;           /* until Linux 6.17 */
+    struct address_space *mapping;
+    unsigned long index;
+    unsigned long _flags_1;        /* of the second page: the order in the lowest byte */
+} KERNEL_TYPE;
+
+struct memdesc_flags {
+    unsigned long f;
+} KERNEL_TYPE;
+struct folio___memdesc {           /* since Linux 6.18 */
+    struct memdesc_flags flags;
+} KERNEL_TYPE;
+
+struct folio___order {             /* from Linux 6.1 to 6.5 */
+    unsigned char _folio_order;
+} KERNEL_TYPE;
+
+enum pageflags { PG_head };
+enum { LO2_TYPE_BITS = 0170000, LO2_BLOCK_DEVICE = 0060000 }; /* of i_mode: include/uapi/linux/stat.h */
+
+#define LO2_KNOWS_FOLIOS \
+    (bpf_core_field_exists(struct folio, _flags_1) && bpf_core_enum_value_exists(enum pageflags, PG_head))
+
+INLINE bool lo2_is_large(const struct folio *folio)
+{
+    unsigned long flags = bpf_core_field_exists(((struct folio___memdesc *)0)->flags.f)
+                              ? LO2_READ(folio, struct folio___memdesc, flags.f)
+                              : LO2_READ(folio, struct folio, flags);
+    return flags >> bpf_core_enum_value(enum pageflags, PG_head) & 1;
+}
+
+INLINE __u32 lo2_pages_of_folio(const struct folio *folio)
+{
+    if (!lo2_is_large(folio))
+        return 1;
+    if (bpf_core_field_exists(((struct folio___order *)0)->_folio_order))
+        return 1u << (LO2_READ(folio, struct folio___order, _folio_order) & 31);
+    return 1u << (LO2_READ(folio, struct folio, _flags_1) & 31);
+}
+
+#endif
