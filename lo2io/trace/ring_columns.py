@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.native._lib import lib
-from lo2io.trace.columns import Column, number_of, reference, size_column, time_column
+from lo2io.trace.columns import CACHE_COLUMNS, Column, number_of, reference, size_column, time_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,6 +115,7 @@ RING_REQUESTS: Final = (
         "file_index", "number of the registered file that it works on, opens or closes; null: none, or not known"
     ),
     Column("buffer_index", "int32", "", "number of the registered buffer; null: none, or not known", -1),
+    *CACHE_COLUMNS,
 )
 IOCB_COMMAND: Final = (
     *("PREAD", "PWRITE", "FSYNC", "FDSYNC", "PREADX", "POLL", "NOOP", "PREADV", "PWRITEV"),

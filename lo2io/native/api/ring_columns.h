@@ -52,6 +52,10 @@ typedef struct {
     uint32_t *op_flags;         /* rw_flags, open_flags, ...: depends on the opcode; UINT32_MAX unknown */
     uint32_t *file_index;       /* place of the registered file that it works on, opens or closes; UINT32_MAX none, or not known */
     int32_t *buffer_index;      /* number of the registered buffer; -1 none, or not known */
+    uint8_t *cache;             /* enum lo2_cache_verdict; as for calls, as are the following */
+    uint32_t *cache_missed_pages;
+    uint32_t *cache_ahead_pages;
+    int64_t *cache_wait_ns;
 } lo2_ring_request_columns;
 
 enum lo2_ring_status { LO2_RING_COMPLETED = 0, LO2_RING_IN_FLIGHT = 1, LO2_RING_CANCELLED = 2, LO2_RING_REFUSED = 3,

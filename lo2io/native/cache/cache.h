@@ -14,20 +14,17 @@ typedef struct {
     uint64_t id;                  /* of the row; 0: it has none */
     uint32_t task, tid;           /* task NONE: not recorded */
     uint8_t act;
-    bool certain;                 /* no record of its time is lacking, and a wait would have been seen */
+    bool certain;                 /* no record of its time is lacking */
+    bool followed;                /* a wait would have been seen */
     int64_t offset, bytes;        /* of a read: those that it moved; offset UNKNOWN: not known */
 } cache_cause;
-
-typedef struct {
-    uint8_t verdict;              /* enum lo2_cache_verdict */
-    uint32_t missed, ahead;       /* pages; NONE: not known */
-    int64_t wait_ns;
-} cache_result;
 
 /* cache/runs.c */
 void cache_hold(engine *e, cache_deeds *deeds, const page_run *run); /* until cache_settle() */
 /* Judges a read, and makes the rows of all runs of the call or request, which then holds none. */
 cache_result cache_settle(engine *e, cache_deeds *deeds, const cache_file *file, const cache_cause *cause);
+bool cache_finish(engine *e);
+void cache_free(engine *e);
 bool cache_is_within(const engine *e, const page_run *run, const cache_file *file, int64_t offset, int64_t bytes);
 cache_file cache_file_of(const description *d);
 
@@ -35,14 +32,13 @@ cache_file cache_file_of(const description *d);
 void uses_begin(engine *e, const cache_fill *row);
 void uses_read(engine *e, const cache_file *file, uint64_t first, uint64_t last, uint64_t reader);
 void uses_evicted(engine *e, const page_run *run);
-void uses_unknown(engine *e);     /* records are lacking: nothing is known of any such page any more */
+void uses_end(engine *e, bool known); /* known: nobody used what is left; else records are lacking */
 void uses_free(engine *e);
 
 /* cache/rows.c */
 void row_of_fill(engine *e, const cache_fill *row);
 void row_of_eviction(engine *e, const cache_eviction *row);
 bool cache_flush(engine *e);      /* false: the batch has no room for all of them */
-bool cache_finish(engine *e);
-void cache_free(engine *e);
+void cache_rows_free(engine *e);
 
 #endif

@@ -73,11 +73,8 @@ bool cache_flush(engine *e)
     return (!e->fill_queue.count || flush_fills(e)) && (!e->eviction_queue.count || flush_evictions(e));
 }
 
-void cache_free(engine *e)
+void cache_rows_free(engine *e)
 {
-    uses_free(e);
-    free(e->page_runs.at);
-    free(e->free_page_runs.at);
     free(e->fill_queue.at);
     free(e->eviction_queue.at);
 }

@@ -183,7 +183,23 @@ static uint8_t judge(const cache_deeds *deeds, const cache_file *file, const cac
         return LO2_CACHE_UNKNOWN;
     if (file->direct)
         return LO2_CACHE_NONE;
+    if (!cause->followed)
+        return LO2_CACHE_UNKNOWN;
     return deeds->waited ? LO2_CACHE_WAIT : LO2_CACHE_HIT;
+}
+
+bool cache_finish(engine *e)
+{
+    uses_end(e, true);
+    return cache_flush(e);
+}
+
+void cache_free(engine *e)
+{
+    uses_free(e);
+    cache_rows_free(e);
+    free(e->page_runs.at);
+    free(e->free_page_runs.at);
 }
 
 cache_result cache_settle(engine *e, cache_deeds *deeds, const cache_file *file, const cache_cause *cause)

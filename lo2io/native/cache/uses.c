@@ -127,18 +127,10 @@ void uses_evicted(engine *e, const page_run *run)
     clear_range(e, run->device, run->inode, run->first, run->first + run->pages - 1, 0);
 }
 
-static void end_all(engine *e, bool known)
+void uses_end(engine *e, bool known)
 {
     while (e->uses && e->uses->oldest)
         end_fill(e, e->uses->oldest, known);
-}
-
-void uses_unknown(engine *e) { end_all(e, false); }
-
-bool cache_finish(engine *e)
-{
-    end_all(e, true);
-    return cache_flush(e);
 }
 
 void uses_free(engine *e)

@@ -1,6 +1,7 @@
 /* Hands what threads did in the page cache to the call, or the request of a ring, in which they did it. */
 #include "cache/cache.h"
 #include "calls/cache_calls.h"
+#include "rings/rings.h"
 #include "tables/tasks.h"
 
 static const cache_file NO_FILE = {.file = NONE};
@@ -32,6 +33,11 @@ void on_kernel_pages(engine *e, const uint8_t *record, uint32_t length, int64_t 
     };
     e->page_bytes = told.page_bytes;
     task *t = run.evicts ? task_of(e, told.head.tid) : task_for_sample(e, told.head.tid);
+    cache_deeds *of_ring = ring_deeds(e, t, &run);
+    if (of_ring) {
+        cache_hold(e, of_ring, &run);
+        return;
+    }
     if (t && t->pending.active && run.time >= t->pending.begin) {
         cache_hold(e, &t->pending.deeds, &run);
         return;
@@ -63,12 +69,13 @@ void on_kernel_io_wait(engine *e, const uint8_t *record, uint32_t length, int64_
     task *t = task_of(e, told.head.tid);
     if (!t)
         return;
-    if (t->pending.active) {
-        cache_deeds *deeds = &t->pending.deeds;
+    cache_deeds *of_ring = ring_waiting(e, t), *deeds = of_ring ? of_ring : t->pending.active ? &t->pending.deeds : NULL;
+    int64_t begin = of_ring ? 0 : t->pending.begin;
+    if (deeds) {
         deeds->waited = true;
         if (told.ends)
-            add_wait(deeds, t, t->pending.begin, time);
-        else if (t->io_wait >= t->pending.begin && t->io_wait)
+            add_wait(deeds, t, begin, time);
+        else if (t->io_wait && t->io_wait >= begin)
             deeds->unseen = true; /* the end of the wait before was lost */
     }
     t->io_wait = told.ends ? 0 : time;
@@ -96,6 +103,7 @@ void cache_call_left(engine *e, task *t, uint32_t row, bool completed)
     cache_file file = p->handle == NONE ? NO_FILE : cache_file_of(description_of(e, p->handle));
     cause.id = is_recorded(e, t) ? o->id[row] : 0;
     cause.certain = e->config.cache == LO2_CACHE_LAYER_ON && e->lost_until <= p->begin;
+    cause.followed = true;
     cause.offset = o->offset_bytes[row];
     cause.bytes = completed ? o->bytes_result[row] : UNKNOWN;
     cache_result result = cache_settle(e, &p->deeds, &file, &cause);

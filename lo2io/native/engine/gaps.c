@@ -104,7 +104,7 @@ static void forget(engine *e, int64_t time)
         while (f->slots.count && !f->slots.at[f->slots.count - 1].ending && !f->slots.at[f->slots.count - 1].movers)
             f->slots.count--; /* the table's `since` covers slots beyond the count */
     }
-    uses_unknown(e);
+    uses_end(e, false);
     for (uint32_t i = 0; e->rings && i < e->rings->rings.count; i++)
         registered_end_all(e, i, UNKNOWN);
 }

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <linux/aio_abi.h>
 
+#include "cache/cache.h"
 #include "rings/iocbs.h"
 #include "rings/requests.h"
 #include "tables/descriptors.h"
@@ -143,6 +144,8 @@ static uint64_t begins(engine *e, task *t, uint32_t ring_index, const iocb_row *
     r->path = r->served ? LO2_PATH_DEVICE : LO2_PATH_UNKNOWN;
     r->fd = row->fd;
     r->handle = row->handle;
+    if (row->handle != NONE)
+        r->cached = cache_file_of(description_of(e, asked->handle));
     r->offset = row->offset;
     r->length = row->bytes;
     r->op_flags = flags_of(&asked->iocb);

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 
+#include "cache/cache.h"
 #include "rings/iocbs.h"
 #include "rings/requests.h"
 #include "tables/descriptions.h"
@@ -98,9 +99,10 @@ static task *with_its_table(engine *e, const ring_request *r, task *where)
     return e->processes.at[where->process].pid == r->pid ? where : NULL;
 }
 
-static uint32_t claim(engine *e, const ring_request *r, uint32_t handle_index)
+static uint32_t claim(engine *e, ring_request *r, uint32_t handle_index)
 {
     handle *h = &e->handles.at[handle_index];
+    r->cached = cache_file_of(&e->descriptions.at[h->description]);
     h->used |= r->written;
     return h->number;
 }
@@ -631,6 +633,7 @@ static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t tim
     ring_request_ended(e, r->ring, time, r->nr_punts > 0, r->sqe_flags & SQE_SKIP);
     chain_member_ended(e, r);
     if (r->task == NONE) {
+        request_judged(e, r);
         if (by_cqe)
             ring_orphan(e, r->ring);
     } else if ((r->complete == UNKNOWN && r->end_before == UNKNOWN) || status == LO2_RING_IN_FLIGHT ||

@@ -86,7 +86,7 @@ ring_thread *location_of(engine *e, const ring_request *r)
 }
 
 /* The thread's state if it has one; makes none. */
-static ring_thread *thread_known(engine *e, const task *t)
+ring_thread *thread_known(engine *e, const task *t)
 {
     uint32_t index = (uint32_t)(t - e->tasks.at);
     if (!e->ring_requests || index >= e->ring_requests->threads.count)

@@ -73,6 +73,9 @@ typedef struct {
     int32_t buffer_index;
     uint32_t moving;              /* index + 1 of the description at whose position it reads or writes, with a reference */
     uint32_t worker_index;        /* index of the worker's task that executes it now; NONE: none does */
+    cache_file cached;            /* the file of `handle`, if that is known */
+    cache_deeds deeds;
+    cache_result found;           /* in the page cache */
     request_ref head, tail, previous, next; /* of its chain; `tail` holds in the head only */
     uint64_t previous_id, culprit;
 } ring_request;
@@ -214,6 +217,9 @@ void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time
 void request_replaced(engine *e, ring_request *r, int64_t time); /* another request has its address, so it has ended */
 void request_passed_over(engine *e, ring_request *r, int64_t time); /* cancelled with its chain, without a CQE */
 
+/* rings/request_cache.c */
+void request_judged(engine *e, ring_request *r); /* it has ended: what it found in the page cache */
+
 /* rings/request_events.c */
 uint32_t ring_of_stranger(engine *e, const ring_sample *s, const ring_thread *th);
 ring_request *request_by_order(engine *e, const ring_sample *s, bool more);
@@ -230,6 +236,7 @@ void request_moved(engine *e, ring_request *r, int64_t time); /* it has ended, a
 
 /* rings/request_paths.c */
 ring_thread *thread_of(engine *e, const task *t);  /* NULL if t is, or if memory is short */
+ring_thread *thread_known(engine *e, const task *t); /* NULL: it has none; makes none */
 ring_thread *location_of(engine *e, const ring_request *r); /* its submitter's; NULL: the thread has ended */
 int64_t thread_event(const task *t, ring_thread *th, int64_t time); /* time of its last event before this one */
 void thread_advances(engine *e, ring_thread *th, int64_t time); /* ends what the thread executed */

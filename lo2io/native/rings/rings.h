@@ -117,4 +117,8 @@ bool ring_requests_finish(engine *e);
 bool ring_requests_flush(engine *e);
 void ring_requests_free(engine *e);
 
+/* rings/request_cache.c */
+cache_deeds *ring_deeds(engine *e, const task *t, const page_run *run); /* of the request for which t did it; NULL: of none */
+cache_deeds *ring_waiting(engine *e, const task *t); /* of the request that worker t executes; NULL: none */
+
 #endif

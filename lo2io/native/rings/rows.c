@@ -222,6 +222,10 @@ static void write_request_row(lo2_batch *b, const ring_request *r)
     c->op_flags[row] = r->op_flags;
     c->file_index[row] = r->file_index;
     c->buffer_index[row] = r->buffer_index;
+    c->cache[row] = r->found.verdict;
+    c->cache_missed_pages[row] = r->found.missed;
+    c->cache_ahead_pages[row] = r->found.ahead;
+    c->cache_wait_ns[row] = r->found.wait_ns;
 }
 
 static void write_work_row(lo2_batch *b, const ring_work_row *x)
@@ -258,6 +262,7 @@ void row_of_work(engine *e, const ring_work_row *row) { PUT(e, work_queue, nr_ri
 
 void row_of_request(engine *e, ring_request *r)
 {
+    request_judged(e, r);
     if (r->written)
         PUT(e, row_queue, nr_ring_requests, write_request_row, r);
 }

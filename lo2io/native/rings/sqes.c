@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "cache/cache.h"
 #include "rings/requests.h"
 #include "tables/descriptions.h"
 #include "tables/descriptors.h"
@@ -120,6 +121,7 @@ static uint32_t registered_in(engine *e, ring_request *r, ring_thread *th, task 
         *f = (registered_file){file, told ? told->device : 0, told ? told->inode : 0, index};
     }
     handle *h = &e->handles.at[f->handle];
+    r->cached = cache_file_of(&e->descriptions.at[h->description]);
     h->used |= r->written;
     return h->number;
 }

@@ -80,6 +80,12 @@ typedef struct {
 } cache_deeds;
 
 typedef struct {
+    uint8_t verdict;              /* enum lo2_cache_verdict */
+    uint32_t missed, ahead;       /* pages; NONE: not known */
+    int64_t wait_ns;
+} cache_result;
+
+typedef struct {
     bool active;
     uint16_t call, cpu;
     int64_t begin, offset;
