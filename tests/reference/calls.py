@@ -128,6 +128,7 @@ class Calls:
         row["handle"], row["handle2"] = op.handle, op.handle2
         if op.spec.kind is CallKind.CLOSE and error == EBADF:
             row["handle"] = None
+        row |= self.engine.cache.judge(op, row, completed=True)
         self._emit(row, self.engine.rings.batches.row(op, ret, time))
         if op.new_flags is not None and task.recorded:
             self._tell(op.handle, task, time, kind=1, flags=op.new_flags)
@@ -169,7 +170,9 @@ class Calls:
         self.engine.totals["nr_in_flight_calls"] += op.task.recorded
         nothing = {"end_time_ns": None, "status": 1, "result": None, "error": 0, "bytes_result": None}
         nothing |= {"handle": op.handle, "handle2": op.handle2}
-        self._emit(self._row(op, offset) | nothing, self.engine.rings.batches.row(op, None, None))
+        row = self._row(op, offset) | nothing
+        row |= self.engine.cache.judge(op, row, completed=False)
+        self._emit(row, self.engine.rings.batches.row(op, None, None))
         if not self.engine.over:  # a call in flight at the end of the trace may go on
             perhaps_replaced(op, self.engine.now)
             ends_over(op, self.engine.now)

@@ -18,6 +18,7 @@ from reference.ring_compare import RING_TABLES, canonical_tables, reference_tabl
 from reference.specs import CALL_NAMES, SPECS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from reference.fds import Handle
@@ -36,6 +37,8 @@ TABLES = (
     "switches",
     "off_cpu",
     "losses",
+    "fills",
+    "evictions",
     *RING_TABLES,
 )
 EXACT_U32 = ("flags", "fd", "tid", "prev_tid", "next_tid", "cpu", "device", "call")
@@ -77,6 +80,9 @@ def reference_rows(reference: Reference) -> Tables:
 
     tables: Tables = {name: [plain(row) for row in getattr(reference, name)] for name in _SHARED}
     tables["operations"] = [row | {"id": 10**6 + 2 * i} for i, row in enumerate(tables["operations"])]
+    ids = {id(row): 10**6 + 2 * index for index, row in enumerate(reference.operations)}
+    for name in ("fills", "evictions"):
+        tables[name] = [plain(row) | _causes(row, ids) for row in getattr(reference.cache, name)]
     tables |= reference_tables(reference, number)
     tables["handles"] = [_handle_row(h, number, descriptions) for h in handles]
     tables["tasks"] = [
@@ -100,6 +106,11 @@ def reference_rows(reference: Reference) -> Tables:
         if task.recorded
     ]
     return tables | {"totals": reference.totals, "seen": reference.seen}
+
+
+def _causes(row: Row, ids: dict[int, int]) -> Row:
+    """Calls' rows to their ids."""
+    return {name: ids.get(id(row[name]), 0) for name in ("cause", "first_use") if name in row}
 
 
 _SHARED = ("operations", "handle_events", "requests", "request_events", "completions", "switches", "off_cpu", "losses")
@@ -220,10 +231,21 @@ def canonical(tables: Tables) -> Tables:  # noqa: C901 - one entry a table
         "switches": [refer(row) for row in tables["switches"]],
         "off_cpu": _settle_stretches([refer(row) for row in tables["off_cpu"]], operations),
         "losses": sorted((dict(row) for row in tables["losses"]), key=lambda row: (row["cpu"], row["end_time_ns"])),
+        **{name: _page_rows(tables[name], tables["operations"], refer) for name in ("fills", "evictions")},
         **canonical_tables(tables | {"operations": operations}, refer),
         "totals": tables["totals"],
         "seen": tables["seen"],
     }
+
+
+def _page_rows(rows: list[Row], operations: list[Row], refer: Callable[[Row], Row]) -> list[Row]:
+    """Runs of pages in one order, with the begin and the thread of calls in place of ids."""
+    calls = {row["id"]: (row["begin_time_ns"], row["tid"]) for row in operations} | {0: None}
+    named = []
+    for row in rows:
+        told = {name: calls[row[name]] for name in ("cause", "first_use") if name in row}
+        named.append({name: value for name, value in (refer(row) | told).items() if name != "file"})
+    return sorted(named, key=lambda row: repr(sorted(row.items())))
 
 
 def _settled(operations: list[Row]) -> int:

@@ -6,6 +6,7 @@ import heapq
 from typing import TYPE_CHECKING, Any
 
 from lo2io.model import Role
+from reference.cache import Cache
 from reference.calls import Calls
 from reference.gaps import Gaps
 from reference.kernel_files import Files
@@ -49,6 +50,7 @@ TOTALS = (
     "nr_in_flight_ring_requests",
     "nr_ring_unclear",
     "nr_gone_in_exec",
+    "nr_fills_unfollowed",
     "nr_compat_programs",
 )
 PAIRED = (Role.ENTER, Role.EXIT)
@@ -81,6 +83,7 @@ class Reference:
         self.block = Requests(self)
         self.sched = Sched(self)
         self.rings = Rings(self)
+        self.cache = Cache(self)
         streams = self.decoder.streams()
         self.seen = [[0] * len(self.meta.events) for _ in self.meta.cpus]
         for stream in streams:
@@ -123,6 +126,8 @@ class Reference:
             "usage": self._usage,
             "file": lambda record: self.files.told(record.values),
             "lost": self._lost,
+            "pages": lambda record: self.cache.pages(record.values, record.time),
+            "iowait": lambda record: self.cache.wait(record.values, record.time),
             "fork": lambda record: self.tasks.fork(record.time, record.values),
             "exit": lambda record: self.tasks.exit(record.time, record.values),
             "comm": lambda record: self.tasks.comm(record.time, record.values),

@@ -42,6 +42,8 @@ class Description:
     """Address, device, inode and generation, once a BPF program has told them."""
     first_use: int | None = None
     """Time of the first call on it that was seen, or of its opening."""
+    cached: str = "unknown"
+    """Where reads find their data: ``reference.cache``."""
     ring: Ring | None = None
     ring_facts: list[dict[str, Any]] = field(default_factory=list)
 

@@ -48,5 +48,6 @@ class Gaps:
             self._forget(end)
 
     def _forget(self, time: int) -> None:
+        self.engine.cache.lost()
         for table in {id(task.table): task.table for task in self.engine.tasks.alive.values()}.values():
             table.forget(time)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lo2io.model import CallKind
+from reference.cache import kind_of
 from reference.fds import BEFORE, S_IFIFO, UNSEEN, Description, Slot, compare_position, learn_flags
 from reference.kernel_names import SLOT, name_of
 from reference.lookups import is_moved
@@ -213,6 +214,7 @@ class Files:
         mode = S_IFIFO if values["magic"] == MQUEUE else values["mode"]
         compare_position(description, mode, None if moved else values["position"], values["time"])
         description.identity = identity_of(values)
+        description.cached = kind_of(values)
         name = name_of(values)
         if description.name_source == KERNEL or name is None:
             return

@@ -92,6 +92,10 @@ def _records(  # noqa: C901 - one case per kind of record
         yield Record(time, 0, "lost", {"begin": min(lost.begin_ns, time), "lost": lost.lost})
     elif len(body) < _least(kind, body):
         yield Record(time, 0, "broken", {})
+    elif kind in {"fill", "evict"}:
+        yield Record(time, 0, "pages" if unpack(kind, body).pages else "broken", _pages(kind, body))
+    elif kind == "iowait":
+        yield Record(time, 0, "iowait", {"tid": tid, "ends": unpack(kind, body).ends})
     elif kind == "usage":
         yield Record(time, 0, "usage", {"tid": tid} | _usage(unpack(kind, body)))
     elif kind == "file":
@@ -99,6 +103,13 @@ def _records(  # noqa: C901 - one case per kind of record
     elif kind == "exec":
         told, at = unpack(kind, body), record_bytes(kind)
         yield Record(time, 0, "exec", {"tid": tid, "cut": told.cut, "command": body[at : at + told.length]})
+
+
+def _pages(kind: str, body: bytes) -> dict[str, Any]:
+    run = unpack(kind, body)
+    values = {name: getattr(run, name) for name in ("generation", "mode", "pages", "page_bytes")}
+    where = {"begin": run.begin_ns, "key": (run.device, run.inode), "first": run.first_page}
+    return values | where | {"tid": run.head.tid, "evicts": kind == "evict"}
 
 
 def _usage(used: Any) -> dict[str, int | None]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from reference.cache import Deeds
+
 if TYPE_CHECKING:
     from lo2io.model import CallSpec
     from reference.fds import Description, Handle, Slot, Table
@@ -55,6 +57,8 @@ class Pending:
     """The ring of an event of io_uring inside of the call."""
     order: int = 0
     """Number of events of rings before the call."""
+    deeds: Deeds = field(default_factory=Deeds)
+    """What it did in the page cache."""
     nr_requests: int = 0
     nr_completions: int = 0
     sleep: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from reference.cache import NO_READ
 from reference.ring_paths import Paths
 from reference.ring_times import WORK_BEGIN, WORK_END, Times
 from reference.ring_works import bound
@@ -98,6 +99,7 @@ def _request_row(engine: Reference, times: Times, request: Request) -> Row:
         "nr_polls": len(arms),
         "nr_punts": len(punts),
         **UNASKED,
+        **NO_READ,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lo2io.catalog.catalog import load_catalog
 from lo2io.model import CallKind, CallSpec, OpcodeSpec, Returns, Role, TracepointSpec
@@ -77,6 +77,7 @@ def _calls() -> tuple[CallSpec, ...]:
         _call("io_submit", kind.AIO_SUBMIT, returns.COUNT, "context=ctx_id count=nr", vectored=True),
         _call("io_getevents", kind.AIO_COLLECT, returns.COUNT, "context=ctx_id wanted=min_nr count=nr", vectored=True),
         _call("io_destroy", kind.AIO_DESTROY, returns.ZERO, "context=ctx"),
+        replace(_call("readahead", kind.META, returns.ZERO, "fd=fd count=count offset=offset"), group="advice"),
     )
 
 
