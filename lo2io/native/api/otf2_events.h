@@ -47,6 +47,8 @@ typedef struct {
     uint32_t event, device, bytes, request_id, queue_latency, device_latency;
     uint32_t given_path, given_path2;
     uint32_t end_inferred, end_earliest;
+    /* of the page cache */
+    uint32_t cache, missed_pages, ahead_pages;
     /* of rings */
     uint32_t ring, user_data, sqe_flags, previous;
     uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting;
@@ -111,7 +113,8 @@ enum lo2_otf2_text_kind {
     LO2_OTF2_TEXT_STATUS = 3,     /* key: enum lo2_ring_status */
     LO2_OTF2_TEXT_TRAITS = 4,     /* key: enum lo2_ring_trait bits */
     LO2_OTF2_TEXT_INFERRED = 5,   /* key: enum lo2_ring_inferred bits */
-    LO2_OTF2_TEXT_SQE_FLAGS = 6   /* key: IOSQE_* bits */
+    LO2_OTF2_TEXT_SQE_FLAGS = 6,  /* key: IOSQE_* bits */
+    LO2_OTF2_TEXT_CACHE = 7       /* key: enum lo2_cache_verdict */
 };
 enum lo2_otf2_handle_state {
     LO2_OTF2_CREATED = 1,         /* by an event: not PRE_CREATED */
@@ -204,6 +207,7 @@ typedef struct {
     const lo2_otf2_given *given;
     const char *given_text;
     uint32_t nr_given;
+    uint8_t uses_cache;           /* some event has an attribute about the page cache */
     uint8_t uses_rings;           /* some event has an attribute about rings */
     uint8_t shares_threads;       /* some event has an attribute about threads that share locations */
     uint8_t has_unseen_ends;      /* some event has an attribute about ends that were not seen */

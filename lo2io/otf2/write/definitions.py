@@ -73,6 +73,12 @@ ATTRIBUTES = {
     "given_path2": ("Path 2", "Second path that the call was given, likewise: the new name", "STRING"),
 }
 """Member of ``lo2_otf2_attributes`` → name, description, type. The references are the places in this order."""
+CACHE_ATTRIBUTES = {
+    "cache": ("Cache", "What the read found in the page cache: none, memory, hit, wait or miss", "STRING"),
+    "missed_pages": ("Missed pages", "Pages of the read that it put into the page cache itself", "UINT64"),
+    "ahead_pages": ("Ahead pages", "Other pages of the file that the read put into the page cache", "UINT64"),
+}
+"""Further attributes, for traces with such reads only."""
 END_ATTRIBUTES = {
     "end_inferred": (
         "EndInferred",
@@ -144,6 +150,7 @@ class Writer:
         view = self._trace.view
         groups = (
             (ATTRIBUTES, True),
+            (CACHE_ATTRIBUTES, view.uses_cache),
             (RING_ATTRIBUTES, view.uses_rings),
             (LIFE_ATTRIBUTES, view.shares_threads),
             (END_ATTRIBUTES, view.has_unseen_ends),

@@ -15,6 +15,7 @@ from lo2io.native._lib import ffi, lib
 from lo2io.otf2.library import UNDEFINED_U32, value
 from lo2io.otf2.write.parts import HOST_NODE
 from lo2io.otf2.write.rows import known
+from lo2io.trace.columns import CACHE_VERDICT
 from lo2io.trace.ring_columns import NOPS, RING_INFERRED, RING_TRAITS
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def ring_texts(trace: Trace) -> dict[int, str]:
 
 
 def _text(trace: Trace, kind: int, key: int) -> str:
+    if kind == lib.LO2_OTF2_TEXT_CACHE:
+        return CACHE_VERDICT[key]
     if kind == lib.LO2_OTF2_TEXT_RING:
         return ring_name(trace, key)
     if kind == lib.LO2_OTF2_TEXT_OPCODE:
