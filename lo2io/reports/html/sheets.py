@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lo2io.reports.html.cache_sheets import cache_sheets
 from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, share, sheet, size, text, time
 from lo2io.reports.html.io_sheets import io_sheets
 from lo2io.reports.html.ring_sheets import ring_sheets
@@ -171,6 +172,7 @@ def sheets(summary: Summary) -> list[Sheet]:
     every = [_processes(summary), _command_lines(summary), _files(summary), _calls(summary)]
     every += [_errors(summary), _devices(summary)]
     every += io_sheets(summary.io) if summary.io else []
+    every += cache_sheets(summary.cache) if summary.cache else []
     every += ring_sheets(summary.rings) if summary.rings else []
     every += [_losses(summary), _accounts(summary)]
     return [each for each in every if each.rows]

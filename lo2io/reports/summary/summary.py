@@ -19,6 +19,7 @@ from lo2io.model import UNKNOWN_I64
 from lo2io.model.command_lines import process_name
 from lo2io.reports.findings import find
 from lo2io.reports.rings.summary import summarize_rings
+from lo2io.reports.summary.cache import summarize_cache
 from lo2io.reports.summary.file_types import FileType
 from lo2io.reports.summary.hints import why_nothing
 from lo2io.reports.summary.io import device_name, summarize_io
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lo2io.reports.findings.finding import Finding
     from lo2io.reports.rings.summary import RingsSummary
     from lo2io.reports.rings.tally import RingTally
+    from lo2io.reports.summary.cache import CacheSummary
     from lo2io.reports.summary.histogram import Latency
     from lo2io.reports.summary.io import IoSummary
     from lo2io.reports.summary.name_counts import NameCounts
@@ -310,6 +312,8 @@ class Summary:
     waited for. None for a whole machine, for a part of the recorded calls, and for another tool's archive."""
     not_recorded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Groups of calls that were not recorded and may be where the time went, with their calls; see ``usage``."""
+    cache: CacheSummary | None = None
+    """The page cache; None: the layer ``cache`` was not recorded, or nothing was read."""
     foreign: Foreign | None = None
     """Facts about an archive without lo2io's tables; None: the trace has these tables."""
 
@@ -357,6 +361,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         living_on=_living_on(sums),
         names=None if foreign and not foreign.own else count_names(trace),
         io=summarize_io(sums) if total.calls or requests.requests.any() else None,
+        cache=summarize_cache(sums),
         usage=usage,
         not_recorded=not_recorded(meta, usage) if usage else {},
         foreign=foreign,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.reports.summary.adding import Adder, RowContext
+from lo2io.reports.summary.cache import CacheTally
 from lo2io.reports.summary.call_time import OffCpuTally, Sleeps, TimeTally
 from lo2io.reports.summary.names import People
 from lo2io.reports.summary.owners import Owners
@@ -42,6 +43,7 @@ class TraceSums:
     requests: RequestTally
     spans: CallSpans
     usage: UsageTally
+    cache: CacheTally
 
     @property
     def span_ns(self) -> int:
@@ -79,4 +81,5 @@ def gather(trace: Trace) -> TraceSums:
         requests=requests,
         spans=spans,
         usage=UsageTally(trace, owners),
+        cache=CacheTally(trace, owners),
     )

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
+from lo2io.reports.text.cache import render_cache
 from lo2io.reports.text.head import FIRST_FINDINGS, print_end, print_findings, print_head, print_losses
 from lo2io.reports.text.io import render_io
 from lo2io.reports.text.lines import (
@@ -71,6 +72,8 @@ def render_page(summary: Summary, console: Console) -> None:
         _calls(summary, console)
     if summary.io:
         render_io(summary.io, console)
+    if summary.cache:
+        render_cache(summary.cache, console)
     _errors(summary, console)
     if summary.rings:
         render_rings(summary.rings, console)
