@@ -31,7 +31,7 @@ from lo2io.bpf.refusals import refused
 from lo2io.bpf.samples import PLACES
 from lo2io.catalog.call_numbers import NO_NUMBER, knows_compat
 from lo2io.errors import AccessError, CaptureError
-from lo2io.model.layers import LAYERS
+from lo2io.model.layers import LAYERS, any_among_events
 from lo2io.native._lib import ffi, lib
 from lo2io.native.records import framed, pack
 
@@ -342,7 +342,7 @@ class Programs:
     @property
     def has_events(self) -> bool:
         """True if there are buffers for events of tracepoints and for records of layers."""
-        return bool(self._config.samples or self._config.layers)
+        return bool(self._config.samples or any_among_events(self._config.layers))
 
     @property
     def bell_fd(self) -> int:

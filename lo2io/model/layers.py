@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NONE, ALL = "none", "all"
 """Names that stand for no layer, and for every layer."""
@@ -17,6 +20,8 @@ class Layer(NamedTuple):
     """What the layer tells, as the end of "records …"."""
     tracepoints: tuple[str, ...]
     """Tracepoints that must exist; programs run there."""
+    among_events: bool = False
+    """True: its records lie in the buffers of events; else in those of calls."""
     by_default: bool = True
     """True: the layer is recorded unless the user leaves it out."""
 
@@ -32,8 +37,16 @@ _LAYERS: tuple[Layer, ...] = (
         "cache",
         "which reads the page cache served, and who filled it",
         ("filemap:mm_filemap_add_to_page_cache", "filemap:mm_filemap_delete_from_page_cache"),
+        among_events=True,
     ),
 )
 LAYERS: dict[str, Layer] = {layer.name: layer for layer in _LAYERS}
 """Name → layer, in the order of the data's way from the disk to the call."""
+
+
+def any_among_events(names: Iterable[str]) -> bool:
+    """True if one of these layers writes into the buffers of events."""
+    return any(LAYERS[name].among_events for name in names if name in LAYERS)
+
+
 DEFAULT = tuple(layer.name for layer in LAYERS.values() if layer.by_default)

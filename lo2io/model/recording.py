@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lo2io.model.layers import any_among_events
+
 
 @dataclass(frozen=True, slots=True)
 class EventCounts:
@@ -190,3 +192,8 @@ class SpoolMeta:
     def has_kernel_records(self) -> bool:
         """True if each CPU has two files: its buffer's, and one from lo2io's programs in the kernel."""
         return self.backend == "bpf" or self.kernel_facts
+
+    @property
+    def has_event_files(self) -> bool:
+        """True if each CPU has a file of events from these programs, too."""
+        return bool(self.kernel_events) or any_among_events(self.layers)

@@ -98,7 +98,7 @@ def parse_segment_start(content: bytes, name: str = SEGMENT_NAME) -> SegmentStar
 
 def dump_meta(meta: SpoolMeta) -> bytes:
     """The content of ``spool.json``: one key a line."""
-    version = VERSION if meta.kernel_events else 2 if meta.has_kernel_records else 1
+    version = VERSION if meta.has_event_files else 2 if meta.has_kernel_records else 1
     document = {"magic": MAGIC, "version": version, **_members(meta)}
     lines = (f' "{key}": {json.dumps(value, default=_members)}' for key, value in document.items())
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")

@@ -67,7 +67,7 @@ class SpoolReader:
 
     def event_streams(self) -> list[tuple[tuple[Path, ...], int]]:
         """The same for the events of tracepoints that these programs wrote. Empty if they wrote none."""
-        cpus = self.meta.cpus if self.meta.kernel_events else ()
+        cpus = self.meta.cpus if self.meta.has_event_files else ()
         return [(self._files(events_name(cpu.cpu)), cpu.cpu) for cpu in cpus]
 
     @property

@@ -255,7 +255,9 @@ FILLS: Final = (
     *_PAGES,
     Column("why", "uint8", "", "what they were for", labels=FILL_REASON),
     reference("used_pages", "of them, read by calls or requests; null: not known"),
-    Column("first_use", "uint64", "", "id in operations or ring_requests: read them first; null: none, or not known", 0),
+    Column(
+        "first_use", "uint64", "", "id in operations or ring_requests: read them first; null: none, or not known", 0
+    ),
 )
 EVICTIONS: Final = _PAGES
 COMPLETENESS: Final = (

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
     Sums = tuple[NDArray[np.uint64], NDArray[np.int64]]
 
-NO_READ, UNKNOWN, HIT, WAIT, MISS = (CACHE_VERDICT.index(name) for name in ("no read", "unknown", "hit", "wait", "miss"))
+NO_READ, UNKNOWN, HIT, WAIT, MISS = (
+    CACHE_VERDICT.index(name) for name in ("no read", "unknown", "hit", "wait", "miss")
+)
 _READS: Final = ("operations", "ring_requests")
 _COLUMNS: Final = ("id", "cache", "cache_missed_pages", "cache_ahead_pages", "cache_wait_ns")
 
@@ -40,12 +42,22 @@ def check_cache(trace: Trace, verdict: Verification) -> None:
     """
     for table in _READS:
         for rows in trace.batches(table, _COLUMNS):
-            _report(verdict, "cache.verdict", rows["id"][_unlikely(rows)], f"{table}: the pages or waits of {{}} do not fit its verdict")
+            _report(
+                verdict,
+                "cache.verdict",
+                rows["id"][_unlikely(rows)],
+                f"{table}: the pages or waits of {{}} do not fit its verdict",
+            )
     for rows in trace.batches("fills", ("cause", "pages", "used_pages", "first_use")):
         known = rows["used_pages"] != UNKNOWN_U32
         used = np.where(known, rows["used_pages"], 0)
         bad = (used > rows["pages"]) | ((used > 0) != (rows["first_use"] != 0))
-        _report(verdict, "cache.fills", rows["cause"][bad], "fills: more pages were used than filled, or nobody used them: cause {}")
+        _report(
+            verdict,
+            "cache.fills",
+            rows["cause"][bad],
+            "fills: more pages were used than filled, or nobody used them: cause {}",
+        )
     if not trace.metadata.get("filter") and int(trace.metadata.get("sample_rate", 1)) == 1:
         for reason, column in (("demand", "cache_missed_pages"), ("ahead", "cache_ahead_pages")):
             _check_sums(trace, verdict, reason, column)
@@ -56,7 +68,8 @@ def _unlikely(rows: Columns) -> Flags:
     counted = missed != UNKNOWN_U32
     bad: Flags = counted != (cache > UNKNOWN)
     bad |= counted & ((missed > 0) != (cache == MISS))
-    return bad | ((cache == HIT) & (wait > 0)) | ((cache <= UNKNOWN) & (wait != UNKNOWN_I64))
+    bad |= ((cache == HIT) & (wait > 0)) | ((cache <= UNKNOWN) & (wait != UNKNOWN_I64))
+    return bad
 
 
 def _check_sums(trace: Trace, verdict: Verification, reason: str, column: str) -> None:
@@ -73,7 +86,12 @@ def _check_sums(trace: Trace, verdict: Verification, reason: str, column: str) -
             known = rows[column] != UNKNOWN_U32
             expected = _at(filled, rows["id"][known])
             bad = expected != rows[column][known]
-            _report(verdict, "cache.fills", rows["id"][known][bad], f"{table}: the fills of {{}} have other pages than its {column}")
+            _report(
+                verdict,
+                "cache.fills",
+                rows["id"][known][bad],
+                f"{table}: the fills of {{}} have other pages than its {column}",
+            )
 
 
 def _sum(parts: list[tuple[NDArray[np.uint64], NDArray[np.uint32]]]) -> Sums:

@@ -164,7 +164,9 @@ _RULES = (
     ),
     Rule("table.path", _E, "A call has at most two paths, one for each place."),
     Rule("cache.verdict", _E, "A read that missed pages is a miss, and no other; a hit does not wait."),
-    Rule("cache.fills", _E, "The fills that a read caused have the pages of its columns; no more are used than filled."),
+    Rule(
+        "cache.fills", _E, "The fills that a read caused have the pages of its columns; no more are used than filled."
+    ),
     Rule("table.reference", _E, "Rows of handles, of paths and about rings refer to rows that exist."),
     Rule(
         "count.rings",

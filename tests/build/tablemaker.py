@@ -110,12 +110,17 @@ COMPLETE = Completeness(0, 0, 0, 0, 0, 8, True)
 
 TABLES = tuple(allocate_batch(1, 1)[1])
 _NO_REFERENCE = {
-    "operations": {"handle", "handle2"},
+    "operations": {"handle", "handle2", "cache_missed_pages", "cache_ahead_pages"},
     "handles": {"parent", "file", "open_flags"},
     "files": {"mount"},
     "tasks": {"parent_process"},
     "requests": {"task"},
-    "ring_requests": {"handle", "handle2", "worker", "waker", "waker_tid"},
+    "ring_requests": {
+        *("handle", "handle2", "worker", "waker", "waker_tid"),
+        *("cache_missed_pages", "cache_ahead_pages"),
+    },
+    "fills": {"task", "file", "used_pages"},
+    "evictions": {"task", "file"},
     "ring_events": {"handle", "worker_tid", "waker_tid"},
     "rings": {"task", "handle", "flags", "poller", "nr_files", "nr_buffers"},
 }

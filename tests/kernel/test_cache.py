@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 pytestmark = pytest.mark.requires(
-    *("root", "tracefs", "events", "losetup", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "filemap:mm_filemap_add_to_page_cache")
+    *(
+        "root",
+        "tracefs",
+        "events",
+        "losetup",
+        "mkfs.ext4",
+        "mkfs.xfs",
+        "mkfs.btrfs",
+        "filemap:mm_filemap_add_to_page_cache",
+    )
 )
 
 DISK_BYTES = 400 << 20
@@ -75,16 +84,14 @@ class Reads:
 
 
 @pytest.fixture(scope="module")
-def reads(
-    tmp_path_factory: pytest.TempPathFactory, awake: Callable[[], AbstractContextManager[None]]
-) -> Iterator[Reads]:
+def reads(tmp_path_factory: pytest.TempPathFactory, awake: Callable[[], AbstractContextManager[None]]) -> Reads:
     """All patterns on all file systems, recorded once."""
     folder = tmp_path_factory.mktemp("cache")
     with mounted(folder) as places, awake():
         command = [sys.executable, "-S", WORKLOAD, *places.values()]
         recorded = record(folder / "T", ["sh", "-c", '"$@" > "$0"', folder / "truth", *command])
     truth = [json.loads(line) for line in (folder / "truth").read_text().splitlines()]
-    yield match(truth, recorded)
+    return match(truth, recorded)
 
 
 def match(truth: list[Row], recorded: Any) -> Reads:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lo2io.native._lib import lib
 
 from lo2io.model import CallKind
+
 if TYPE_CHECKING:
     from reference.engine import Reference
     from reference.fds import Handle
@@ -40,7 +41,9 @@ class Run:
     def goes_on(self, other: Run) -> bool:
         """True if the other run is the rest of this one."""
         same = ("evicts", "key", "generation", "mode")
-        return all(getattr(self, name) == getattr(other, name) for name in same) and self.first + self.pages == other.first
+        return (
+            all(getattr(self, name) == getattr(other, name) for name in same) and self.first + self.pages == other.first
+        )
 
 
 @dataclass(eq=False)
@@ -97,7 +100,7 @@ class Cache:
 
     # ---- records ----
 
-    def pages(self, values: Row, time: int) -> None:
+    def pages(self, values: Row) -> None:
         """``FILL``, ``EVICT``."""
         run = Run(**{name: values[name] for name in Run.__dataclass_fields__})
         tasks = self.engine.tasks
@@ -106,7 +109,7 @@ class Cache:
         if op is not None and run.begin >= op.time:
             op.deeds.add(run)
         elif run.evicts or (task is not None and task.recorded):
-            self._write([run], File(), None, None, task, values["tid"], "no call")
+            self._write([run], File(), None, by(task, values["tid"]), "no call")
 
     def wait(self, values: Row, time: int) -> None:
         """``IOWAIT``."""
@@ -153,7 +156,7 @@ class Cache:
             op.spec.kind, "advice" if op.spec.group == "advice" else "other"
         )
         known = asked if has_read and offset is not None else None
-        self._write(deeds.runs, file, known, cause, op.task, op.task.tid, why)
+        self._write(deeds.runs, file, known, by(op.task, op.task.tid, cause), why)
         return found
 
     def _verdict(self, op: Pending, file: File, mine: list[Run], asked: range, offset: int | None) -> Row:
@@ -180,16 +183,11 @@ class Cache:
 
     # ---- rows ----
 
-    def _write(
-        self, runs: list[Run], file: File, asked: range | None, cause: Row | None, task: Task | None, tid: int, why: str
-    ) -> None:
+    def _write(self, runs: list[Run], file: File, asked: range | None, who: Row, why: str) -> None:
         for run in runs:
             is_mine = is_of(run, file, runs)
-            row = {
+            row = who | {
                 "time_ns": run.begin,
-                "task": task if task is not None and task.recorded else None,
-                "tid": tid,
-                "cause": cause,
                 "device": run.key[0],
                 "inode": run.key[1],
                 "page_bytes": run.page_bytes,
@@ -200,7 +198,9 @@ class Cache:
                     self._clear(run.key, page, None)
             elif asked is None or not is_mine:
                 reason = "metadata" if run.mode & TYPE != REGULAR and not is_mine else why
-                self._fill(row, run.first, run.pages, reason, follow=reason == "advice" and is_mine and file.kind == "pages")
+                self._fill(
+                    row, run.first, run.pages, reason, follow=reason == "advice" and is_mine and file.kind == "pages"
+                )
             else:
                 parts = (
                     range(run.first, min(asked.start, run.first + run.pages)),
@@ -216,7 +216,10 @@ class Cache:
             part = min(pages, BLOCK - first % BLOCK) if follow else pages
             demand = why == "demand"
             made = row | {"first_page": first, "pages": part, "why": reasons.index(why)}
-            made |= {"used_pages": part if demand else 0 if follow else None, "first_use": row["cause"] if demand else None}
+            made |= {
+                "used_pages": part if demand else 0 if follow else None,
+                "first_use": row["cause"] if demand else None,
+            }
             self.fills.append(made)
             for page in range(first, first + part) if follow else ():
                 self.left[(row["device"], row["inode"]), page].append(made)
@@ -227,6 +230,11 @@ class Cache:
             if reader is not None:
                 row["used_pages"] += 1
                 row["first_use"] = row["first_use"] or reader
+
+
+def by(task: Task | None, tid: int, cause: Row | None = None) -> Row:
+    """Columns of a fill or an eviction: who did it, and in which call."""
+    return {"task": task if task is not None and task.recorded else None, "tid": tid, "cause": cause}
 
 
 def file_of(handle: Handle | None) -> File:
@@ -246,6 +254,5 @@ def is_of(run: Run, file: File, runs: list[Run]) -> bool:
         return (run.key, run.generation) == (file.key, file.generation)
     if file.kind == "below":
         files = {each.key for each in runs if not each.evicts and each.mode & TYPE == REGULAR}
-        return len(files) < 2 and run.mode & TYPE == REGULAR  # noqa: PLR2004 - pages of two files cannot be told apart
+        return len(files) < 2 and run.mode & TYPE == REGULAR
     return file.kind == "device" and run.mode & TYPE == BLOCK_DEVICE
-

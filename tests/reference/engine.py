@@ -126,7 +126,7 @@ class Reference:
             "usage": self._usage,
             "file": lambda record: self.files.told(record.values),
             "lost": self._lost,
-            "pages": lambda record: self.cache.pages(record.values, record.time),
+            "pages": lambda record: self.cache.pages(record.values),
             "iowait": lambda record: self.cache.wait(record.values, record.time),
             "fork": lambda record: self.tasks.fork(record.time, record.values),
             "exit": lambda record: self.tasks.exit(record.time, record.values),

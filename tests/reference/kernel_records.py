@@ -65,7 +65,7 @@ def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
         at = end
 
 
-def _records(  # noqa: C901 - one case per kind of record
+def _records(  # noqa: C901, PLR0912 - one case per kind of record
     decoder: Decoder, body: bytes
 ) -> Iterator[Record]:
     if not body:

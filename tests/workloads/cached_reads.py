@@ -2,9 +2,9 @@
 
 usage: cached_reads.py FOLDER…
 
-It makes its patterns of reads in each folder. For each read it writes a JSON line: the file, the pattern, the offset, the
-result, the pages of the read that were not in the page cache before it (cachestat(2)), those that came into it, and whether all
-were up to date (mincore(2)).
+It makes its patterns of reads in each folder. For each read it writes a JSON line: the file, the pattern, the offset,
+the result, the pages of the read that were not in the page cache before it (cachestat(2)), those that came into it, and
+whether all were up to date (mincore(2)).
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 CACHESTAT = 451
 """Its number on all architectures."""

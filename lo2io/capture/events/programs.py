@@ -48,7 +48,8 @@ class KernelRequest:
         hook: Where the programs see the calls that they record: ``raw`` or ``single``.
         all_tasks: True: record every task except lo2io's. False: record selected tasks and all that they start.
         cgroup: Folder of the only cgroup (v2) that is recorded; None: all are.
-        layers: Layers that the programs record, of :data:`~lo2io.model.layers.LAYERS`. The kernel has their tracepoints.
+        layers: Layers that the programs record, of :data:`~lo2io.model.layers.LAYERS`. The kernel has their
+            tracepoints.
         left_out: The calls that the programs leave out.
         filters: Event → its filter. Events with a filter that no program supports stay perf samples.
     """

@@ -92,18 +92,16 @@ def ring_texts(trace: Trace) -> dict[int, str]:
 
 
 def _text(trace: Trace, kind: int, key: int) -> str:
-    if kind == lib.LO2_OTF2_TEXT_CACHE:
-        return CACHE_VERDICT[key]
     if kind == lib.LO2_OTF2_TEXT_RING:
         return ring_name(trace, key)
     if kind == lib.LO2_OTF2_TEXT_OPCODE:
         return trace.opcode_name(key)
-    if kind == lib.LO2_OTF2_TEXT_PATH:
-        return _member(RingPath, key)
-    if kind == lib.LO2_OTF2_TEXT_STATUS:
-        return _member(RingStatus, key)
+    if kind in {lib.LO2_OTF2_TEXT_PATH, lib.LO2_OTF2_TEXT_STATUS}:
+        return _member(RingPath if kind == lib.LO2_OTF2_TEXT_PATH else RingStatus, key)
     if kind == lib.LO2_OTF2_TEXT_SQE_FLAGS:
         return "|".join(_names(_SQE_FLAGS, key))
+    if kind == lib.LO2_OTF2_TEXT_CACHE:
+        return CACHE_VERDICT[key]
     return ", ".join(_names(RING_TRAITS if kind == lib.LO2_OTF2_TEXT_TRAITS else RING_INFERRED, key))
 
 

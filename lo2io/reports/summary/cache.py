@@ -1,7 +1,7 @@
 """The page cache in the report: what reads found there, and what was read ahead for nothing.
 
-In: the tables of calls, of rings' requests and of fills. Out: a :class:`CacheSummary`. Memory grows with the number of files and
-processes.
+In: the tables of calls, of rings' requests and of fills. Out: a :class:`CacheSummary`. Memory grows with the number of
+files and processes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _FILLS: Final = ("task", "file", "pages", "page_bytes", "why", "used_pages")
 class CacheRow:
     """Reads of some calls and requests of rings that moved bytes, and what they put into the page cache.
 
-    ``kind``, ``path``, ``pid`` and ``process`` are those of :class:`~lo2io.reports.summary.summary.FileRow`; for a process,
-    ``kind`` is ``process``, for the sum of all ``all``.
+    ``kind``, ``path``, ``pid`` and ``process`` are those of :class:`~lo2io.reports.summary.summary.FileRow`; for a
+    process, ``kind`` is ``process``, for the sum of all ``all``.
     """
 
     kind: str
@@ -146,7 +146,9 @@ class _Sums:
         np.add.at(self.ahead_bytes, place, rows["pages"] * pages)
         np.add.at(self.unused_bytes, place, (rows["pages"] - rows["used_pages"]) * pages)
 
-    def row(self, where: Integers | slice, kind: str, path: str | None, pid: int | None, process: str | None) -> CacheRow:
+    def row(
+        self, where: Integers | slice, kind: str, path: str | None, pid: int | None, process: str | None
+    ) -> CacheRow:
         """The sum over some numbers."""
         reads, moved = self.reads[where].sum(axis=0), self.bytes[where].sum(axis=0)
         by_name = dict(zip(CACHE_VERDICT, reads.tolist(), strict=True))

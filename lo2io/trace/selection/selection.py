@@ -178,7 +178,9 @@ class _Choice:
         for table, column in (("paths", "operation"), ("batches", "id"), ("iocbs", "operation")):
             self._note(table, (column,), lambda rows, column=column: self._calls.holds(rows[column]))  # type: ignore[misc]
         for table in ("fills", "evictions"):
-            self._note(table, ("cause",), lambda rows: self._calls.holds(rows["cause"]) | passing.rings.holds(rows["cause"]))
+            self._note(
+                table, ("cause",), lambda rows: self._calls.holds(rows["cause"]) | passing.rings.holds(rows["cause"])
+            )
         if self._span.begin is not None or self._span.end is not None:
             self._note_states()
         return Selection(self._trace.path, self._metadata(), self._kept, passing.named.at)

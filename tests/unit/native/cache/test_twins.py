@@ -58,7 +58,9 @@ class Machine:
         for number, kind in enumerate(KINDS):
             at = self.tick()
             self.spool.kernel_call(at, 0, 10, "openat", 3 + number, duration=1, dfd=0, filename=0, flags=0, mode=0)
-            self.spool.kernel_file(at + 1, 0, 10, 3 + number, [b"f%d" % number, b""], inode=100 + number, file=0x1000 + number, **kind)  # type: ignore[arg-type]
+            self.spool.kernel_file(
+                at + 1, 0, 10, 3 + number, [b"f%d" % number, b""], inode=100 + number, file=0x1000 + number, **kind
+            )  # type: ignore[arg-type]
 
     def tick(self) -> int:
         """A time of its own."""
@@ -69,7 +71,7 @@ class Machine:
         """A record among the events."""
         self.spool.events[cpu].append(framed(pack(kind, self.tick(), tid, **members)))
 
-    def pages(self, kind: str, cpu: int, tid: int, file: int, first: int, pages: int) -> None:
+    def pages(self, kind: str, cpu: int, tid: int, *, file: int, first: int, pages: int) -> None:
         """A run of pages of a file, or of what lies below it."""
         options = KINDS[file]
         below = options.get("magic") == OVERLAYFS
@@ -95,9 +97,9 @@ class Machine:
         elif what in {"fill", "evict"}:
             if tid in self.calls and a != ELSEWHERE:
                 file = self.calls[tid][2]["fd"] - 3
-            self.pages(what, cpu, tid, file, a, 1 + size // PAGE)
+            self.pages(what, cpu, tid, file=file, first=a, pages=1 + size // PAGE)
         elif what == "stranger":
-            self.pages("evict", cpu, 77, file, a, 1 + size // PAGE)
+            self.pages("evict", cpu, 77, file=file, first=a, pages=1 + size // PAGE)
         elif what == "wait":
             self.event("iowait", cpu, tid, ends=a % 2)
         elif what == "lost" and a == 0:
