@@ -197,11 +197,11 @@ def test_fills_are_the_reads(system: str, reads: Reads) -> None:
 
 
 def test_what_is_read_ahead_in_a_row_is_used(reads: Reads) -> None:
-    """Reading a file from begin to end uses all that was read ahead; reading it at random uses little."""
+    """Reading a file from begin to end uses all that was read ahead. A program that stops leaves some of it unused."""
     used = {}
-    for pattern in ("sequential", "mixed"):
+    for pattern in ("sequential", "begun"):
         ids = {row["id"] for _, row in reads.of("ext4", pattern)}
         fills = [fill for fill in reads.fills if fill["cause"] in ids and fill["why"] == "ahead"]
         used[pattern] = sum(fill["used_pages"] for fill in fills), sum(fill["pages"] for fill in fills)
     assert used["sequential"][0] == used["sequential"][1] > 0
-    assert used["mixed"][0] < used["mixed"][1]
+    assert 0 < used["begun"][0] < used["begun"][1]

@@ -109,6 +109,12 @@ def _sequential(r: Reader) -> None:
         r.read(offset, 128 << 10)
 
 
+def _begun(r: Reader) -> None:
+    r.forget()
+    for number in range(5):
+        r.read(number * (32 << 10), 32 << 10)
+
+
 def _cached(r: Reader) -> None:
     for _ in range(2):
         for offset in range(0, r.size, 256 << 10):
@@ -162,6 +168,7 @@ PATTERNS: dict[str, tuple[Callable[[Reader], None], int]] = {
     "random": (_random, 0),
     "random advised": (_random_advised, 0),
     "sequential": (_sequential, 0),
+    "begun": (_begun, 0),
     "cached": (_cached, 0),
     "mixed": (_mixed, 0),
     "holes": (_holes, 0),
