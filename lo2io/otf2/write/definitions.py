@@ -150,10 +150,10 @@ class Writer:
         view = self._trace.view
         groups = (
             (ATTRIBUTES, True),
-            (CACHE_ATTRIBUTES, view.uses_cache),
             (RING_ATTRIBUTES, view.uses_rings),
             (LIFE_ATTRIBUTES, view.shares_threads),
             (END_ATTRIBUTES, view.has_unseen_ends),
+            (CACHE_ATTRIBUTES, view.uses_cache),
         )
         last = max(index for index, (_, used) in enumerate(groups) if used)
         attributes = [attribute for group, _ in groups[: last + 1] for attribute in group.values()]

@@ -149,7 +149,12 @@ class Otf2Writer:
         for member, address in addresses().items():
             setattr(config.functions, member, address)
         config.values = native_values()[0]
-        optional = (*definitions.CACHE_ATTRIBUTES, *RING_ATTRIBUTES, *LIFE_ATTRIBUTES, *definitions.END_ATTRIBUTES)
+        optional = (
+            *RING_ATTRIBUTES,
+            *LIFE_ATTRIBUTES,
+            *definitions.END_ATTRIBUTES,
+            *definitions.CACHE_ATTRIBUTES,
+        )
         for ref, member in enumerate((*definitions.ATTRIBUTES, *optional)):
             setattr(config.attributes, member, ref)
         config.flags, config.nr_flags = flags, len(flags)

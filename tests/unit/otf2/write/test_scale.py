@@ -133,8 +133,8 @@ def test_threads_with_much_to_say_keep_their_files_open(tmp_path: Path) -> None:
 
 def test_too_few_files_are_refused_with_the_limit_named(tmp_path: Path) -> None:
     """If the hard limit is too low, nothing that looks like a trace is left."""
-    found = converted(threads_spool(tmp_path / "spool", 60, 60, 6_000), tmp_path / "trace", (40, 40))
-    assert "more than 40 files have to be open" in found["answer"]
+    found = converted(threads_spool(tmp_path / "spool", 60, 60, 6_000), tmp_path / "trace", (48, 48))
+    assert "more than 48 files have to be open" in found["answer"]
     assert "ulimit -Hn" in found["remedy"]
     assert not (tmp_path / "trace/traces").exists()
     assert not list((tmp_path / "trace").rglob("*.otf2"))
