@@ -108,27 +108,33 @@ enum {
 };
 
 /*
- * As lo2_put(), for small records of a constant size. Positions are taken first, and `writers` says that records before `taken` are still
- * under way:
+ * A program joins, counts its event, writes, and parts. Positions are taken first, and `writers` says that records before
+ * `taken` are still under way. While there are no writers, the counts are those of the records before `taken`:
  *
- *   program            writers 1 ── taken: mine ────────────────── write ── writers 0: the reader may go up to taken
- *   an interrupt's                              writers 2, …, 1
+ *   program            writers 1 ── count ── taken: mine ────────────────── write ── writers 0: the reader may go up to taken
+ *   an interrupt's                                       writers 2, …, 1
+ *
+ * False: too many programs write. Part in any case.
  */
+INLINE bool lo2_join(struct lo2_bpf_buffer *buffer)
+{
+    return __sync_fetch_and_add(&buffer->writers, 1) < LO2_MAX_WRITERS;
+}
+
+INLINE void lo2_part(struct lo2_bpf_buffer *buffer) { __sync_fetch_and_add(&buffer->writers, -1); }
+
+/* As lo2_put(), for small records of a constant size, by a program that has joined. */
 INLINE bool lo2_put_shared(struct lo2_bpf_buffer *buffer, const void *record, __u64 size)
 {
     __u64 at, whole = lo2_framed(size);
-    bool put = false;
 
-    if (__sync_fetch_and_add(&buffer->writers, 1) < LO2_MAX_WRITERS &&
-        lo2_has_room(buffer, whole, LO2_MAX_WRITERS * LO2_MAX_SHARED)) {
-        at = __sync_fetch_and_add(&buffer->taken, whole);
-        lo2_copy(lo2_frame(buffer, at, size), record, size);
-        lo2_note_crossing(buffer, at, whole);
-        lo2_wake(buffer, at, whole);
-        put = true;
-    }
-    __sync_fetch_and_add(&buffer->writers, -1);
-    return put;
+    if (!lo2_has_room(buffer, whole, LO2_MAX_WRITERS * LO2_MAX_SHARED))
+        return false;
+    at = __sync_fetch_and_add(&buffer->taken, whole);
+    lo2_copy(lo2_frame(buffer, at, size), record, size);
+    lo2_note_crossing(buffer, at, whole);
+    lo2_wake(buffer, at, whole);
+    return true;
 }
 
 #endif

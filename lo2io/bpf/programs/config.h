@@ -241,6 +241,7 @@ struct lo2_bpf_cpu {
     struct lo2_bpf_cache cache;
     struct lo2_bpf_losing losing;
     uint64_t busy;                   /* a program is at work on this memory: lo2_take_cpu() */
+    uint64_t borders;                /* user space adds 1 at each border of a window; then each file is told again */
     uint32_t given[8];               /* arguments of a 32 bit call, from 1 on */
     struct lo2_bpf_look look;
     struct lo2_bpf_known known[LO2_KNOWN_FILES];

@@ -8,8 +8,8 @@
 #include "core.h"
 
 /*
- * Like lo2_tell_lost. An event that is lost during this run may count in this record, and lie before `begin_ns` of the next
- * one. It never lies outside of both.
+ * Like lo2_tell_lost, for a program that has joined the writers. An event that is lost during this run may count in this
+ * record, and lie before `begin_ns` of the next one. It never lies outside of both.
  */
 LO2_ONCE int lo2_tell_lost_samples(void)
 {
@@ -46,13 +46,16 @@ INLINE void lo2_lose_event(struct lo2_bpf_sampling *sampling, __u64 time_ns)
 /* Writes a record of a layer. Counts a record that finds no room. */
 INLINE void lo2_write_event(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, lo2_kernel_head *head, __u64 size)
 {
-    bool ready = ring && (!cpu->sampling.losing.lost || lo2_tell_lost_samples());
+    bool ready = ring && lo2_join(ring);
 
+    ready = ready && (!cpu->sampling.losing.lost || lo2_tell_lost_samples());
     head->time_ns = bpf_ktime_get_ns();
-    if (ready && lo2_put_shared(ring, head, size))
-        return;
-    __sync_fetch_and_add(&cpu->misses.facts_lost, 1);
-    lo2_lose_event(&cpu->sampling, head->time_ns);
+    if (!ready || !lo2_put_shared(ring, head, size)) {
+        __sync_fetch_and_add(&cpu->misses.facts_lost, 1);
+        lo2_lose_event(&cpu->sampling, head->time_ns);
+    }
+    if (ring)
+        lo2_part(ring);
 }
 
 #endif

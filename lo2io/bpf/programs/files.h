@@ -2,8 +2,8 @@
  * Which files descriptors stand for: records FILE.
  *
  * For a descriptor in an argument, a program writes FILE only if this CPU has not told the same before: same table,
- * process, description and inode, and no end of the descriptor since. For a descriptor that a call returned, it always
- * writes FILE.
+ * process, description and inode, and neither an end of the descriptor nor a border of a window since. For a descriptor
+ * that a call returned, it always writes FILE.
  */
 #ifndef LO2IO_BPF_FILES_H
 #define LO2IO_BPF_FILES_H
@@ -58,10 +58,11 @@ INLINE struct lo2_bpf_known *lo2_known(struct lo2_bpf_cpu *cpu, __u64 table, __s
     return &cpu->known[lo2_hash(table, fd) % LO2_KNOWN_FILES];
 }
 
-INLINE __u32 lo2_count_ends(__u64 table, __s32 fd)
+/* A border of a window counts like an end, for a file that was told before is unknown behind it. */
+INLINE __u32 lo2_count_ends(const struct lo2_bpf_cpu *cpu, __u64 table, __s32 fd)
 {
     return *(volatile __u32 *)&lo2_ends[lo2_hash(table, fd) % LO2_ENDS] +
-           *(volatile __u32 *)&lo2_ends[lo2_hash(table, -1) % LO2_ENDS];
+           *(volatile __u32 *)&lo2_ends[lo2_hash(table, -1) % LO2_ENDS] + *(volatile __u64 *)&cpu->borders;
 }
 
 /* A descriptor has ended or is about to (-1: any of the table). From now on, no CPU knows which file it is. */
@@ -106,7 +107,7 @@ INLINE void lo2_look_at(struct lo2_bpf_cpu *cpu, __u64 file, __s32 fd, __u64 tab
 INLINE void lo2_look_at_descriptor(struct lo2_moment *moment, __s32 fd)
 {
     __u64 table = lo2_table(moment);
-    __u32 ends = lo2_count_ends(table, fd);
+    __u32 ends = lo2_count_ends(moment->cpu, table, fd);
 
     lo2_fence(&moment->cpu->names);
     lo2_look_at(moment->cpu, lo2_file_at(moment->task, fd), fd, table, ends, 0);

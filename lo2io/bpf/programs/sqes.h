@@ -134,7 +134,7 @@ LO2_ONCE int lo2_tell_asked(__u64 time_ns, __u64 ctx, __u32 number, __u32 regist
     moment.ring = lo2_ring(&cpu_number);
     if (!registered)
         table = lo2_number(&moment.cpu->names, LO2_READ(moment.task, struct task_struct, files));
-    ends = lo2_count_ends(table, number);
+    ends = lo2_count_ends(moment.cpu, table, number);
     lo2_fence(&moment.cpu->names);
     file = registered ? lo2_registered((const struct io_ring_ctx *)ctx, number) : lo2_file_at(moment.task, number);
     lo2_look_at(moment.cpu, file, number, table, ends, registered ? LO2_FILE_SLOT : 0);

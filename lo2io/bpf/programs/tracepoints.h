@@ -29,14 +29,17 @@ INLINE void lo2_write_sample(lo2_kernel_head *head, __u64 size, __u32 place)
 
     if (!cpu)
         return;
+    ready = ring && lo2_join(ring);
     cpu->sampling.counts[place].count++;
-    ready = ring && (!cpu->sampling.losing.lost || lo2_tell_lost_samples());
+    ready = ready && (!cpu->sampling.losing.lost || lo2_tell_lost_samples());
     head->tid = bpf_get_current_task_btf()->pid;
     head->type = LO2_KERNEL_SAMPLE;
     head->event = lo2.sampled[place];
     head->time_ns = bpf_ktime_get_ns();
     if (!ready || !lo2_put_shared(ring, head, size))
         lo2_lose_sample(&cpu->sampling, head->time_ns, place);
+    if (ring)
+        lo2_part(ring);
 }
 
 /* A program. The code at the end sets `fields` from the tracepoint's arguments. If it returns, the event is not recorded. */
