@@ -36,7 +36,7 @@ from lo2io.native._lib import ffi, lib
 from lo2io.native.records import framed, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lo2io.bpf.samples import BpfSample
     from lo2io.model import CompatArgument, CompatCall
@@ -81,6 +81,8 @@ _BLOCK_ERRORS = [
     errno.EINVAL,
 ]
 """The errno of each status of a block request, since Linux 6.10."""
+_MAX_UNDER_WAY = 4
+"""The most programs of a CPU that are at work at one time: ``LO2_MAX_WRITERS``."""
 _PID_BITS = 22
 """``PID_MAX_LIMIT`` of include/linux/threads.h."""
 
@@ -156,6 +158,32 @@ class BpfConfig:
     """Events of tracepoints that the programs record."""
     layers: tuple[str, ...] = ()
     """Layers whose programs run, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountsAt:
+    """The counts of an event at a position of a buffer. Events that the filter left out do not count."""
+
+    count: int
+    """The least that the count may be."""
+    slack: int
+    """The count may be larger by up to this number."""
+    lost: int
+
+    @classmethod
+    def between(cls, before: Any, after: Any) -> Self:
+        """From two readings (``struct lo2_bpf_counts``): the position's counts lie between them."""
+        least = before.count - before.left_out
+        slack = after.count - after.left_out - least
+        if not slack and before.lost == after.lost:
+            return cls(least, 0, before.lost)
+        # A program that counts is not always done with its record.
+        under_way = _MAX_UNDER_WAY + after.lost - before.lost
+        return cls(least - under_way, slack + under_way, before.lost)
+
+    def counted_by_perf(self, count: int) -> Self:
+        """The same with perf's count, which was read meanwhile."""
+        return replace(self, count=count - self.slack, slack=2 * self.slack)
 
 
 class Programs:
@@ -359,6 +387,49 @@ class Programs:
         counts = [ffi.unpack(self._cpu(cpu).counts, self._nr_events) for cpu in self._cpus]
         return [[(each.count, each.lost, each.left_out) for each in of_event] for of_event in zip(*counts, strict=True)]
 
+    def count_records(
+        self, cpu: int, buffer: mmap.mmap, counters: Mapping[int, Sequence[int]], *, of_samples: bool
+    ) -> tuple[int, list[CountsAt]]:
+        """Count the events that have records in one buffer, up to a position before which all records are finished.
+
+        Args:
+            cpu: The CPU.
+            buffer: The mapped buffer of :meth:`ring_fd` or :meth:`sample_ring_fd`.
+            counters: Place of an event → perf events that count it, too. Their sum replaces the programs' count.
+            of_samples: The buffer is for events of tracepoints.
+
+        Returns:
+            The position, and the counts there, by place.
+
+        Raises:
+            CaptureError: A perf event's count cannot be read.
+            BlockingIOError: A program has lost its CPU amid its work.
+        """
+        number = lib.LO2_MAX_SAMPLED if of_samples else self._nr_events
+        before, after = ffi.new("struct lo2_bpf_counts[]", number), ffi.new("struct lo2_bpf_counts[]", number)
+        reads = ffi.new("lo2_counter[]", [(fd, place) for place, fds in counters.items() for fd in fds])
+        at = ffi.new("lo2_counted *")
+        with ffi.from_buffer("struct lo2_bpf_buffer *", buffer) as native:
+            failed = lib.lo2_count_records(
+                self._cpu(cpu), native, of_samples, number, before, after, reads, len(reads), at
+            )
+        if failed and ffi.errno == errno.EAGAIN:
+            raise BlockingIOError(errno.EAGAIN, f"a program on CPU {cpu} does not finish its record")
+        if failed:
+            raise CaptureError("read an event's count", os.strerror(ffi.errno), "report this kernel")
+        found = [CountsAt.between(*pair) for pair in zip(before, after, strict=True)]
+        for place in counters:
+            total = sum(each.count for each in reads if each.place == place)
+            found[place] = found[place].counted_by_perf(total)
+        if at.pending:
+            enter = self._calls[at.pending - 1].enter_index
+            found[enter] = replace(found[enter], count=found[enter].count - 1)
+        return int(at.position), found
+
+    def begin_window(self, cpu: int) -> None:
+        """Let the programs on a CPU tell each file again. Call this at a border, on that CPU."""
+        self._cpu(cpu).borders += 1
+
     def read_sample_counts(self) -> dict[str, list[tuple[int, int]]]:
         """Event → for each CPU of ``cpus``: number of events, and of lost ones."""
         counts = {cpu: self._cpu(cpu).sampling.counts for cpu in self._cpus}
@@ -391,27 +462,35 @@ class Programs:
         """
         found = {}
         for cpu in self._cpus:
-            of_cpu, records = self._cpu(cpu), []
-            losing, call = of_cpu.losing, of_cpu.slot.record
-            if losing.lost:
-                records.append(pack("lost", losing.end_ns, 0, begin_ns=losing.begin_ns, lost=losing.lost))
+            of_cpu = self._cpu(cpu)
+            records, call = self.take_losses(cpu, of_samples=False), of_cpu.slot.record
             if of_cpu.slot.occupied:
                 head, args = call.head, bytes(ffi.buffer(call.args)[: 8 * call.nr_args])
-                records.append(pack("enter", head.time_ns, head.tid, event=head.event, nr_args=call.nr_args, tail=args))
+                enter = pack("enter", head.time_ns, head.tid, event=head.event, nr_args=call.nr_args, tail=args)
+                records += framed(enter)
             if records:
-                found[cpu] = b"".join(map(framed, records))
+                found[cpu] = records
         return found
 
     def pending_samples(self) -> dict[int, bytes]:
         """The same for the buffers of events: CPU → ``LOST``, and runs of pages."""
         found = {}
         for cpu in self._cpus if self.has_events else ():
-            losing, records = self._cpu(cpu).sampling.losing, self._open_runs(cpu)
-            if losing.lost:
-                records.append(pack("lost", losing.end_ns, 0, begin_ns=losing.begin_ns, lost=losing.lost))
+            records = self.take_losses(cpu, of_samples=True) + b"".join(map(framed, self._open_runs(cpu)))
             if records:
-                found[cpu] = b"".join(map(framed, records))
+                found[cpu] = records
         return found
+
+    def take_losses(self, cpu: int, *, of_samples: bool) -> bytes:
+        """The record ``LOST`` about the last events that found a full buffer; empty if there are none.
+
+        The programs will not write the record. Call this on that CPU, or after :meth:`switch` has switched off.
+        """
+        of_cpu = self._cpu(cpu)
+        losing = of_cpu.sampling.losing if of_samples else of_cpu.losing
+        begin_ns = losing.begin_ns
+        lost = lib.lo2_take_number(ffi.addressof(losing, "lost"))
+        return framed(pack("lost", losing.end_ns, 0, begin_ns=begin_ns, lost=lost)) if lost else b""
 
     def _open_runs(self, cpu: int) -> list[bytes]:
         """The runs of pages (``struct lo2_bpf_run``) that were still open. They ended now, as far as is known."""

@@ -143,8 +143,6 @@ def check_backend(options: RecordOptions) -> None:
 
 def _limit(options: RecordOptions, cgroup: Cgroup | None) -> str:
     """The option that excludes programs in the kernel, in words; empty: none does."""
-    if options.is_flight:
-        return "a recording that keeps only its newest part"
     if options.scope == INHERIT:
         return f"--scope {INHERIT}"
     if options.opener == OPENERS[0]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lo2io.capture.backend import BPF, SINGLE, choose_backend, choose_hook
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 FACTS_SHARE = 4
 """If calls are perf samples, the programs' buffer is smaller than the samples' buffer by this factor. It then holds
-only facts about files, and most calls use files that are known already."""
+only facts about files, and most calls use files that are known already. If programs record the calls of a flight
+recorder, perf's buffers are smaller: they hold births, names and ends of threads, and few events. All buffers count for
+``max_bytes``."""
 
 
 def load_events(options: RecordOptions, note: Callable[[Notice], None]) -> tuple[Event, ...]:
@@ -184,6 +187,8 @@ def _open_beside(
     rest = [event for event in events if event.name not in kernel.names]
     try:
         single = kernel.hook == SINGLE
+        if options.is_flight and kernel.names:
+            options = replace(options, ring_bytes=max(options.ring_bytes // FACTS_SHARE, MIN_RING_BYTES))
         opened = _attempt(options, rest, (), note, scope=SYSTEM, cgroup=cgroup, native=True, single=single)
     except AccessError:
         kernel.close()

@@ -64,8 +64,8 @@ class Between(Protocol):
         """The longest time that the thread may sleep."""
         ...
 
-    def drained(self, index: int, views: Sequence[memoryview]) -> None:
-        """Take bytes of a buffer that were written and are about to be released."""
+    def drained(self, index: int, views: Sequence[memoryview], *, of_programs: bool = False) -> None:
+        """Take bytes of a buffer, perf's or the programs', that were written and are about to be released."""
         ...
 
     def pass_ended(self) -> None:
@@ -269,10 +269,24 @@ class Session:
             for index in rings:
                 self.drain_ring(index)
             for index, left in filled:
-                self._drain_kernel_ring(index, left)
+                self.drain_kernel_ring(index, left)
 
     def _drain_all(self) -> None:
         self._drain(range(len(self.opened.rings)), range(len(self._kernel_rings)))
+
+    def drain_rings(self, least: float = 0) -> None:
+        """Write the contents of all buffers that are filled to this share at least, in the drain thread.
+
+        Raises:
+            DiskFullError: The disk is full.
+            OSError: The contents cannot be written.
+        """
+        for index, ring in enumerate(self.opened.rings):
+            if ring.fill_bytes >= ring.size * least:
+                self.drain_ring(index)
+        for index, taken in enumerate(self._kernel_rings):
+            if taken.taken >= least:
+                self.drain_kernel_ring(index)
 
     def drain_ring(self, index: int, head: int | None = None) -> None:
         """Write the present contents of a buffer, in the drain thread.
@@ -295,16 +309,29 @@ class Session:
             ring.release(done)
             left -= done
 
-    def _drain_kernel_ring(self, index: int, left: int) -> None:
-        """As :meth:`drain_ring`, for a buffer of the programs: write ``left`` bytes of finished records."""
+    def drain_kernel_ring(self, index: int, left: int | None = None) -> None:
+        """As :meth:`drain_ring`, for a buffer of the programs.
+
+        Args:
+            index: The index of the buffer.
+            left: Write that many bytes of finished records; None: write all.
+
+        Raises:
+            DiskFullError: The disk is full.
+            OSError: The contents cannot be written.
+        """
         assert self.opened.kernel is not None  # noqa: S101 - it has the buffers
-        ring, file = self._kernel_rings[index], self._file_of(*self.opened.kernel.ring_place(index))
+        ring, file = self._kernel_rings[index], self.file_of(*self.opened.kernel.ring_place(index))
+        left = ring.fill_bytes if left is None else left
         while left > 0:
-            done = file.append(ring.peek(min(left, RELEASE_BYTES)))
+            views = ring.peek(min(left, RELEASE_BYTES))
+            done = file.append(views)
+            if self._between is not None:
+                self._between.drained(index, views, of_programs=True)
             ring.release(done)
             left -= done
 
-    def _file_of(self, cpu: int, of_samples: bool) -> Sink:
+    def file_of(self, cpu: int, of_samples: bool) -> Sink:
         """The file for the records of a CPU's programs: of calls, or of events of tracepoints."""
         return (self._writer.events if of_samples else self._writer.calls)[self._writer.cpus.index(cpu)]
 
@@ -349,7 +376,7 @@ class Session:
         with self._failing():
             for of_samples, pending in ((False, kernel.pending()), (True, kernel.pending_samples())):
                 for cpu, record in pending.items():
-                    self._file_of(cpu, of_samples).append([record])
+                    self.file_of(cpu, of_samples).append([record])
 
     def _read_counts(self) -> tuple[EventCounts, ...]:
         has_lost = self.opened.has_lost

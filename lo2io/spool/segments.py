@@ -1,6 +1,6 @@
 """A spool of which only the newest part is kept. In: buffers' bytes and facts. Out: folders of files.
 
-Each *segment* is a folder with a file for each CPU and one for facts, like a small spool. The drain thread writes the
+Each *segment* is a folder with files for each CPU and one for facts, like a small spool. The drain thread writes the
 buffers' bytes and goes from segment to segment. At the same time, another thread may write facts, prepare the next
 segment and remove the oldest one. Before the spool would exceed its bound, the oldest segment is removed.
 """
@@ -15,9 +15,19 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lo2io.errors import UsageError
-from lo2io.spool.format import META_NAME, SEGMENT_NAME, SegmentStart, dump_segment_start, segment_name
-from lo2io.spool.writer import DiskFullError, Sink, SpoolWriter, make_files
+from lo2io.errors import CaptureError, UsageError
+from lo2io.spool.format import (
+    FACTS_NAME,
+    META_NAME,
+    SEGMENT_NAME,
+    SegmentStart,
+    dump_segment_start,
+    events_name,
+    kernel_name,
+    ring_name,
+    segment_name,
+)
+from lo2io.spool.writer import AppendFile, DiskFullError, Sink, SpoolWriter
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:
@@ -26,7 +36,6 @@ if TYPE_CHECKING:
 
     from lo2io.folder import Folder
     from lo2io.model import SpoolMeta
-    from lo2io.spool.writer import AppendFile
 
 PARTS = 8
 """The approximate number of segments in a full spool. So up to an eighth more is kept than was asked for."""
@@ -45,7 +54,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """A folder of the spool: the files of all CPUs' buffers, in their order, and last the file of facts."""
+    """A folder of the spool: the files of all buffers, in the spool's order, and last the file of facts."""
 
     name: str
     folder: Folder
@@ -99,12 +108,12 @@ class _FactsRoute:
 
 
 @dataclass(frozen=True, slots=True)
-class _RingSink:
+class _BufferSink:
     spool: SegmentedSpool
-    index: int
+    place: int
 
     def append(self, views: Sequence[memoryview | bytes]) -> int:
-        return self.spool.append_ring(self.index, views)
+        return self.spool.append_buffer(self.place, views)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,9 @@ class _FactsSink:
 
 class SegmentedSpool(SpoolWriter):
     """A spool that is written segment by segment.
+
+    The files of buffers have places in each segment: first perf's of all CPUs, then those with the programs' calls,
+    then those with the programs' events.
 
     Args:
         path: Directory to create.
@@ -143,6 +155,8 @@ class SegmentedSpool(SpoolWriter):
         self._kept: list[Segment] = []
         self._nr_written = 1
         """The number of newest segments that may still get buffers' bytes."""
+        self._kinds = [ring_name]
+        """For each kind of buffer, the names of its files."""
         super().__init__(path, cpus, folder=folder)
 
     def _create(self) -> tuple[tuple[Sink, ...], Sink]:
@@ -150,13 +164,34 @@ class SegmentedSpool(SpoolWriter):
         self._kept.append(first)
         self._current = list(first.files[:-1])
         self._route = _FactsRoute(first)
-        return tuple(_RingSink(self, index) for index in range(len(self.cpus))), _FactsSink(self)
+        return self._sinks(0), _FactsSink(self)
+
+    def _sinks(self, kind: int) -> tuple[Sink, ...]:
+        nr_cpus = len(self.cpus)
+        return tuple(_BufferSink(self, kind * nr_cpus + index) for index in range(nr_cpus))
+
+    def take_kernel(self, *, events: bool) -> None:
+        """As :meth:`SpoolWriter.take_kernel`. Call this before anything is written."""
+        first = self.current
+        fresh = [kernel_name, events_name][: 1 + events]
+        try:
+            files = [AppendFile(first.folder, name(cpu)) for name in fresh for cpu in self.cpus]
+        except OSError as error:
+            raise CaptureError(
+                f"create the spool {self.path}", error.strerror or str(error), "name a directory on a disk with space"
+            ) from error
+        self._kinds += fresh
+        first.files[-1:-1] = files
+        self._current += files
+        self.calls = self._sinks(1)
+        self.events = self._sinks(2) if events else ()
 
     def _make(self) -> Segment:
         name = segment_name(self._created)
         self._created += 1
         folder = self.folder.make(f".{name}")
-        files = make_files(folder, self.cpus)
+        names = [name(cpu) for name in self._kinds for cpu in self.cpus]
+        files = [AppendFile(folder, name) for name in (*names, FACTS_NAME)]
         self.folder.rename(f".{name}", self.folder, name)  # so a spool that is cut off has whole segments only
         folder.path = self.path / name
         for file in files:
@@ -205,7 +240,7 @@ class SegmentedSpool(SpoolWriter):
             mebibytes = -(-least >> 20)
             raise UsageError(
                 f"keep a spool of {format_bytes(self._max_bytes)}",
-                f"{len(self.cpus)} buffers of {format_bytes(rings_bytes / len(self.cpus))} need {RINGS_WITHIN} times "
+                f"the buffers of {len(self.cpus)} CPUs take {format_bytes(rings_bytes)} and need {RINGS_WITHIN} times "
                 f"their size, and {format_bytes(self._overhead)} more",
                 f"use --max-size {mebibytes}MiB, or a smaller --ring",
             )
@@ -219,7 +254,7 @@ class SegmentedSpool(SpoolWriter):
 
     # ---- writing ----
 
-    def append_ring(self, index: int, views: Sequence[memoryview | bytes]) -> int:
+    def append_buffer(self, place: int, views: Sequence[memoryview | bytes]) -> int:
         """Write a buffer's bytes to the buffer's current segment.
 
         Raises:
@@ -229,7 +264,7 @@ class SegmentedSpool(SpoolWriter):
         self._reserve(total)
         while True:
             try:
-                return self._current[index].append(views)
+                return self._current[place].append(views)
             except DiskFullError as error:
                 cause = error.__cause__
                 if isinstance(cause, OSError) and cause.errno in _FULL and self.drop_oldest():
@@ -293,7 +328,7 @@ class SegmentedSpool(SpoolWriter):
         return self._next is not None
 
     def begin(self, first_ns: int) -> Segment:
-        """Open the next segment. Then move each buffer with :meth:`switch_ring`, and call :meth:`end`.
+        """Open the next segment. Then move each CPU's buffers with :meth:`switch_cpu`, and call :meth:`end`.
 
         Args:
             first_ns: CLOCK_MONOTONIC now.
@@ -311,10 +346,11 @@ class SegmentedSpool(SpoolWriter):
             self._nr_written = 2
         return segment
 
-    def switch_ring(self, index: int) -> None:
-        """Move a buffer to the newest segment: its further bytes go there."""
-        before, self._current[index] = self._current[index], self._kept[-1].files[index]
-        before.close()
+    def switch_cpu(self, index: int) -> None:
+        """Move the buffers of ``cpus[index]`` to the newest segment: their further bytes go there."""
+        for place in range(index, len(self._current), len(self.cpus)):
+            before, self._current[place] = self._current[place], self._kept[-1].files[place]
+            before.close()
 
     def end(self, first_ns: int, last_ns: int) -> None:
         """Note that all buffers have moved to the newest segment.

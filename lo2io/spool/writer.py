@@ -161,7 +161,7 @@ class SpoolWriter:
 
     def _create(self) -> tuple[tuple[Sink, ...], Sink]:
         """The files that take each CPU's bytes, and the file of facts."""
-        self._files = make_files(self.folder, self.cpus)
+        self._files = [AppendFile(self.folder, name) for name in (*map(ring_name, self.cpus), FACTS_NAME)]
         return tuple(self._files[:-1]), self._files[-1]
 
     def add_ring(self, cpu: int) -> None:
@@ -302,8 +302,3 @@ class SpoolWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def make_files(folder: Folder, cpus: Sequence[int]) -> list[AppendFile]:
-    """Create a file for each CPU's buffer, and last the file for facts."""
-    return [AppendFile(folder, name) for name in (*map(ring_name, cpus), FACTS_NAME)]

@@ -15,9 +15,11 @@ import dataclasses
 import struct
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from build.perfwriter import SpoolBuilder, frame
+from lo2io.bpf.loader import CountsAt
 from lo2io.capture.events.opened import OpenEvents
 from lo2io.capture.flight import recorder
 from lo2io.capture.flight.border import Reading
@@ -74,6 +76,11 @@ class FakeRing:
         """As in ``Ring``, like the others."""
         return self.head - self.tail
 
+    @property
+    def taken(self) -> float:
+        """As in ``KernelRing``."""
+        return self.fill_bytes / self.size
+
     def peek(self, limit: int) -> list[memoryview]:
         """Two pieces, as where a buffer wraps."""
         half = min(limit, self.fill_bytes) // 2
@@ -92,6 +99,58 @@ class FakeRing:
         self.content += record
         self.head += len(record)
         self.nr_samples[event] += 1
+
+
+CALLS = ("syscalls:sys_enter_read", "syscalls:sys_exit_read")
+
+
+class FakeKernel:
+    """Programs of two CPUs, each with a buffer of calls. Their records have the form of perf's samples here.
+
+    Attributes:
+        borders: CPU → borders at which files were to be told again.
+        losing: CPU → a record about the last losses, which the recorder takes.
+    """
+
+    names = CALLS
+    samples = ()
+    ring_bytes = RING_BYTES
+
+    def __init__(self) -> None:
+        self.rings = [FakeRing(), FakeRing()]
+        self.borders = [0, 0]
+        self.losing = [b"", b""]
+        self.misses = [0, 0]
+
+    def rings_of(self, cpu: int) -> tuple[int, ...]:
+        """As in ``Kernel``, like the others."""
+        return (cpu,)
+
+    def ring_place(self, index: int) -> tuple[int, bool]:
+        """The buffer's CPU; calls."""
+        return index, False
+
+    def count_records(self, index: int) -> tuple[int, dict[str, CountsAt]]:
+        """No call happens during a reading."""
+        ring = self.rings[index]
+        return ring.head, {name: CountsAt(ring.nr_samples[0], 0, 0) for name in CALLS}
+
+    def begin_window(self, cpu: int) -> None:
+        """Count."""
+        self.borders[cpu] += 1
+
+    def take_losses(self, index: int) -> bytes:
+        """Once."""
+        record, self.losing[index] = self.losing[index], b""
+        return record
+
+    def count_left_out(self) -> int:
+        """The test's number."""
+        return self.misses[0]
+
+    def read_losses(self) -> SimpleNamespace:
+        """The test's number."""
+        return SimpleNamespace(missed_runs=self.misses[1], facts_lost=0)
 
 
 class FakeClock:
@@ -145,6 +204,13 @@ class Rig:
         assert on_cpu
         ring = self.rings[index]
         return ring.head, [Reading(count) for count in ring.nr_samples]
+
+    def read_kernel(self, index: int, *, on_cpu: bool) -> tuple[int, dict[str, Reading]]:
+        """The same for a buffer of programs."""
+        assert on_cpu
+        assert self.opened.kernel is not None
+        position, counts = self.opened.kernel.count_records(index)
+        return position, {name: Reading(at.count, at.slack, at.lost) for name, at in counts.items()}
 
     def start(self) -> None:
         """Begin the recording."""

@@ -235,6 +235,24 @@ def test_facts_are_those_of_stat(rig: Rig, tmp_path: Path) -> None:
     assert told.names[0] == b"two"
 
 
+def test_files_are_told_again_behind_a_border(rig: Rig, tmp_path: Path) -> None:
+    """Once in each window, whatever was told before."""
+    (tmp_path / "file").write_bytes(bytes(4096))
+    inherited = os.open(tmp_path / "file", os.O_RDONLY)
+
+    def work() -> None:
+        for _ in range(3):
+            for _ in range(5):
+                os.pread(inherited, 10, 0)
+            rig.kernel.begin_window(min(os.sched_getaffinity(0)))
+
+    _, records = rig.watch(work)
+    os.close(inherited)
+    found = [record.name if isinstance(record, CallRecord) else record.names[0] for record in records]
+    expected = ["pread64", b"file", *["pread64"] * 4] * 3
+    assert found == expected
+
+
 def test_only_news_is_told(rig: Rig, tmp_path: Path) -> None:
     """23 reads of an inherited descriptor give one record; each open gives its own, even if nothing has changed."""
     (tmp_path / "file").write_bytes(bytes(4096))

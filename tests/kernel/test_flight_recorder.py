@@ -114,8 +114,9 @@ def await_dump(trace: Path, until: Callable[[Callable[[], object]], object], cou
 
 def test_the_spool_stays_within_its_bound_under_load(tmp_path: Path) -> None:
     """Checked all the time; the windows in between, and the rest at the end, are proven complete."""
-    trace, bound, written = tmp_path / "T", 24 << 20, []
-    with load() as pids, recording(trace, "--last", "5s", "--max-size", "24MiB", "--ring", "2MiB") as process:
+    trace, bound, written = tmp_path / "T", 32 << 20, []
+    options = ("--last", "5s", "--max-size", "32MiB", "--ring", "1MiB")
+    with load(pause=0.002) as pids, recording(trace, *options) as process:
         begin, asking, largest = time.monotonic(), None, 0
         while len(written) < 2 or oldest(trace) < TURNS * PARTS or time.monotonic() - begin < SECONDS:
             assert process.poll() is None
@@ -150,16 +151,20 @@ def test_the_spool_stays_within_its_bound_under_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("busy_cpus")
-@pytest.mark.parametrize("asked", ["SIGUSR1", "command"])
+@pytest.mark.parametrize(("asked", "backend"), [("SIGUSR1", "bpf"), ("command", "bpf"), ("command", "perf")])
 def test_a_window_holds_exactly_what_was_done_in_it(
-    tmp_path: Path, asked: str, until: Callable[[Callable[[], object]], object]
+    tmp_path: Path, asked: str, backend: str, until: Callable[[Callable[[], object]], object]
 ) -> None:
-    """Files and processes from long before are known by name; a thread's calls belong to its process."""
+    """Files and processes from long before are known by name; a thread's calls belong to its process.
+
+    The kernel names the files, although it named them in earlier segments, too.
+    """
+    options = ("--last", "3s", "--backend", backend)  # on a busy machine it takes a second to ask for the window
 
     def attempt() -> Recorded:
         trace = tmp_path / f"T{len(list(tmp_path.glob('T*')))}"
         work = Work(tmp_path / "a", *WORK, thread_reads=11)
-        with workers(work) as ready, load(pause=0.05) as pids, recording(trace, "--last", "1s") as process:
+        with workers(work) as ready, load(pause=0.05) as pids, recording(trace, *options) as process:
             until(lambda: oldest(trace))  # longer than what is kept
             tids = {int(task.name) for task in Path(f"/proc/{ready[0].pid}/task").iterdir()}
             assert len(tids) == 2
@@ -174,9 +179,14 @@ def test_a_window_holds_exactly_what_was_done_in_it(
             comms = {row["comm"] for row in threads_of(found, ready[0])}
             assert comms == {Path(f"/proc/{ready[0].pid}/comm").read_text().strip()}
             assert {row["tid"] for row in threads_of(found, ready[0])} == tids
-            assert {row["path"] for row in found.calls("pread64") if row["pid"] in pids} == {"/dev/zero"}
+            reads = [row for row in found.calls("pread64") if row["pid"] in pids]
+            assert {row["path"] for row in reads} == {"/dev/zero"}
+            used = {row["handle"] for row in reads}
+            sources = {row["name_source"] for row in found.trace.handles.to_pylist() if row["handle"] in used}
+            assert sources == {"kernel"}
+            assert found.trace.metadata["backend"] == backend
             assert process.poll() is None, "the recording goes on"
-            assert 1 <= seconds_of(found) <= 3
+            assert 3 <= seconds_of(found) <= 5
             process.send_signal(signal.SIGINT)
             last = finish(process, trace)
             assert str(path) in last.stderr
@@ -187,8 +197,10 @@ def test_a_window_holds_exactly_what_was_done_in_it(
 
 
 @pytest.mark.usefixtures("busy_cpus")
-def test_old_parts_leave_no_gap(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["bpf", "perf"])
+def test_old_parts_leave_no_gap(tmp_path: Path, backend: str) -> None:
     """A process counts by its offsets: those in the window follow one another, up to the end."""
+    options = ("-e", "pread64", "--last", "1s", "--duration", "3s", "--backend", backend)
 
     def attempt() -> Recorded:
         trace = tmp_path / f"T{len(list(tmp_path.glob('T*')))}"
@@ -202,7 +214,7 @@ for offset in range(1 << 62):
 """
         with subprocess.Popen([sys.executable, "-S", "-c", script]) as counter:
             try:
-                with recording(trace, "-e", "pread64", "--last", "1s", "--duration", "3s") as process:
+                with recording(trace, *options) as process:
                     found = finish(process, trace)
             finally:
                 counter.kill()
@@ -251,19 +263,21 @@ def stubborn(tmp_path: Path) -> Iterator[tuple[Path, Callable[[float], None]]]:
 
 @pytest.mark.usefixtures("busy_cpus")
 @pytest.mark.requires("losetup", "mkfs.ext4", "fsfreeze", "dd")
+@pytest.mark.parametrize("events", ["block", "block,fsync"])
 def test_a_slow_request_triggers(
     tmp_path: Path,
     stubborn: tuple[Path, Callable[[float], None]],
     until: Callable[[Callable[[], object]], object],
+    events: str,
 ) -> None:
     """Of the named device, and slower than the threshold.
 
-    Then the trigger rests, so that no window is written twice.
+    Then the trigger rests, so that no window is written twice. Beside calls, programs record the requests, too.
     """
     device, write = stubborn
     trace = tmp_path / "T"
     trigger = f"latency > 200ms and device == {device.name} and operation == write"
-    with recording(trace, "-e", "block", "--last", "2s", "--trigger", trigger) as process:
+    with recording(trace, "-e", events, "--last", "2s", "--trigger", trigger) as process:
         write(0)
         time.sleep(0.5)  # twice as long as it takes to notice one
         assert dumps_of(trace) == []
@@ -304,11 +318,13 @@ def sync_often(target: Path, count: int) -> int:
     return process.pid
 
 
-def test_a_slow_call_triggers(tmp_path: Path, until: Callable[[Callable[[], object]], object]) -> None:
+@pytest.mark.parametrize("backend", ["bpf", "perf"])
+def test_a_slow_call_triggers(tmp_path: Path, until: Callable[[Callable[[], object]], object], backend: str) -> None:
     """Every sync of a dirty file exceeds the threshold: all are counted, and a window has some."""
     trace, count = tmp_path / "T", 20
     trigger = "latency > 1us and operation == fsync"
-    with recording(trace, "-e", "syscalls", "--last", "2s", "--trigger", trigger) as process:
+    options = ("-e", "syscalls", "--last", "2s", "--backend", backend)
+    with recording(trace, *options, "--trigger", trigger) as process:
         pid = sync_often(tmp_path / "file", count)
         found = window(await_dump(trace, until))
         process.send_signal(signal.SIGTERM)

@@ -69,6 +69,7 @@ def test_a_window_of_a_running_recording(tmp_path: Path) -> None:
     assert of_file["latency"]["nr"] == calls["pread64"][0] + calls["pwrite64"][0]
     mine = next(row["activity"] for row in window["processes"] if row["pid"] == ready[0].pid)
     assert mine["bytes_written"] >= calls["pwrite64"][1]
+    assert not [row for row in window["files"] if row["kind"] == "unnamed" and row["pid"] == ready[0].pid]
 
 
 def test_keys_on_a_terminal(scratch: Path) -> None:

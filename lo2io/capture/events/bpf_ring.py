@@ -50,6 +50,16 @@ class KernelRing:
         return int(self._words[_TAKEN])
 
     @property
+    def tail(self) -> int:
+        """Bytes that were released since then."""
+        return int(self._words[_TAIL])
+
+    @property
+    def memory(self) -> mmap.mmap:
+        """The whole ``struct lo2_bpf_buffer``, for the native part."""
+        return self._memory
+
+    @property
     def taken(self) -> float:
         """The share of the buffer that is not free. Any thread may call this."""
         return float(self._words[_TAKEN] - self._words[_TAIL]) / self.size

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lo2io.bpf.calls import KernelCall
-    from lo2io.bpf.loader import Programs
+    from lo2io.bpf.loader import CountsAt, Programs
     from lo2io.catalog.catalog import Catalog
     from lo2io.model.events import Event
 
@@ -155,6 +155,10 @@ class Kernel:
         """A buffer's CPU, and True if the buffer is for events of tracepoints, False if it is for calls."""
         return self._places[index]
 
+    def rings_of(self, cpu: int) -> tuple[int, ...]:
+        """The indices of a CPU's buffers."""
+        return tuple(index for index, (place, _) in enumerate(self._places) if place == cpu)
+
     def _map_rings(self, cpu: int) -> None:
         """Map a CPU's buffers."""
         fds = [(self._programs.ring_fd(cpu), False)]
@@ -273,6 +277,32 @@ class Kernel:
 
     def _count_by_perf(self, name: str, cpu: int) -> int:
         return abi.sum_counts(self._counting.get((name, cpu), ()), has_lost=False)[0]
+
+    def count_records(self, index: int) -> tuple[int, dict[str, CountsAt]]:
+        """Count the events that have records in one buffer, up to a position before which all records are finished.
+
+        Returns:
+            The position, and each event's counts there.
+
+        Raises:
+            CaptureError: A perf event's count cannot be read.
+            BlockingIOError: A program has lost its CPU amid its work.
+        """
+        cpu, of_samples = self._places[index]
+        places = {sample.name: sample.place for sample in self._programs.samples} if of_samples else self._counters
+        counting = {places[name]: fds for (name, of), fds in self._counting.items() if of == cpu and of_samples}
+        memory = self.rings[index].memory
+        position, found = self._programs.count_records(cpu, memory, counting, of_samples=of_samples)
+        return position, {name: found[place] for name, place in places.items()}
+
+    def begin_window(self, cpu: int) -> None:
+        """Let the programs on a CPU tell each file again. Call this at a border, on that CPU."""
+        self._programs.begin_window(cpu)
+
+    def take_losses(self, index: int) -> bytes:
+        """The record about the last events that found this buffer full. Call this on the buffer's CPU."""
+        cpu, of_samples = self._places[index]
+        return self._programs.take_losses(cpu, of_samples=of_samples)
 
     def count_left_out(self) -> int:
         """The number of calls that the filter left out."""

@@ -1,8 +1,12 @@
 """The kernel's counts at a border: the place in a buffer where one segment of the spool ends and the next begins.
 
 A recording proves its completeness by ``count - lost = samples``, and so does each part of it. But events go on while
-the counts are read. So the head of the buffer is read right before and right after each count
-(``native/capture/counts.c``)::
+the counts are read.
+
+lo2io's programs count in memory that lo2io maps. So the counts are read twice, and the place in between, until nothing
+has happened meanwhile (``native/capture/counts.c``). That takes a few microseconds, and is exact.
+
+perf's counts take a system call each. So the head of the buffer is read right before and right after each count::
 
     head ── count ── head ── border: the head when all counts are read
       │       ?        │  samples here came after the count: they are added to it
@@ -10,6 +14,7 @@ the counts are read. So the head of the buffer is read right before and right af
 
 The thread reads each CPU's counts on that CPU. Then no other thread can be between counting an event and writing its
 sample. Interrupts can. The thread's own calls of read(2) can, too, and lo2io knows their place relative to the count.
+No call of another thread runs there: the programs have written its entry when the thread left the CPU.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +39,9 @@ if TYPE_CHECKING:
 
 NR_TRIES = 4
 """How often a count is read again if samples of its event came meanwhile. What is uncertain after that is *slack*."""
+NR_WAITS = 100
+WAIT_S = 0.001
+"""How often, and how long, to wait for a program that has lost its CPU amid its work (Linux 6.19 and later)."""
 RECORD_SAMPLE = 9
 _RAW_AT = 20
 """Where a sample's raw data begins: behind header, time and size."""
@@ -97,7 +106,28 @@ class BorderReader:
         else:
             head = ring.head
             results = self._judge(readings, self._list_samples(ring, head), own)
-        return head, results if on_cpu else [self._from_afar(event, result) for event, result in enumerate(results)]
+        return head, results if on_cpu else [_from_afar(*each) for each in zip(self._names, results, strict=True)]
+
+    def read_kernel(self, index: int, *, on_cpu: bool) -> tuple[int, dict[str, Reading]]:
+        """The same for a buffer of lo2io's programs, and each event's reading by the event's name.
+
+        Raises:
+            CaptureError: The counts cannot be read.
+        """
+        kernel = self._opened.kernel
+        assert kernel is not None  # noqa: S101 - it has the buffer
+        for _ in range(NR_WAITS):
+            try:
+                position, counts = kernel.count_records(index)
+            except BlockingIOError:
+                time.sleep(WAIT_S)
+                continue
+            readings = {name: Reading(at.count, at.slack, at.lost) for name, at in counts.items()}
+            if not on_cpu:
+                readings = {name: _from_afar(name, reading) for name, reading in readings.items()}
+            return position, readings
+        tried = f"count the events on CPU {kernel.ring_place(index)[0]}"
+        raise CaptureError(tried, "a program does not finish its record", "use --backend perf")
 
     def _read_counts(self, ring: Ring, fds: Sequence[int]) -> list[tuple[int, int, int, int]]:
         """``before``, ``after``, ``count`` and ``lost`` of each event."""
@@ -145,9 +175,10 @@ class BorderReader:
             results.append(Reading(count + later, uncertain, lost))
         return results
 
-    def _from_afar(self, event: int, reading: Reading) -> Reading:
-        under_way = min(_UNDER_WAY[not self._names[event].startswith("syscalls:")], reading.count)
-        return Reading(reading.count - under_way, reading.slack + under_way, reading.lost)
+
+def _from_afar(name: str, reading: Reading) -> Reading:
+    under_way = min(_UNDER_WAY[not name.startswith("syscalls:")], reading.count)
+    return Reading(reading.count - under_way, reading.slack + under_way, reading.lost)
 
 
 def subtract(end: Reading, start: Reading) -> Reading:

@@ -1,9 +1,10 @@
 """A flight recorder keeps only the newest part of a recording, and writes it as a trace on request.
 
 The drain thread moves from segment to segment of the spool between two passes over the buffers. At each border it reads
-the kernel's counts and compares the clocks. So the part between any two borders is a recording of its own, with its own
-proof of completeness. The clerk thread does the slow work: it prepares the next segment, requests a look at ``/proc``
-for the segment just begun, removes the oldest segments, and starts dumps.
+the kernel's counts and compares the clocks, and lo2io's programs begin to tell each file again. So the part between any
+two borders is a recording of its own, with its own proof of completeness. The clerk thread does the slow work: it
+prepares the next segment, requests a look at ``/proc`` for the segment just begun, removes the oldest segments, and
+starts dumps.
 
 The drain thread visits one CPU after the other, so the buffers reach the border at different moments. A window begins
 with the last of these visits. The facts of a segment come from looks after that visit.
@@ -21,10 +22,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.capture.devices import with_new_devices
-from lo2io.capture.flight.border import BorderReader
+from lo2io.capture.flight.border import BorderReader, Reading
 from lo2io.capture.flight.dump import Dumper
 from lo2io.capture.flight.trigger import Watcher, parse_trigger
-from lo2io.capture.flight.window import Border, describe_window, final_border
+from lo2io.capture.flight.window import NO_MISSES, Border, Misses, describe_window, final_border
 from lo2io.catalog.catalog import load_catalog
 from lo2io.catalog.layouts import compile_layout
 from lo2io.kernel.sysfs import read_devices
@@ -52,6 +53,8 @@ _WATCH_S = 0.25
 """A trigger is noticed within this time, even if its events do not fill the buffers."""
 _LEAST_WAIT_S = 0.01
 """How long the drain thread waits if the clerk has not prepared the next segment yet."""
+_HALF = 0.5
+"""Buffers that are so full are drained between two visits."""
 _LATE_FACTOR = 2
 """If a segment has grown by this factor beyond its size, the drain thread no longer waits for the clerk."""
 
@@ -142,10 +145,10 @@ class FlightRecorder:
         Raises:
             UsageError: ``max_bytes`` is too small for the buffers.
         """
-        self._spool.check_bound(meta.ring_bytes * len(meta.cpus))
+        self._spool.check_bound(self._rings_bytes)
         now = time.monotonic_ns()
         self._borders[self._spool.current.name] = Border(
-            meta.start_ns, meta.start_ns, now, meta.syncs, (), accounts_after=look()
+            meta.start_ns, meta.start_ns, now, meta.syncs, {}, accounts_after=look()
         )
         self._rescan, self._look = rescan, look
         self._session, self._meta = session, meta
@@ -214,10 +217,10 @@ class FlightRecorder:
         age = time.monotonic_ns() - self._borders[self._spool.current.name].monotonic_ns
         return min(longest, max(_LEAST_WAIT_S, (self._segment_ns - age) / NS_PER_S))
 
-    def drained(self, index: int, views: Sequence[memoryview]) -> None:
+    def drained(self, index: int, views: Sequence[memoryview], *, of_programs: bool = False) -> None:
         """Look for slow requests or calls in the drained bytes."""
         if self._watcher is not None:
-            self._watcher.feed(index, views)
+            self._watcher.feed(index, views, of_programs=of_programs)
 
     def pass_ended(self) -> None:
         """Go on to the next segment, if it is time."""
@@ -227,8 +230,7 @@ class FlightRecorder:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.wake_fd)
         if self._watcher is not None and self._watcher.is_due:
-            for index in range(len(self._opened.rings)):
-                session.drain_ring(index)
+            session.drain_rings()
             self._fire(self._watcher)
         now = time.monotonic_ns()
         if self._requests or self._is_due(now):
@@ -262,17 +264,13 @@ class FlightRecorder:
         first = time.monotonic_ns()
         segment = self._spool.begin(first)
         allowed = os.sched_getaffinity(0)
-        counts = []
+        counts: dict[str, list[Reading]] = {name: [] for name in self._opened.recorded}
         try:
             for index, cpu in enumerate(self._opened.cpus):
-                session.drain_ring(index)
-                head, readings = self._reader.read(index, on_cpu=_run_on(cpu))
-                session.drain_ring(index, head)
-                self._spool.switch_ring(index)
-                counts.append(readings)
-                for other, ring in enumerate(self._opened.rings):
-                    if ring.fill_bytes >= ring.size // 2:
-                        session.drain_ring(other)
+                readings = self._visit(session, index, on_cpu=_run_on(cpu))
+                for name, of_cpus in counts.items():
+                    of_cpus.append(readings.get(name, Reading(0)))
+                session.drain_rings(_HALF)
         finally:
             os.sched_setaffinity(0, allowed)
         last = time.monotonic_ns()
@@ -282,12 +280,75 @@ class FlightRecorder:
             session.to_spool_clock(last),
             first,
             () if sync is None else (sync,),
-            tuple(zip(*counts, strict=True)),
+            counts,
             before,
             self._look(),
+            self._read_misses(),
         )
         self._borders[segment.name] = border
         self._work.put((segment, border, request))
+
+    def _visit(self, session: Session, index: int, *, on_cpu: bool) -> dict[str, Reading]:
+        """Move the buffers of one CPU to the next segment. Returns each event's reading at this place.
+
+        Other threads may run on the CPU between two buffers. Then a segment should rather have the births of threads
+        without their calls, and facts without their samples, than the reverse::
+
+            programs record calls    calls, facts ── births
+            perf records calls       samples ── facts
+        """
+        kernel = self._opened.kernel
+        rings = kernel.rings_of(self._opened.cpus[index]) if kernel else ()
+        for number in rings:
+            session.drain_kernel_ring(number)
+        session.drain_ring(index)
+        if kernel and kernel.names:
+            readings = self._close_rings(session, rings, on_cpu=on_cpu)
+            readings |= self._close_ring(session, index, on_cpu=on_cpu)
+        else:
+            readings = self._close_ring(session, index, on_cpu=on_cpu)
+            readings |= self._close_rings(session, rings, on_cpu=on_cpu)
+        self._spool.switch_cpu(index)
+        return readings
+
+    def _close_ring(self, session: Session, index: int, *, on_cpu: bool) -> dict[str, Reading]:
+        """Write perf's buffer up to the place at which its events are counted."""
+        head, readings = self._reader.read(index, on_cpu=on_cpu)
+        session.drain_ring(index, head)
+        return dict(zip(self._opened.names, readings, strict=True))
+
+    def _close_rings(self, session: Session, rings: Sequence[int], *, on_cpu: bool) -> dict[str, Reading]:
+        """The same for a CPU's buffers of the programs, with the losses before this place."""
+        kernel = self._opened.kernel
+        found: dict[str, Reading] = {}
+        for number in rings:
+            assert kernel is not None  # noqa: S101 - it has the buffer
+            position, readings = self._reader.read_kernel(number, on_cpu=on_cpu)
+            cpu, of_samples = kernel.ring_place(number)
+            if not of_samples:
+                kernel.begin_window(cpu)
+            ring = kernel.rings[number]
+            if ring.fill_bytes:
+                session.drain_kernel_ring(number, position - ring.tail)
+            losses = kernel.take_losses(number) if on_cpu else b""
+            if losses:
+                session.file_of(cpu, of_samples).append([losses])
+            found |= readings
+        return found
+
+    def _read_misses(self) -> Misses:
+        kernel = self._opened.kernel
+        if kernel is None:
+            return NO_MISSES
+        losses = kernel.read_losses()
+        return Misses(kernel.count_left_out(), losses.missed_runs, losses.facts_lost)
+
+    @property
+    def _rings_bytes(self) -> int:
+        """The size of all buffers together."""
+        kernel = self._opened.kernel
+        of_programs = kernel.ring_bytes * len(kernel.rings) if kernel else 0
+        return self._opened.ring_bytes * len(self._opened.cpus) + of_programs
 
     # ---- in the clerk's thread ----
 
@@ -324,7 +385,7 @@ class FlightRecorder:
                 return
             age = time.monotonic_ns() - second.monotonic_ns - (second.last_ns - second.first_ns)
             unneeded = self._last_ns is not None and age >= self._last_ns
-            if not (unneeded or self._spool.is_tight(self._opened.ring_bytes * len(self._opened.cpus))):
+            if not (unneeded or self._spool.is_tight(self._rings_bytes)):
                 break
             if not self._spool.drop_oldest():
                 break
@@ -347,7 +408,8 @@ class FlightRecorder:
         begin = borders[0]
         # Later processes are known by their forks. An earlier own pid may be another process' by now.
         own_pids = self.dumper.lived(begin.monotonic_ns, begin.monotonic_ns + begin.last_ns - begin.first_ns)
-        return describe_window(meta, names, borders, own_pids=own_pids, has_lost=self._opened.has_lost)
+        untold = () if self._opened.has_lost else self._opened.names
+        return describe_window(meta, names, borders, own_pids=own_pids, without_lost=untold)
 
     def _window_ns(self) -> int:
         """How long a trigger rests after a dump: by then the whole window is new."""
@@ -375,8 +437,12 @@ def make_flight(
     layout = compile_layout(opened.names, [texts[name] for name in opened.names], load_catalog())
     watcher = None
     if options.trigger is not None:
+        names = [event.name for event in events if event.name in opened.recorded]
+        recorded = compile_layout(names, [texts[name] for name in names], load_catalog())
         devices = read_devices()
-        watcher = Watcher(parse_trigger(options.trigger, devices), layout, len(opened.rings), devices)
+        trigger = parse_trigger(options.trigger, devices)
+        nr_kernel_rings = len(opened.kernel.rings) if opened.kernel else 0
+        watcher = Watcher(trigger, recorded, len(opened.rings), devices, nr_kernel_rings)
     assert options.converter is not None  # noqa: S101 - options with windows have a converter
     kept = FlightOptions(options.last_s, options.max_bytes, keep_spool=options.keep_spool)
     return FlightRecorder(kept, spool, opened, layout, note, converter=options.converter, watcher=watcher)

@@ -130,8 +130,9 @@ class Watcher:
     Args:
         trigger: The condition.
         layout: The layouts of the recorded events.
-        nr_rings: The number of buffers.
+        nr_rings: The number of perf's buffers.
         devices: The machine's disks, for their names.
+        nr_kernel_rings: The number of buffers of lo2io's programs.
 
     Attributes:
         nr_hits: Number of requests or calls that were slow enough.
@@ -142,10 +143,18 @@ class Watcher:
         CaptureError: There is not enough memory.
     """
 
-    def __init__(self, trigger: Trigger, layout: Layout, nr_rings: int, devices: Sequence[BlockDevice]) -> None:
+    def __init__(
+        self,
+        trigger: Trigger,
+        layout: Layout,
+        nr_rings: int,
+        devices: Sequence[BlockDevice],
+        nr_kernel_rings: int = 0,
+    ) -> None:
         self.trigger = trigger
         self.nr_hits = 0
         self.nr_fired = 0
+        self._nr_rings = nr_rings
         self._nr_gathered = 0
         self._looked_ns = 0
         self._names = {device.device: device.name for device in devices}
@@ -156,7 +165,7 @@ class Watcher:
         config = ffi.new(
             "lo2_watch_config *",
             {
-                "nr_rings": nr_rings,
+                "nr_rings": nr_rings + nr_kernel_rings,
                 "type_offset": layout.type_offset,
                 "tid_offset": layout.pid_offset,
                 "types": types,
@@ -174,11 +183,12 @@ class Watcher:
         weakref.finalize(self, lib.lo2_watch_free, self._native)
         self._hits = ffi.new("lo2_hit[]", MAX_HITS)
 
-    def feed(self, index: int, views: Sequence[memoryview]) -> None:
-        """Look at bytes just drained from a buffer."""
+    def feed(self, index: int, views: Sequence[memoryview], *, of_programs: bool = False) -> None:
+        """Look at bytes just drained from a buffer of perf, or of lo2io's programs."""
+        number = index + self._nr_rings * of_programs
         for view in views:
             with ffi.from_buffer("uint8_t[]", view) as content:
-                self._nr_gathered = lib.lo2_watch_feed(self._native, index, content, len(view))
+                self._nr_gathered = lib.lo2_watch_feed(self._native, number, of_programs, content, len(view))
 
     @property
     def is_due(self) -> bool:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lo2io.capture.accounts import window_accounts
 from lo2io.capture.flight.border import Reading, subtract
 from lo2io.model import EventCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from lo2io.capture.accounts import Readings
     from lo2io.capture.session import Stopped
     from lo2io.model import ClockSync, SpoolMeta
+
+
+class Misses(NamedTuple):
+    """Numbers since the begin of the recording, as in ``SpoolMeta``."""
+
+    nr_left_out: int = 0
+    missed_runs: int = 0
+    facts_lost: int = 0
+
+
+NO_MISSES = Misses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +39,14 @@ class Border:
     monotonic_ns: int
     """``first_ns`` on CLOCK_MONOTONIC."""
     syncs: tuple[ClockSync, ...]
-    counts: tuple[tuple[Reading, ...], ...]
+    counts: Mapping[str, Sequence[Reading]]
     """The counts of each event on each CPU. Empty: sampling had not begun."""
     accounts_before: Readings = ()
     """The kernel's accounts, read before ``first_ns``, for a window that ends here."""
     accounts_after: Readings = ()
     """The kernel's accounts, read after ``last_ns``, for a window that begins here."""
+    misses: Misses = NO_MISSES
+    """What no event counts."""
 
 
 def final_border(stopped: Stopped, accounts: Readings) -> Border:
@@ -43,18 +56,24 @@ def final_border(stopped: Stopped, accounts: Readings) -> Border:
         stopped: The results of sampling.
         accounts: The kernel's accounts, read while samples were still taken.
     """
-    counts = tuple(
-        tuple(
+    counts = {
+        each.name: [
             Reading(count, 0, lost)
             for count, lost in zip(each.counts, each.lost or (0,) * len(each.counts), strict=True)
-        )
+        ]
         for each in stopped.counts
-    )
-    return Border(stopped.stop_ns, stopped.stop_ns, 0, stopped.syncs[-1:], counts, accounts)
+    }
+    misses = Misses(stopped.nr_left_out, stopped.missed_runs, stopped.facts_lost)
+    return Border(stopped.stop_ns, stopped.stop_ns, 0, stopped.syncs[-1:], counts, accounts, misses=misses)
 
 
 def describe_window(
-    meta: SpoolMeta, names: tuple[str, ...], borders: tuple[Border, Border], *, own_pids: Sequence[int], has_lost: bool
+    meta: SpoolMeta,
+    names: tuple[str, ...],
+    borders: tuple[Border, Border],
+    *,
+    own_pids: Sequence[int],
+    without_lost: Container[str] = (),
 ) -> SpoolMeta:
     """The description of a window.
 
@@ -63,12 +82,13 @@ def describe_window(
         names: Names of the window's segments, oldest first.
         borders: The borders at which the window begins and ends.
         own_pids: lo2io's own processes.
-        has_lost: True if the kernel tells how many samples each event lost.
+        without_lost: Events of which the kernel does not tell how many samples were lost.
     """
     begin, end = borders
     is_whole = not begin.counts
     syncs = (*(begin.syncs or meta.syncs[:1]), *end.syncs)
-    starts = begin.counts or ((Reading(0),) * len(meta.cpus),) * len(meta.events)
+    zeroes = (Reading(0),) * len(meta.cpus)
+    left_out, missed_runs, facts_lost = (end - begin for begin, end in zip(begin.misses, end.misses, strict=True))
     return replace(
         meta,
         complete=True,
@@ -77,7 +97,13 @@ def describe_window(
         recording_start_ns=None if is_whole else meta.start_ns,
         stop_ns=end.last_ns,
         syncs=syncs,
-        counts=tuple(_counts(*each, has_lost=has_lost) for each in zip(meta.events, starts, end.counts, strict=True)),
+        counts=tuple(
+            _counts(name, begin.counts.get(name, zeroes), end.counts[name], has_lost=name not in without_lost)
+            for name in meta.events
+        ),
+        nr_left_out=left_out,
+        missed_runs=missed_runs,
+        facts_lost=facts_lost,
         own_pids=tuple(own_pids),
         # The accounts of the whole recording include the command's.
         accounts=(meta.accounts if is_whole else ())

@@ -13,7 +13,7 @@ int lo2_read_counts(const int32_t *fds, uint32_t nr, const uint64_t *head, uint8
 /* ---- slow block requests or calls, found while recording ---- */
 
 typedef struct {
-    uint32_t nr_rings;
+    uint32_t nr_rings;          /* buffers; their numbers are from 0 on */
     uint32_t type_offset;       /* of common_type (u16) in the raw data */
     uint32_t tid_offset;        /* of common_pid (u32) in the raw data */
     const uint16_t *types;      /* pairs of common_types: of the begin, then of the end */
@@ -37,8 +37,11 @@ typedef struct lo2_watch lo2_watch;
 
 /* `config` and all it points to may end after the call. NULL: out of memory. */
 lo2_watch *lo2_watch_new(const lo2_watch_config *config);
-/* Takes bytes just drained from a buffer, in pieces of any length. Returns how many begins and ends are gathered. */
-uint32_t lo2_watch_feed(lo2_watch *watch, uint32_t ring, const uint8_t *bytes, uint64_t length);
+/*
+ * Takes bytes just drained from a buffer, in pieces of any length. `of_programs`: BPF programs write this buffer, not perf.
+ * Returns how many begins and ends are gathered.
+ */
+uint32_t lo2_watch_feed(lo2_watch *watch, uint32_t ring, uint8_t of_programs, const uint8_t *bytes, uint64_t length);
 /* Call when all buffers are drained. Returns the slow ones of what was gathered, at most `room`, and forgets the rest. */
 uint32_t lo2_watch_hits(lo2_watch *watch, lo2_hit *hits, uint32_t room);
 /* How many begins were forgotten before their ends came, for want of room or because records were lost. */
@@ -50,6 +53,31 @@ void lo2_watch_free(lo2_watch *watch);
 struct lo2_bpf_buffer;
 /* The position before which all records are finished; `before`, an earlier answer, if programs are writing all the time. */
 uint64_t lo2_finished_records(const struct lo2_bpf_buffer *buffer, uint64_t before);
+
+struct lo2_bpf_cpu;
+struct lo2_bpf_counts;
+typedef struct {
+    int32_t fd;                 /* a perf event that counts, too */
+    uint32_t place;             /* of the event's counts */
+    uint64_t count;
+} lo2_counter;
+/* Counts of the events in one buffer. Each member is of the same moment, unless a program was at work all the time. */
+typedef struct {
+    uint64_t position;          /* of the records before which the counts are; all of them are finished */
+    uint32_t pending;           /* 1 + index of the call that is counted and has no record yet; 0: none */
+    uint8_t exact;              /* nothing happened while all this was read */
+} lo2_counted;
+/*
+ * Reads the counts of the programs' events that have records in one buffer: of calls (`of_samples` 0), or of tracepoints.
+ * `before` and `after` get `nr` counts each, read before and after the position. -1: errno; EAGAIN: a program stands still
+ * amid its work.
+ */
+int lo2_count_records(const struct lo2_bpf_cpu *cpu, const struct lo2_bpf_buffer *buffer, uint8_t of_samples, uint32_t nr,
+                      struct lo2_bpf_counts *before, struct lo2_bpf_counts *after, lo2_counter *counters,
+                      uint32_t nr_counters, lo2_counted *counted);
+
+/* Sets a number that programs add to to 0, and returns it. */
+uint64_t lo2_take_number(uint64_t *number);
 
 /* ---- messages of libbpf ---- */
 

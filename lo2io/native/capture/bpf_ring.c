@@ -1,4 +1,4 @@
-/* Finds how far the records in a buffer of the programs are finished: bpf/programs/buffers.h. */
+/* Memory that BPF programs write at the same time: how far the records in a buffer are finished (bpf/programs/buffers.h). */
 #include "api/all.h"
 
 enum { NR_TRIES = 1000 }; /* a program writes for some 20 ns */
@@ -12,4 +12,9 @@ uint64_t lo2_finished_records(const struct lo2_bpf_buffer *buffer, uint64_t befo
             return taken;
     }
     return before;
+}
+
+uint64_t lo2_take_number(uint64_t *number)
+{
+    return __atomic_exchange_n(number, 0, __ATOMIC_ACQ_REL);
 }

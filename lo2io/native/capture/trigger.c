@@ -1,7 +1,8 @@
 /*
  * Looks for block requests or system calls that took longer than a threshold, while a recording goes on.
  *
- * Input are the bytes just drained from each buffer, in pieces of any length. A request is issued on one CPU and
+ * Input are the bytes just drained from each buffer, in pieces of any length: perf's samples, and records of BPF programs
+ * (bpf/programs/records.h). A request is issued on one CPU and
  * completed on another, and a thread may enter a call on one CPU and leave it on another. Either buffer may be drained
  * first. So begins and ends are gathered, and paired in the order of their times when all buffers have been drained. A
  * completion belongs to the latest issue of its device, sector and operation, an exit to the thread's latest entry.
@@ -15,6 +16,7 @@
 #include "input/block_sample.h"
 #include "input/clock.h"
 #include "input/fields.h"
+#include "input/stream.h"
 
 enum { HEADER_BYTES = 8, SAMPLE_RAW_AT = 20, RECORD_LOST = 2, RECORD_SAMPLE = 9, LOST_TIME_AT = 24,
        MAX_RECORD = 1 << 16, NR_ENTRIES = 1 << 16, NR_BUCKETS = 1 << 17, MAX_GATHERED = 1 << 20, NR_TYPES = 1 << 16 };
@@ -125,7 +127,7 @@ static void gather(lo2_watch *w, entry e)
         w->nr_forgotten++;
 }
 
-/* True if the trigger watches this block event; fills in its key. */
+/* True if the trigger watches this block event; fills in its key. `raw` has the fields at the places of raw data. */
 static bool read_block(const lo2_watch *w, const uint8_t *raw, uint32_t raw_size, entry *e)
 {
     block_sample s;
@@ -140,32 +142,38 @@ static bool read_block(const lo2_watch *w, const uint8_t *raw, uint32_t raw_size
     return wanted(w, &s);
 }
 
+/* An event of a thread: of a call, or of the block layer with its raw data. */
+static void on_event(lo2_watch *w, uint16_t common_type, int64_t time, uint32_t tid, const uint8_t *raw, uint32_t raw_size)
+{
+    uint16_t place = w->places[common_type];
+    if (!place)
+        return;
+    entry e = {.time = time, .pair = (uint16_t)((place - 1) / 2), .what = (place - 1) % 2 ? ENDS : BEGINS};
+    if (!w->is_block)
+        e.owner = tid;
+    else if (!read_block(w, raw, raw_size, &e))
+        return;
+    gather(w, e);
+}
+
 static void on_sample(lo2_watch *w, const uint8_t *record, uint32_t size)
 {
-    uint32_t raw_size;
+    uint32_t raw_size, tid;
     uint16_t common_type;
-    entry e = {0};
+    int64_t time;
     if (size < SAMPLE_RAW_AT)
         return;
     const uint8_t *raw = record + SAMPLE_RAW_AT;
     memcpy(&raw_size, raw - 4, 4);
-    if (raw_size > size - SAMPLE_RAW_AT || raw_size < w->config.type_offset + 2)
+    if (raw_size > size - SAMPLE_RAW_AT || raw_size < w->config.type_offset + 2 || raw_size < w->config.tid_offset + 4)
         return;
     memcpy(&common_type, raw + w->config.type_offset, 2);
-    uint16_t place = w->places[common_type];
-    if (!place)
-        return;
-    memcpy(&e.time, record + HEADER_BYTES, 8);
-    e.pair = (uint16_t)((place - 1) / 2);
-    e.what = (place - 1) % 2 ? ENDS : BEGINS;
-    bool known = w->is_block ? read_block(w, raw, raw_size, &e) : raw_size >= w->config.tid_offset + 4;
-    if (known && !w->is_block)
-        memcpy(&e.owner, raw + w->config.tid_offset, 4);
-    if (known)
-        gather(w, e);
+    memcpy(&tid, raw + w->config.tid_offset, 4);
+    memcpy(&time, record + HEADER_BYTES, 8);
+    on_event(w, common_type, time, tid, raw, raw_size);
 }
 
-static void on_record(lo2_watch *w, const uint8_t *record, uint32_t size)
+static void on_perf_record(lo2_watch *w, const uint8_t *record, uint32_t size)
 {
     uint32_t type;
     memcpy(&type, record, 4);
@@ -178,38 +186,81 @@ static void on_record(lo2_watch *w, const uint8_t *record, uint32_t size)
     }
 }
 
-static uint32_t size_of(const uint8_t *record)
+/* Records of calls that were too short are left out here: most are. */
+static void on_whole_call(lo2_watch *w, const uint8_t *record, const lo2_kernel_head *head)
 {
+    lo2_kernel_call call;
+    memcpy(&call, record, offsetof(lo2_kernel_call, args));
+    if (w->is_block || (int64_t)call.duration_ns < w->config.least_ns)
+        return;
+    on_event(w, head->event, (int64_t)head->time_ns, head->tid, NULL, 0);
+    on_event(w, call.exit_event, plus((int64_t)head->time_ns, (int64_t)call.duration_ns), head->tid, NULL, 0);
+}
+
+static void on_programs_record(lo2_watch *w, const uint8_t *record, uint32_t length)
+{
+    enum { RAW_AT = sizeof(lo2_kernel_head) - LO2_FIELDS_AT };
+    lo2_kernel_head head;
+    if (length < sizeof head)
+        return;
+    memcpy(&head, record, sizeof head);
+    if (head.type == LO2_KERNEL_CALL && length >= offsetof(lo2_kernel_call, args))
+        on_whole_call(w, record, &head);
+    else if (!w->is_block && (head.type == LO2_KERNEL_ENTER || head.type == LO2_KERNEL_EXIT))
+        on_event(w, head.event, (int64_t)head.time_ns, head.tid, NULL, 0);
+    else if (w->is_block && head.type == LO2_KERNEL_SAMPLE)
+        on_event(w, head.event, (int64_t)head.time_ns, head.tid, record + RAW_AT, length - RAW_AT);
+    else if (head.type == LO2_KERNEL_LOST)
+        gather(w, (entry){.what = LOSES, .time = (int64_t)head.time_ns});
+}
+
+static void on_record(lo2_watch *w, bool of_programs, const uint8_t *record, uint32_t size)
+{
+    uint32_t length;
+    memcpy(&length, record, 4);
+    if (!of_programs)
+        on_perf_record(w, record, size);
+    else if (kernel_record_length(length) <= size - HEADER_BYTES)
+        on_programs_record(w, record + HEADER_BYTES, kernel_record_length(length));
+}
+
+/* If this is no record, the watcher goes on all the same, for it proves nothing. */
+static uint32_t size_of(bool of_programs, const uint8_t *record)
+{
+    uint32_t length;
     uint16_t size;
+    memcpy(&length, record, 4);
     memcpy(&size, record + 6, 2);
-    return size < HEADER_BYTES ? HEADER_BYTES : size; /* this is no record; go on all the same, for the trigger proves nothing */
+    if (of_programs)
+        return kernel_record_step(length) > MAX_RECORD ? HEADER_BYTES : (uint32_t)kernel_record_step(length);
+    return size < HEADER_BYTES ? HEADER_BYTES : size;
 }
 
 /* Completes the record that an earlier piece began. Returns how many bytes of this piece it took. */
-static uint64_t finish_carried(lo2_watch *w, carried *c, const uint8_t *bytes, uint64_t length)
+static uint64_t finish_carried(lo2_watch *w, carried *c, bool of_programs, const uint8_t *bytes, uint64_t length)
 {
     uint64_t used = 0;
     while (c->filled && used < length) {
-        uint32_t need = c->filled < HEADER_BYTES ? HEADER_BYTES : size_of(c->bytes);
+        uint32_t need = c->filled < HEADER_BYTES ? HEADER_BYTES : size_of(of_programs, c->bytes);
         uint64_t take = need - c->filled < length - used ? need - c->filled : length - used;
         memcpy(c->bytes + c->filled, bytes + used, take);
         c->filled += (uint32_t)take;
         used += take;
-        if (c->filled >= HEADER_BYTES && c->filled == size_of(c->bytes)) {
-            on_record(w, c->bytes, c->filled);
+        if (c->filled >= HEADER_BYTES && c->filled == size_of(of_programs, c->bytes)) {
+            on_record(w, of_programs, c->bytes, c->filled);
             c->filled = 0;
         }
     }
     return used;
 }
 
-uint32_t lo2_watch_feed(lo2_watch *w, uint32_t ring, const uint8_t *bytes, uint64_t length)
+uint32_t lo2_watch_feed(lo2_watch *w, uint32_t ring, uint8_t of_programs, const uint8_t *bytes, uint64_t length)
 {
     carried *c = &w->rings[ring];
-    uint64_t at = finish_carried(w, c, bytes, length);
-    while (at + HEADER_BYTES <= length && at + size_of(bytes + at) <= length) {
-        uint32_t size = size_of(bytes + at);
-        on_record(w, bytes + at, size);
+    uint64_t at = finish_carried(w, c, of_programs, bytes, length);
+    while (at + HEADER_BYTES <= length && at + size_of(of_programs, bytes + at) <= length) {
+        uint32_t size = size_of(of_programs, bytes + at);
+        on_record(w, of_programs, bytes + at, size);
         at += size;
     }
     if (at < length) {

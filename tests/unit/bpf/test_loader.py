@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from lo2io.native._lib import ffi, lib
+from reference.kernel_records import iter_records
 
 from lo2io.bpf import libbpf, loader
 from lo2io.catalog.call_numbers import NO_NUMBER, call_number
 from lo2io.catalog.catalog import load_catalog
 from lo2io.errors import AccessError, CaptureError
+from lo2io.native.records import unpack
 
 NOTHING = loader.BpfConfig(recorder=1)
 CALL = loader.BpfCall(enter_event=7, exit_event=8, enter_index=0, exit_index=1, flags=0, nr_args=4)
@@ -147,3 +150,78 @@ def test_maps_are_put_at_once_or_else_one_by_one(knows_batches: bool, monkeypatc
     monkeypatch.setattr(libbpf, "library", lambda: fake)
     libbpf.put_fds(9, {0: 31, 1: 32, 64: 33})
     assert put == {0: 31, 1: 32, 64: 33}
+
+
+class CpuMemory:
+    """A CPU's memory and a buffer, which programs of the test's own have written: :meth:`count` reads them."""
+
+    def __init__(self) -> None:
+        self.cpu = ffi.new("struct lo2_bpf_cpu *")
+        self.memory = bytearray(lib.LO2_BUFFER_HEAD)
+        self.buffer = ffi.from_buffer("struct lo2_bpf_buffer *", self.memory)
+        self.programs = loader.Programs(NOTHING, (0,), 4096)
+        self.programs._calls, self.programs._nr_events = (CALL,), 2
+        self.programs._cpu = lambda _: self.cpu  # type: ignore[method-assign]
+
+    def count(self, counters: dict[int, list[int]] | None = None, *, of_samples: bool = False) -> tuple[int, list[Any]]:
+        """As the recorder does at a border."""
+        memory: Any = self.memory
+        return self.programs.count_records(0, memory, counters or {}, of_samples=of_samples)
+
+
+def test_the_counts_at_a_place_are_those_of_the_records_before_it() -> None:
+    """Without what the filter left out, and without the call that has no record yet."""
+    of = CpuMemory()
+    of.buffer.taken = 640
+    of.cpu.counts[0].count, of.cpu.counts[0].left_out, of.cpu.counts[0].lost = 12, 3, 2
+    of.cpu.counts[1].count = 7
+    of.cpu.sampling.counts[5].count = 9
+    assert of.count() == (640, [loader.CountsAt(9, 0, 2), loader.CountsAt(7, 0, 0)])
+    of.cpu.slot.occupied = 1
+    assert of.count()[1] == [loader.CountsAt(8, 0, 2), loader.CountsAt(7, 0, 0)]
+    position, events = of.count(of_samples=True)
+    assert (position, len(events), events[5]) == (640, lib.LO2_MAX_SAMPLED, loader.CountsAt(9, 0, 0))
+
+
+def test_a_count_of_perf_replaces_the_programs(tmp_path: Path) -> None:
+    """The sum of all perf events that have counted on this CPU."""
+    of = CpuMemory()
+    of.cpu.sampling.counts[5].count = 9
+    with (tmp_path / "count").open("w+b") as file:
+        file.write(struct.pack("<QQ", 11, 1) * 2)
+        file.flush()
+        file.seek(0)
+        assert of.count({5: [file.fileno(), file.fileno()]}, of_samples=True)[1][5] == loader.CountsAt(22, 0, 0)
+        with pytest.raises(CaptureError, match="read an event's count"):
+            of.count({5: [file.fileno()]}, of_samples=True)
+
+
+@pytest.mark.parametrize("of_samples", [False, True])
+def test_no_place_is_found_while_a_program_is_at_work(of_samples: bool) -> None:
+    """It may have counted an event that has no record yet."""
+    of = CpuMemory()
+    if of_samples:
+        of.buffer.writers = 1
+    else:
+        of.cpu.busy = 1
+    with pytest.raises(BlockingIOError):
+        of.count(of_samples=of_samples)
+
+
+def test_counts_that_never_stand_still_have_bounds() -> None:
+    """The true count and the true losses lie within."""
+    before, after = (SimpleNamespace(count=count, lost=lost, left_out=1) for count, lost in ((100, 5), (120, 8)))
+    at = loader.CountsAt.between(before, after)
+    assert (at.count, at.count + at.slack, at.lost) == (100 - 1 - 3 - 4, 120 - 1, 5)
+    assert at.counted_by_perf(200) == loader.CountsAt(200 - at.slack, 2 * at.slack, 5)
+
+
+def test_losses_are_told_once() -> None:
+    """By the recorder, or by the next program that finds room."""
+    of = CpuMemory()
+    of.cpu.losing.lost, of.cpu.losing.begin_ns, of.cpu.losing.end_ns = 6, 100, 200
+    (record,) = iter_records(of.programs.take_losses(0, of_samples=False))
+    told = unpack("lost", record)
+    assert (told.head.time_ns, told.begin_ns, told.lost) == (200, 100, 6)
+    assert of.programs.take_losses(0, of_samples=False) == b""
+    assert of.cpu.losing.lost == 0

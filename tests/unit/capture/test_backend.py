@@ -46,10 +46,7 @@ def options(**changes: Any) -> RecordOptions:
         ({"opener": "python-perf"}, WITHOUT_PROGRAMS),
         ({"scope": "inherit"}, BackendChoice("perf", "proc", "--scope inherit")),
         ({"scope": "inherit", "names": "proc"}, WITHOUT_PROGRAMS),
-        (
-            {"system": True, "last_s": 1.0, "command": ()},
-            BackendChoice("perf", "proc", "a recording that keeps only its newest part"),
-        ),
+        ({"system": True, "last_s": 1.0, "command": ()}, BackendChoice("bpf", "kernel")),
     ],
 )
 def test_what_is_tried(asked: dict[str, Any], choice: BackendChoice) -> None:
@@ -83,10 +80,6 @@ def test_without_calls_there_is_nothing_to_tell() -> None:
         ({"backend": "bpf", "names": "proc"}, "programs that record calls also name the calls' files"),
         ({"backend": "bpf", "opener": "python-perf"}, "--opener python-perf cannot use programs in the kernel"),
         ({"names": "kernel", "scope": "inherit"}, "--scope inherit cannot use programs in the kernel"),
-        (
-            {"backend": "bpf", "system": True, "command": (), "max_bytes": 1 << 30},
-            "a recording that keeps only its newest part cannot use programs in the kernel",
-        ),
     ],
 )
 def test_what_contradicts_itself(asked: dict[str, Any], answer: str) -> None:

@@ -33,7 +33,7 @@ def go_on(spool: SegmentedSpool, first_ns: int, last_ns: int | None = None) -> N
     """All rings to the next segment."""
     spool.begin(first_ns)
     for index in range(len(spool.cpus)):
-        spool.switch_ring(index)
+        spool.switch_cpu(index)
     spool.end(first_ns, first_ns if last_ns is None else last_ns)
 
 
@@ -72,14 +72,35 @@ def test_the_reader_joins_what_the_writer_split(tmp_path: Path) -> None:
     assert [tids(path) for path in reader.facts] == [[0], [1], [2], []]
 
 
+def test_the_programs_records_go_on_with_their_cpu(tmp_path: Path) -> None:
+    """Each segment has a file for each kind of buffer, and the reader joins them likewise."""
+    meta = dataclasses.replace(FLIGHT, clock="monotonic", backend="bpf", kernel_facts=True, kernel_events=("x",))
+    with SegmentedSpool(tmp_path / "spool", [0, 5]) as spool:
+        spool.take_kernel(events=True)
+        spool.write_meta(meta)
+        for number in range(3):
+            spool.calls[1].append([b"c%d" % number])
+            spool.events[0].append([b"e%d" % number])
+            go_on(spool, 10 * number + 5)
+        names = tuple(segment.name for segment in spool.kept)
+        assert spool.size == 12
+        spool.write_meta(dataclasses.replace(meta, complete=True, segments=names))
+    reader = SpoolReader(tmp_path / "spool")
+    joined = [
+        [b"".join(path.read_bytes() for path in paths) for paths, _ in streams]
+        for streams in (reader.streams(), reader.kernel_streams(), reader.event_streams())
+    ]
+    assert joined == [[b"", b""], [b"", b"c0c1c2"], [b"e0e1e2", b""]]
+
+
 def test_a_ring_that_has_not_gone_on_yet_writes_to_the_former_segment(tmp_path: Path) -> None:
     """The rings go on one by one."""
     with SegmentedSpool(tmp_path / "spool", [0, 1]) as spool:
         spool.begin(1)
-        spool.switch_ring(0)
+        spool.switch_cpu(0)
         for index in (0, 1):
             spool.rings[index].append([b"x"])
-        spool.switch_ring(1)
+        spool.switch_cpu(1)
         spool.end(1, 2)
         sizes = [[file.size for file in segment.files] for segment in spool.kept]
     assert sizes == [[0, 1, 0], [1, 0, 0]]
@@ -91,7 +112,7 @@ def test_facts_tell_of_one_segment_or_are_left_out(tmp_path: Path) -> None:
         spool.facts.append([fact(1, 99, tid=1)])
         spool.begin(100)
         spool.facts.append([fact(98, 99, tid=2), fact(98, 101, tid=3), fact(102, 103, tid=4)])
-        spool.switch_ring(0)
+        spool.switch_cpu(0)
         spool.end(100, 200)
         spool.facts.append(
             [fact(98, 99, 5), fact(150, 250, 6), fact(200, 250, 7), fact(100, 100, 8), fact(100, 101, 9)]
@@ -134,10 +155,10 @@ def test_a_segment_being_written_is_never_removed(tmp_path: Path) -> None:
         with pytest.raises(DiskFullError, match="bound"):
             spool.rings[0].append([b"x"])
         spool.begin(1)
-        spool.switch_ring(0)
+        spool.switch_cpu(0)
         with pytest.raises(DiskFullError, match="bound"):
             spool.rings[1].append([b"x"])
-        spool.switch_ring(1)
+        spool.switch_cpu(1)
         spool.end(1, 1)
         assert spool.rings[1].append([b"x"]) == 1
         assert [segment.name for segment in spool.kept] == ["seg-000001"]

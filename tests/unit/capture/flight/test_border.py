@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from build.flightrig import EVENTS, LAYOUT, FakeRing
 
-from lo2io.capture.flight.border import BorderReader, Reading, subtract
+from lo2io.capture.flight.border import BorderReader, Reading, _from_afar, subtract
 
 
 def border_reader() -> BorderReader:
@@ -29,8 +29,9 @@ def test_counts_are_carried_to_the_border() -> None:
     # Both were read while the ring's head went from 40 to 160.
     results = reader._judge([(40, 160, 1000, 3), (40, 160, 2000, 0)], samples, own)
     assert results == [Reading(1001, 0, 3), Reading(2002, 1, 0)]
-    assert reader._from_afar(0, Reading(1000, 2, 3)) == Reading(999, 3, 3)
-    assert reader._from_afar(0, Reading(0)) == Reading(0)
+    assert _from_afar(EVENTS[0], Reading(1000, 2, 3)) == Reading(999, 3, 3)
+    assert _from_afar("block:block_rq_issue", Reading(1000, 2, 3)) == Reading(997, 5, 3)
+    assert _from_afar(EVENTS[0], Reading(0)) == Reading(0)
 
 
 @pytest.mark.parametrize(

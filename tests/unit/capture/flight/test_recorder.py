@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from build.flightrig import CONVERTER, META, RING_BYTES, FakeClock, Rig, serials
+from build.flightrig import CALLS, CONVERTER, META, RING_BYTES, FakeClock, FakeKernel, Rig, serials
 
 from lo2io import pipeline
 from lo2io.capture import devices
@@ -76,6 +77,39 @@ def test_what_is_kept_spans_what_was_asked_for(rig: Callable[[FlightOptions], Ri
     assert [counts.slack for counts in meta.counts] == [None, None]
     assert recorder.rescans == sorted(recorder.rescans)
     assert len(recorder.rescans) == int(meta.segments[-1][4:])
+
+
+def test_a_window_has_the_programs_records(rig: Callable[[FlightOptions], Rig]) -> None:
+    """Counted as the programs count. At each border files are told again, and losses in the segment they are of."""
+    recorder = rig(FlightOptions(last_s=2.0))
+    kernel = FakeKernel()
+    recorder.opened.kernel = kernel  # type: ignore[assignment]
+    recorder.session._kernel_rings = kernel.rings  # type: ignore[assignment]
+    recorder.spool.take_kernel(events=False)
+    meta = dataclasses.replace(META, events=(*META.events, *CALLS), formats=META.formats * 2, kernel_facts=True)
+    recorder.flight.start(recorder.session, meta, recorder.rescans.append)
+    for step in range(60):
+        for cpu, ring in enumerate(kernel.rings):
+            for _ in range(cpu + 1):
+                ring.write(ring.nr_samples[0])
+        kernel.misses = [step, 2 * step]
+        recorder.run(0.1)
+    kernel.losing[1] = b"x" * 40
+    recorder.flight._spool.begin(recorder.clock.now)
+    recorder.flight._visit(recorder.session, 1, on_cpu=True)
+    lost = recorder.spool.kept[-2].files[3]
+    assert lost.path.name == "cpu-0001.calls"
+    assert lost.path.read_bytes()[-40:] == b"x" * 40
+    names = [segment.name for segment in recorder.spool.kept][:-2]
+    begin, end = (recorder.flight._borders[name] for name in (names[0], recorder.spool.kept[-2].name))
+    window = recorder.flight._describe(meta, tuple(names), (begin, end))
+    for cpu in range(2):
+        found = serials([recorder.spool.path / name / f"cpu-{cpu:04}.calls" for name in names])
+        assert found == list(range(found[0], found[-1] + 1))
+        assert [each.counts[cpu] for each in window.counts[2:]] == [len(found)] * 2
+    assert kernel.borders[0] == len(recorder.rescans)
+    assert window.missed_runs == 2 * window.nr_left_out > 0
+    assert window.nr_left_out < kernel.misses[0]
 
 
 def test_a_short_recording_is_kept_whole(rig: Callable[[FlightOptions], Rig]) -> None:

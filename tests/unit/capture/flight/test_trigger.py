@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from build.kernelwriter import KernelSpool, Programs
 from build.perfwriter import SpoolBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ from lo2io.model import BlockDevice, RequestOp
 from lo2io.units import kernel_dev
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lo2io.catalog.layouts import Layout
 
@@ -125,6 +127,18 @@ def test_a_trigger_needs_the_events_it_looks_at() -> None:
     assert caught.value.remedy == "add `-e +fdatasync`"
 
 
+def feed_pieces(
+    watcher: Watcher, rings: Sequence[Sequence[bytes]], chance: random.Random, *, of_programs: bool
+) -> None:
+    """Hand all bytes on, in any order of the buffers and in pieces of any length."""
+    left = [b"".join(ring) for ring in rings]
+    while any(left):
+        cpu = chance.choice([index for index in range(len(left)) if left[index]])
+        length = chance.choice([1, 7, 60, 500])
+        watcher.feed(cpu, [memoryview(left[cpu][:length])], of_programs=of_programs)
+        left[cpu] = left[cpu][length:]
+
+
 class Twin:
     """A plain watcher that knows the whole history."""
 
@@ -166,13 +180,14 @@ def history(chance: random.Random) -> Iterator[tuple[int, int, int, tuple[int, i
         under_way[key] = not completes
 
 
+@pytest.mark.parametrize("of_programs", [False, True], ids=["perf", "bpf"])
 @pytest.mark.parametrize("seed", range(60))
-def test_the_watcher_finds_what_its_twin_finds(seed: int) -> None:
-    """Whatever ring is drained first, in pieces of whatever length."""
+def test_the_watcher_finds_what_its_twin_finds(seed: int, of_programs: bool) -> None:
+    """Whatever ring is drained first, in pieces of whatever length; samples or records of programs."""
     chance = random.Random(seed)  # noqa: S311 - a history, no secret
     least_ns, only_vda = chance.randint(1, 60), chance.random() < 0.5
     trigger = Trigger("x", least_ns, ALL - {RequestOp.DISCARD}, DEVICES[:1] if only_vda else None)
-    builder = SpoolBuilder(Path(), cpus=3, calls=("read",))
+    builder = KernelSpool(Path(), 3, calls=("read",), sampled=("block",) if of_programs else ())
     twin = Twin(trigger)
     for time, cpu, kind, key in history(chance):
         builder.call(time, cpu, 5, "read")
@@ -181,13 +196,8 @@ def test_the_watcher_finds_what_its_twin_finds(seed: int) -> None:
         sector = 2**64 - 1 if kind and key[2] is RequestOp.FLUSH else key[1]
         builder.block(time, cpu, 5, name, dev=key[0], sector=sector, nr_sector=sectors, rwbs=LETTERS[key[2]])
         twin.add(time, kind, key)
-    watcher = Watcher(trigger, layout_of(builder), 3, DEVICES)
-    rings = [b"".join(ring) for ring in builder.rings]
-    while any(rings):
-        cpu = chance.choice([index for index in range(3) if rings[index]])
-        length = chance.choice([1, 7, 60, 500])
-        watcher.feed(cpu, [memoryview(rings[cpu][:length])])
-        rings[cpu] = rings[cpu][length:]
+    watcher = Watcher(trigger, layout_of(builder), 3, DEVICES, 3)
+    feed_pieces(watcher, builder.events if of_programs else builder.rings, chance, of_programs=of_programs)
     found = watcher.take_hits()
     assert len(found) == len(twin.hits()) == watcher.nr_hits
     for latency, sector in twin.hits():
@@ -263,16 +273,25 @@ def call_history(chance: random.Random) -> Iterator[tuple[int, int, int, str, bo
             yield clock, chance.randint(0, 2), tid, call, ends
 
 
+@pytest.mark.parametrize("of_programs", [False, True], ids=["perf", "bpf"])
 @pytest.mark.parametrize("seed", range(60))
-def test_slow_calls_are_found_whatever_ring_is_drained_first(seed: int) -> None:
-    """The same as a twin finds that knows the whole history, in pieces of any length."""
+def test_slow_calls_are_found_whatever_ring_is_drained_first(seed: int, of_programs: bool) -> None:
+    """The same as a twin finds that knows the whole history, in pieces of any length.
+
+    Programs write one record of a call that keeps its CPU.
+    """
     chance = random.Random(seed)  # noqa: S311 - a history, no secret
     least_ns = chance.randint(1, 60)
-    builder = SpoolBuilder(Path(), cpus=3, calls=CALLS)
+    builder = KernelSpool(Path(), 3, calls=CALLS)
+    leaves = (chance.random() < 0.2 for _ in itertools.count())  # so often a thread loses its CPU
+    programs = Programs(builder, leaves, itertools.repeat((None, None)))
     pending: dict[int, tuple[str, int]] = {}
     expected = []
     for time, cpu, tid, call, ends in call_history(chance):
-        (builder.exit if ends else builder.enter)(time, cpu, tid, call)
+        if of_programs:
+            programs.replay([("exit" if ends else "enter", (time, cpu, tid, call), {})], whole=False)
+        else:
+            (builder.exit if ends else builder.enter)(time, cpu, tid, call)
         if call == "read":
             continue
         if not ends:
@@ -282,13 +301,9 @@ def test_slow_calls_are_found_whatever_ring_is_drained_first(seed: int) -> None:
             if begun == call and time - begin >= least_ns:
                 expected.append(f"{call} of thread {tid} took {time - begin} ns")
     trigger = parse_trigger(f"latency >= {least_ns}ns and operation == sync", DEVICES)
-    watcher = Watcher(trigger, layout_of(builder), 3, DEVICES)
-    rings = [b"".join(ring) for ring in builder.rings]
-    while any(rings):
-        cpu = chance.choice([index for index in range(3) if rings[index]])
-        length = chance.choice([1, 7, 60, 500])
-        watcher.feed(cpu, [memoryview(rings[cpu][:length])])
-        rings[cpu] = rings[cpu][length:]
+    programs.end()
+    watcher = Watcher(trigger, layout_of(builder), 3, DEVICES, 3)
+    feed_pieces(watcher, builder.calls if of_programs else builder.rings, chance, of_programs=of_programs)
     assert watcher.take_hits() == expected
     assert watcher.nr_hits == len(expected)
 
@@ -352,13 +367,27 @@ def test_a_begin_and_an_end_around_lost_records_are_no_pair() -> None:
     assert "; 2 were not followed to their ends" in watcher.summary()
 
 
+def test_a_begin_and_an_end_around_lost_records_of_programs_are_no_pair() -> None:
+    """The same, if a programs' buffer had no room."""
+    builder = KernelSpool(Path(), 2, calls=("fsync",))
+    builder.kernel_enter(10, 0, NOBODY, "fsync").kernel_lost(80_000, 0, 7, begin=60_000)
+    builder.kernel_exit(90_000, 0, NOBODY, "fsync")
+    builder.kernel_enter(85_000, 1, NOBODY + 2, "fsync").kernel_exit(99_000, 1, NOBODY + 2, "fsync")
+    watcher = Watcher(parse_trigger("latency > 1us and operation == sync", DEVICES), layout_of(builder), 2, DEVICES, 2)
+    for cpu, ring in enumerate(builder.calls):
+        watcher.feed(cpu, [memoryview(b"".join(ring))], of_programs=True)
+    assert watcher.take_hits() == [f"fsync of thread {NOBODY + 2} took 14 µs"]
+    assert "; 1 were not followed to their ends" in watcher.summary()
+
+
+@pytest.mark.parametrize("of_programs", [False, True], ids=["perf", "bpf"])
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=100), max_size=20))
-def test_bytes_that_are_no_records_do_no_harm(pieces: list[bytes]) -> None:
+def test_bytes_that_are_no_records_do_no_harm(of_programs: bool, pieces: list[bytes]) -> None:
     """Watching must never end the recording."""
     builder = SpoolBuilder(Path(), cpus=1, calls=("read",))
     for text in ("latency > 0ns", "latency > 0ns and kind == call"):
-        watcher = Watcher(parse_trigger(text, DEVICES), layout_of(builder), 1, DEVICES)
+        watcher = Watcher(parse_trigger(text, DEVICES), layout_of(builder), 1, DEVICES, 1)
         for piece in pieces:
-            watcher.feed(0, [memoryview(piece)])
+            watcher.feed(0, [memoryview(piece)], of_programs=of_programs)
         watcher.take_hits()
