@@ -486,15 +486,18 @@ class Programs:
 
         The programs will not write the record. Call this on that CPU, or after :meth:`switch` has switched off.
         """
-        of_cpu = self._cpu(cpu)
-        losing = of_cpu.sampling.losing if of_samples else of_cpu.losing
-        begin_ns = losing.begin_ns
-        lost = lib.lo2_take_number(ffi.addressof(losing, "lost"))
-        return framed(pack("lost", losing.end_ns, 0, begin_ns=begin_ns, lost=lost)) if lost else b""
+        of_cpu, found = self._cpu(cpu), b""
+        events = ((of_cpu.sampling.losing, True), (of_cpu.sampling.of_layers, False))
+        for losing, counts in events if of_samples else ((of_cpu.losing, True),):
+            begin_ns = losing.begin_ns
+            lost = lib.lo2_take_number(ffi.addressof(losing, "lost"))
+            told = pack("lost", losing.end_ns, 0, begin_ns=begin_ns, lost=lost if counts else 0)
+            found += framed(told) if lost else b""
+        return found
 
     def _open_runs(self, cpu: int) -> list[bytes]:
         """The runs of pages (``struct lo2_bpf_run``) that were still open. They ended now, as far as is known."""
-        runs = [run.record for run in self._cpu(cpu).cache.runs if run.record.pages]
+        runs = [ffi.addressof(run, "record") for run in self._cpu(cpu).cache.runs if run.record.pages]
         for run in runs:
             run.head.time_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         return [bytes(ffi.buffer(run)) for run in runs]

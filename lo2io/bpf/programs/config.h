@@ -216,6 +216,7 @@ struct lo2_bpf_sampling {
     uint64_t counted[LO2_MAX_SAMPLED]; /* the kernel's own count at the last event, for events with a counter in lo2_counters */
     struct lo2_bpf_letters letters[LO2_MAX_SAMPLED];
     struct lo2_bpf_losing losing;
+    struct lo2_bpf_losing of_layers; /* records of layers. No count of events has them */
 };
 
 /* A run of pages that may go on, for the layer `cache`. */

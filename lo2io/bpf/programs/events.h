@@ -36,24 +36,45 @@ LO2_ONCE int lo2_tell_lost_samples(void)
     return false;
 }
 
-INLINE void lo2_lose_event(struct lo2_bpf_sampling *sampling, __u64 time_ns)
+INLINE void lo2_lose_event(struct lo2_bpf_losing *losing, __u64 time_ns)
 {
-    if (!__sync_fetch_and_add(&sampling->losing.lost, 1))
-        sampling->losing.begin_ns = time_ns;
-    sampling->losing.end_ns = time_ns;
+    if (!__sync_fetch_and_add(&losing->lost, 1))
+        losing->begin_ns = time_ns;
+    losing->end_ns = time_ns;
 }
 
-/* Writes a record of a layer. Counts a record that finds no room. */
+/* The same for records of layers. Its LOST has the time alone: what is lost is no event. */
+LO2_ONCE int lo2_tell_lost_layers(void)
+{
+    __u32 number;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
+    struct lo2_bpf_buffer *ring = lo2_ring_for(number, LO2_RING_EVENTS);
+    lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST };
+    __u64 lost;
+
+    if (!cpu || !ring)
+        return false;
+    record.begin_ns = cpu->sampling.of_layers.begin_ns;
+    barrier();
+    lost = __sync_lock_test_and_set(&cpu->sampling.of_layers.lost, 0);
+    barrier();
+    record.head.time_ns = cpu->sampling.of_layers.end_ns;
+    if (!lost || lo2_put_shared(ring, &record, sizeof record))
+        return true;
+    cpu->sampling.of_layers.begin_ns = record.begin_ns;
+    __sync_fetch_and_add(&cpu->sampling.of_layers.lost, lost);
+    return false;
+}
+
+/* Writes a record of a layer. A record that finds no room leaves a gap. */
 INLINE void lo2_write_event(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, lo2_kernel_head *head, __u64 size)
 {
     bool ready = ring && lo2_join(ring);
 
-    ready = ready && (!cpu->sampling.losing.lost || lo2_tell_lost_samples());
+    ready = ready && (!cpu->sampling.of_layers.lost || lo2_tell_lost_layers());
     head->time_ns = bpf_ktime_get_ns();
-    if (!ready || !lo2_put_shared(ring, head, size)) {
-        __sync_fetch_and_add(&cpu->misses.facts_lost, 1);
-        lo2_lose_event(&cpu->sampling, head->time_ns);
-    }
+    if (!ready || !lo2_put_shared(ring, head, size))
+        lo2_lose_event(&cpu->sampling.of_layers, head->time_ns);
     if (ring)
         lo2_part(ring);
 }

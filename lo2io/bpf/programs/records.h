@@ -205,7 +205,8 @@ typedef struct {
 typedef struct {
     lo2_kernel_head head;    /* time of the last lost event; tid 0 */
     uint64_t begin_ns;       /* time of the first lost event */
-    uint64_t lost;           /* lost events: a call that would have been one record counts as two */
+    /* lost events: a call that would have been one record counts as two. 0: records of layers are lost, which are no events */
+    uint64_t lost;
 } lo2_kernel_lost;
 
 /* FILL, EVICT: a run of pages, one behind the other, in one call or one stretch on a CPU. */

@@ -16,7 +16,7 @@
 INLINE void lo2_lose_sample(struct lo2_bpf_sampling *sampling, __u64 time_ns, __u32 place)
 {
     sampling->counts[place].lost++;
-    lo2_lose_event(sampling, time_ns);
+    lo2_lose_event(&sampling->losing, time_ns);
 }
 
 /* Takes the time last. An interrupt's records may come between that and the place in the buffer; the reader sorts them. */
