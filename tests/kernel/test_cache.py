@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import workloads
+from workloads.cached_reads import SIZE, count_pages, make_file
 from workloads.disks import loop_device
 from workloads.names import MAKERS
 from workloads.record import record
@@ -42,6 +45,8 @@ LIKELY = {"hit", "wait", "miss"}
 """Verdicts of a buffered read."""
 NR_RACES = 64
 """Pages over which two threads race."""
+MOST_RECLAIMED = 100
+"""Reads of a file just read whose pages the machine may have taken for something else."""
 MOST_UNLIKE = 12
 """Reads of one file system whose pages may have become up to date between mincore and the read."""
 
@@ -205,3 +210,75 @@ def test_what_is_read_ahead_in_a_row_is_used(reads: Reads) -> None:
         used[pattern] = sum(fill["used_pages"] for fill in fills), sum(fill["pages"] for fill in fills)
     assert used["sequential"][0] == used["sequential"][1] > 0
     assert 0 < used["begun"][0] < used["begun"][1]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """An ext4 of the test's own, with a cold file ``cold`` of random bytes."""
+    with loop_device(tmp_path / "image", DISK_BYTES) as device:
+        subprocess.run([*MAKERS["ext4"], device], check=True, capture_output=True)
+        place = tmp_path / "disk"
+        place.mkdir()
+        subprocess.run(["mount", device, place], check=True)
+        try:
+            make_file(place / "cold")
+            yield place
+        finally:
+            subprocess.run(["umount", place], check=True)
+
+
+def forget(file: Path) -> None:
+    """Take the file's pages out of the page cache."""
+    with file.open("rb") as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        assert not count_pages(opened.fileno(), 0, SIZE)
+
+
+@pytest.mark.requires("fio", "io_uring:io_uring_complete")
+@pytest.mark.parametrize("workers", [False, True])
+def test_ring_reads(tmp_path: Path, disk: Path, *, workers: bool) -> None:
+    """Each page of a cold file is filled once, by the request that asks for it: inline, or in a worker."""
+    forget(disk / "cold")
+    job = ["--name=x", f"--filename={disk / 'cold'}", "--rw=randread", "--bs=8k", "--ioengine=io_uring", "--iodepth=16"]
+    job += ["--invalidate=0", "--fadvise_hint=random", f"--force_async={int(workers)}"]
+    recorded = record(tmp_path / "T", ["fio", *job], cwd=tmp_path)
+    requests = [row for row in recorded.trace.table("ring_requests").to_pylist() if row["bytes_result"]]
+    assert len(requests) == SIZE // 8192
+    assert Counter((row["cache"], row["cache_missed_pages"], row["cache_ahead_pages"]) for row in requests) == {
+        ("miss", 2, 0): len(requests)
+    }
+    fills = [fill for fill in recorded.trace.table("fills").to_pylist() if fill["why"] == "demand"]
+    assert {row["id"] for row in requests} <= {fill["cause"] for fill in fills}
+    again = record(tmp_path / "T2", ["fio", *job], cwd=tmp_path)
+    verdicts = Counter(row["cache"] for row in again.trace.table("ring_requests").to_pylist() if row["bytes_result"])
+    assert verdicts["hit"] + verdicts["miss"] == len(requests)
+    assert verdicts["miss"] <= MOST_RECLAIMED
+
+
+def test_overlay(tmp_path: Path, disk: Path) -> None:
+    """Pages belong to the lower file, and reads through the upper one miss them."""
+    for name in ("lower", "upper", "work", "merged"):
+        (disk / name).mkdir()
+    (disk / "cold").rename(disk / "lower/cold")
+    options = f"lowerdir={disk / 'lower'},upperdir={disk / 'upper'},workdir={disk / 'work'}"
+    subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, disk / "merged"], check=True)
+    try:
+        forget(disk / "lower/cold")
+        twice = ["sh", "-c", 'cat "$0" "$0" > /dev/null', disk / "merged/cold"]
+        recorded = record(tmp_path / "T", twice)
+    finally:
+        subprocess.run(["umount", disk / "merged"], check=True)
+    rows = [row for row in recorded.calls("read") if row["path"] == str(disk / "merged/cold") and row["bytes_result"]]
+    pages = sum(row["cache_missed_pages"] + row["cache_ahead_pages"] for row in rows)
+    assert pages >= SIZE // mmap.PAGESIZE
+    verdicts = Counter(row["cache"] for row in rows[len(rows) // 2 :])
+    assert verdicts["hit"] > len(rows) // 4
+    assert rows[0]["cache"] == "miss"
+
+
+def test_without_the_layer(tmp_path: Path, disk: Path) -> None:
+    """Then nothing is known, and nothing recorded."""
+    forget(disk / "cold")
+    recorded = record(tmp_path / "T", ["sh", "-c", 'cat "$0" > /dev/null', disk / "cold"], "--layers", "none")
+    assert {row["cache"] for row in recorded.calls("read")} <= {"no read"}
+    assert not recorded.trace.rows("fills")
