@@ -10,7 +10,20 @@ from lo2io.model import RingStatus
 Row = dict[str, Any]
 BEGIN, ISSUED, COMPLETE, CANCELLED = range(4)
 AS_IN_ROW = ("path", "status", "traits", "inferred", "handle", "result", "error", "previous", "culprit")
-AS_IN_ROW += ("ring", "task", "tid", "opcode", "user_data", "sqe_flags", "queued_ns", "executing_ns", "waiting_ns")
+AS_IN_ROW += (
+    "cache",
+    "cache_missed_pages",
+    "cache_ahead_pages",
+    "ring",
+    "task",
+    "tid",
+    "opcode",
+    "user_data",
+    "sqe_flags",
+    "queued_ns",
+    "executing_ns",
+    "waiting_ns",
+)
 
 
 def check_events(events: list[Row], requests: list[Row]) -> None:

@@ -120,6 +120,9 @@ typedef struct {
     int64_t *waiting_ns;
     uint64_t *previous;
     uint64_t *culprit;
+    uint8_t *cache;
+    uint32_t *cache_missed_pages;
+    uint32_t *cache_ahead_pages;
 } lo2_ring_event_columns;
 
 /* One row per execution of a request by a worker, at its end. The rows of one worker are in order and do not overlap. */

@@ -57,21 +57,6 @@ static int begin_transfers(lo2_otf2_writer *w, lo2_otf2_location *location, cons
     return 0;
 }
 
-/* What the read found in the page cache, added to the event's other attributes. */
-static int add_cache(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row)
-{
-    const lo2_otf2_attributes *a = &w->config.attributes;
-    if (o->cache[row] < LO2_CACHE_NONE)
-        return 0;
-    w->view.uses_cache = 1;
-    TRY(otf2_add_text(w, a->cache, LO2_OTF2_TEXT_CACHE, o->cache[row]));
-    if (o->cache_missed_pages[row] != NONE && o->cache_missed_pages[row])
-        OTF2(w, add_uint64, w->list, a->missed_pages, o->cache_missed_pages[row]);
-    if (o->cache_ahead_pages[row] != NONE && o->cache_ahead_pages[row])
-        OTF2(w, add_uint64, w->list, a->ahead_pages, o->cache_ahead_pages[row]);
-    return 0;
-}
-
 static int complete_transfers(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o,
                               uint32_t row, const transfer *t, int count, uint64_t time)
 {
@@ -80,7 +65,7 @@ static int complete_transfers(lo2_otf2_writer *w, lo2_otf2_location *location, c
         bool no_bytes = t[i].mode == w->config.values.mode_flush || o->error[row] || result == UNKNOWN;
         void *list = otf2_error_list(w, o->error[row]);
         if (o->cache[row]) {
-            TRY(add_cache(w, o, row));
+            TRY(otf2_add_cache(w, o->cache[row], o->cache_missed_pages[row], o->cache_ahead_pages[row]));
             list = w->list;
         }
         OTF2(w, operation_complete, location->writer, list, time, t[i].handle,

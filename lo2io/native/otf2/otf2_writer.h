@@ -56,7 +56,8 @@ typedef struct {
     int32_t result;
     uint16_t traits, inferred;
     int16_t error;
-    uint8_t kind, opcode, path, status, sqe_flags;
+    uint8_t kind, opcode, path, status, sqe_flags, cache;
+    uint32_t missed_pages, ahead_pages;
     uint32_t next; /* of a free place: the next free one */
 } ring_event;
 
@@ -297,6 +298,8 @@ int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_column
 enum ring_event_kind { RING_EVENT_BEGIN = 0, RING_EVENT_ISSUED = 1, RING_EVENT_COMPLETE = 2, RING_EVENT_CANCELLED = 3 };
 uint32_t otf2_text(lo2_otf2_writer *w, uint8_t kind, uint32_t key);
 uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t ring, uint32_t handle);
+/* What a read found in the page cache: attributes of the next event. */
+int otf2_add_cache(lo2_otf2_writer *w, uint8_t verdict, uint32_t missed, uint32_t ahead);
 int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t key); /* to the next event */
 uint8_t otf2_mode_of(const lo2_otf2_writer *w, uint8_t opcode);
 bool otf2_does_nothing(const lo2_otf2_writer *w, uint8_t opcode);

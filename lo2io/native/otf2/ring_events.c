@@ -23,7 +23,7 @@ static uint32_t no_memory(lo2_otf2_writer *w)
 uint32_t otf2_text(lo2_otf2_writer *w, uint8_t kind, uint32_t key)
 {
     uint32_t *known, count = w->view.nr_texts;
-    w->view.uses_rings = 1;
+    w->view.uses_rings |= kind != LO2_OTF2_TEXT_CACHE;
     if (!number_map_at(&w->text_by_key, (uint64_t)kind << KEY_BITS | key, &known))
         return no_memory(w);
     if (__builtin_expect(*known != NONE, 1))
@@ -80,6 +80,23 @@ int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t
         return -1;
     OTF2(w, add_string, w->list, attribute, ref);
     return 0;
+}
+
+static int add_pages(lo2_otf2_writer *w, uint32_t attribute, uint32_t pages)
+{
+    if (pages && pages != NONE)
+        OTF2(w, add_uint64, w->list, attribute, pages);
+    return 0;
+}
+
+int otf2_add_cache(lo2_otf2_writer *w, uint8_t verdict, uint32_t missed, uint32_t ahead)
+{
+    if (verdict <= LO2_CACHE_UNKNOWN)
+        return 0;
+    w->view.uses_cache = 1;
+    TRY(otf2_add_text(w, w->config.attributes.cache, LO2_OTF2_TEXT_CACHE, verdict));
+    TRY(add_pages(w, w->config.attributes.missed_pages, missed));
+    return add_pages(w, w->config.attributes.ahead_pages, ahead);
 }
 
 static int write_begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event,
@@ -149,7 +166,7 @@ static int add_end(lo2_otf2_writer *w, const ring_event *event, uint64_t earlies
         OTF2(w, add_uint32, w->list, a->error, (uint32_t)event->error);
     if (event->culprit)
         OTF2(w, add_uint64, w->list, a->culprit, event->culprit);
-    return 0;
+    return otf2_add_cache(w, event->cache, event->missed_pages, event->ahead_pages);
 }
 
 static int write_end(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event,

@@ -19,6 +19,7 @@ static ring_event load(const lo2_ring_event_columns *e, uint32_t row)
         .bytes = e->bytes[row], .result = e->result[row], .error = e->error[row], .worker_tid = e->worker_tid[row],
         .waker_tid = e->waker_tid[row], .queued_ns = e->queued_ns[row], .executing_ns = e->executing_ns[row],
         .waiting_ns = e->waiting_ns[row], .previous = e->previous[row], .culprit = e->culprit[row],
+        .cache = e->cache[row], .missed_pages = e->cache_missed_pages[row], .ahead_pages = e->cache_ahead_pages[row],
     };
 }
 

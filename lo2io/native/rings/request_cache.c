@@ -58,6 +58,9 @@ static bool shows_waits(const ring_request *r)
 
 void request_judged(engine *e, ring_request *r)
 {
+    if (r->judged)
+        return;
+    r->judged = true;
     r->found = (cache_result){LO2_CACHE_NO_READ, NONE, NONE, UNKNOWN};
     bool reads = is_read(e, r);
     if (!e->config.cache || (!r->deeds.first && !reads))

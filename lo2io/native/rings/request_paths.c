@@ -271,8 +271,10 @@ static void write_event(engine *e, ring_thread *location, const ring_request *r,
                           .task = r->task, .process = r->process, .pid = r->pid, .tid = r->tid,
                           .handle = request_handle(r), .worker_tid = r->worker_tid,
                           .waker_tid = ends ? r->waker_tid : NONE, .traits = r->traits,
-                          .inferred = r->inferred, .kind = kind, .opcode = r->opcode, .sqe_flags = r->sqe_flags};
+                          .inferred = r->inferred, .kind = kind, .opcode = r->opcode, .sqe_flags = r->sqe_flags,
+                          .found = {LO2_CACHE_NO_READ, NONE, NONE, UNKNOWN}};
     if (ends) {
+        row.found = r->found;
         row.queued = r->queued;
         row.executing = r->executing;
         row.waiting = r->waiting;
@@ -342,6 +344,7 @@ void event_issued(engine *e, ring_request *r, int64_t time)
 static void write_end(engine *e, ring_thread *location, ring_request *r)
 {
     request_phases(r);
+    request_judged(e, r);
     if (!r->issued)
         write_event(e, location, r, EVENT_ISSUED, r->end, r->end_call);
     r->issued = true;

@@ -75,7 +75,8 @@ typedef struct {
     uint32_t worker_index;        /* index of the worker's task that executes it now; NONE: none does */
     cache_file cached;            /* the file of `handle`, if that is known */
     cache_deeds deeds;
-    cache_result found;           /* in the page cache */
+    cache_result found;           /* in the page cache, if `judged` */
+    bool judged;
     request_ref head, tail, previous, next; /* of its chain; `tail` holds in the head only */
     uint64_t previous_id, culprit;
 } ring_request;
@@ -120,6 +121,7 @@ typedef struct {
     int16_t error;
     uint16_t traits, inferred;
     uint8_t kind, opcode, path, status, sqe_flags;
+    cache_result found;
 } ring_event_row;
 typedef struct {
     uint64_t id;

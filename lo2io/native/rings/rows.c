@@ -166,6 +166,9 @@ static void write_event_row(lo2_batch *b, const ring_event_row *x)
     c->waiting_ns[row] = x->waiting;
     c->previous[row] = x->previous;
     c->culprit[row] = x->culprit;
+    c->cache[row] = x->found.verdict;
+    c->cache_missed_pages[row] = x->found.missed;
+    c->cache_ahead_pages[row] = x->found.ahead;
 }
 
 static void write_identity(lo2_ring_request_columns *c, uint32_t row, const ring_request *r)
