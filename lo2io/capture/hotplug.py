@@ -98,6 +98,7 @@ class Hotplug:
         writer: Its spool.
         note: Takes notices.
         reopen: Opens the events of one CPU like those of the session; None: this is impossible.
+        takes_new: False: CPUs can only come back.
         is_wanted: Tells whether a CPU is to be sampled.
         rescan: Makes the scanner look at all tasks that exist at the given time, CLOCK_MONOTONIC.
         departures: By default :class:`Uevents`.
@@ -113,6 +114,7 @@ class Hotplug:
         reopen: Callable[[int], OpenEvents] | None,
         is_wanted: Callable[[int], bool],
         rescan: Callable[[int], None],
+        takes_new: bool = True,
         departures: Departures | None = None,
         root: Path = Path("/"),
     ) -> None:
@@ -121,6 +123,7 @@ class Hotplug:
         self._session = session
         self._writer = writer
         self._reopen = reopen
+        self._takes_new = takes_new
         self._is_wanted = is_wanted
         self._rescan = rescan
         self._note = note
@@ -146,6 +149,9 @@ class Hotplug:
 
     def _add(self, cpu: int) -> None:
         if self._reopen is None:
+            self._refuse(cpu, "events of tasks are recorded on the CPUs that were there at the start")
+            return
+        if not self._takes_new and cpu not in self._session.opened.cpus:
             self._refuse(cpu, "a recording that keeps only its newest part cannot add CPUs")
             return
         try:

@@ -235,9 +235,10 @@ def _follow_cpus(
         session,
         writer,
         plan.note,
-        reopen=None if options.is_flight or opened.scope != SYSTEM else reopen,
+        reopen=None if opened.scope != SYSTEM else reopen,
         is_wanted=is_wanted,
         rescan=scanner.rescan,
+        takes_new=not options.is_flight,
     )
     plan.signals.ticks.append(hotplug.look)
     return hotplug

@@ -186,6 +186,10 @@ class SegmentedSpool(SpoolWriter):
         self.calls = self._sinks(1)
         self.events = self._sinks(2) if events else ()
 
+    def add_ring(self, cpu: int) -> None:
+        """Add the buffer of a CPU that has come back: ``rings`` gets once more the place of its former buffer."""
+        self.rings = (*self.rings, self.rings[self.cpus.index(cpu)])
+
     def _make(self) -> Segment:
         name = segment_name(self._created)
         self._created += 1

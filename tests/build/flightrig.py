@@ -199,6 +199,10 @@ class Rig:
     def _note(self, notice: Notice) -> None:
         self.notices.append(notice.text)
 
+    def ring_of(self, index: int) -> int:
+        """Each CPU has one buffer."""
+        return index
+
     def read(self, index: int, *, on_cpu: bool) -> tuple[int, list[Reading]]:
         """Instead of ``BorderReader``: no event happens during a reading."""
         assert on_cpu

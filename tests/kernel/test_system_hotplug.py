@@ -51,6 +51,8 @@ WAYS = {
     "programs": ("--backend", "bpf"),
     "native": ("--backend", "perf", "--opener", "native"),
     "python-perf": ("--opener", "python-perf"),
+    "flight": ("--last", "60s"),
+    "flight of samples": ("--last", "60s", "--backend", "perf"),
 }
 
 
@@ -67,6 +69,7 @@ def rings_hold(recorded: Recorded, worker: Worker, cpu: int) -> bool:
 
 
 @pytest.mark.usefixtures("busy_cpus")
+@pytest.mark.parametrize("way", [*WAYS.values()], ids=[*WAYS])
 def test_a_cpu_goes_and_comes_back(tmp_path: Path, switch: Path, way: tuple[str, ...]) -> None:
     """Calls before and after are all there, the counts prove it, and both changes are reported."""
     cpu = int(switch.parent.name.removeprefix("cpu"))

@@ -173,8 +173,8 @@ class OpenEvents:
         for per_cpu, fresh in zip(self.tracepoints, extra.tracepoints, strict=True):
             per_cpu[index].extend(fresh[0])
         self.leaders.append(extra.leaders[0])
+        self.rings.append(extra.rings[0])  # before the CPU is listed: the drain thread asks which CPUs the others have
         self.added = (*self.added, cpu)
-        self.rings.append(extra.rings[0])
         self.keep = (self.keep, extra.keep)
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ import os
 import struct
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lo2io.errors import CaptureError
@@ -77,12 +77,17 @@ class BorderReader:
         self._type_at = _RAW_AT + layout.type_offset
         self._tid_at = _RAW_AT + layout.pid_offset
 
+    def ring_of(self, index: int) -> int:
+        """The newest buffer of a CPU: if the CPU came back, its former buffer is empty and stays so."""
+        cpu = self._opened.cpus[index]
+        return max(number for number, place in enumerate(self._opened.ring_cpus) if place == cpu)
+
     def read(self, index: int, *, on_cpu: bool) -> tuple[int, list[Reading]]:
-        """Find a place at the end of a buffer's contents, and the counts there. Nothing is released.
+        """Find a place at the end of the contents of a CPU's newest buffer, and the counts there. Nothing is released.
 
         Args:
-            index: The number of the buffer.
-            on_cpu: The calling thread runs on the buffer's CPU and on no other.
+            index: The number of the CPU.
+            on_cpu: The calling thread runs on this CPU and on no other.
 
         Returns:
             The place, a position of the buffer's head, and each event's reading.
@@ -90,9 +95,9 @@ class BorderReader:
         Raises:
             CaptureError: The counts cannot be read.
         """
-        ring = self._opened.rings[index]
+        ring = self._opened.rings[self.ring_of(index)]
         own = threading.get_native_id()
-        fds = [per_cpu[index][0] for per_cpu in self._opened.tracepoints]
+        fds = [per_cpu[index][-1] for per_cpu in self._opened.tracepoints]
         readings = self._read_counts(ring, fds)
         for _ in range(NR_TRIES):
             head = ring.head
@@ -106,7 +111,19 @@ class BorderReader:
         else:
             head = ring.head
             results = self._judge(readings, self._list_samples(ring, head), own)
+        results = self._add_former(index, results)
         return head, results if on_cpu else [_from_afar(*each) for each in zip(self._names, results, strict=True)]
+
+    def _add_former(self, index: int, results: list[Reading]) -> list[Reading]:
+        """Add what the CPU's events counted before it went and came back. They are dead: their counts stand still."""
+        former = [per_cpu[index][:-1] for per_cpu in self._opened.tracepoints]
+        if not any(former):
+            return results
+        sums = [abi.sum_counts(fds, has_lost=self._opened.has_lost) for fds in former]
+        return [
+            replace(result, count=result.count + count, lost=result.lost + lost)
+            for result, (count, lost) in zip(results, sums, strict=True)
+        ]
 
     def read_kernel(self, index: int, *, on_cpu: bool) -> tuple[int, dict[str, Reading]]:
         """The same for a buffer of lo2io's programs, and each event's reading by the event's name.

@@ -218,9 +218,11 @@ class FlightRecorder:
         return min(longest, max(_LEAST_WAIT_S, (self._segment_ns - age) / NS_PER_S))
 
     def drained(self, index: int, views: Sequence[memoryview], *, of_programs: bool = False) -> None:
-        """Look for slow requests or calls in the drained bytes."""
-        if self._watcher is not None:
-            self._watcher.feed(index, views, of_programs=of_programs)
+        """Look for slow requests or calls in the drained bytes. A CPU that came back goes on in the same buffer."""
+        if self._watcher is None:
+            return
+        place = index if of_programs else self._opened.cpus.index(self._opened.ring_cpus[index])
+        self._watcher.feed(place, views, of_programs=of_programs)
 
     def pass_ended(self) -> None:
         """Go on to the next segment, if it is time."""
@@ -301,7 +303,7 @@ class FlightRecorder:
         rings = kernel.rings_of(self._opened.cpus[index]) if kernel else ()
         for number in rings:
             session.drain_kernel_ring(number)
-        session.drain_ring(index)
+        session.drain_ring(self._reader.ring_of(index))
         if kernel and kernel.names:
             readings = self._close_rings(session, rings, on_cpu=on_cpu)
             readings |= self._close_ring(session, index, on_cpu=on_cpu)
@@ -314,7 +316,7 @@ class FlightRecorder:
     def _close_ring(self, session: Session, index: int, *, on_cpu: bool) -> dict[str, Reading]:
         """Write perf's buffer up to the place at which its events are counted."""
         head, readings = self._reader.read(index, on_cpu=on_cpu)
-        session.drain_ring(index, head)
+        session.drain_ring(self._reader.ring_of(index), head)
         return dict(zip(self._opened.names, readings, strict=True))
 
     def _close_rings(self, session: Session, rings: Sequence[int], *, on_cpu: bool) -> dict[str, Reading]:

@@ -192,10 +192,12 @@ def refuse(cpu: int) -> OpenEvents:
     raise AccessError("open", "no")
 
 
-@pytest.mark.parametrize("reopen", [None, refuse], ids=["flight recorder", "kernel"])
-def test_what_cannot_be_taken_in(machine: Machine, reopen: Callable[[int], OpenEvents] | None) -> None:
+@pytest.mark.parametrize(
+    "options", [{"reopen": None}, {"reopen": refuse}, {"takes_new": False}], ids=["tasks", "kernel", "flight recorder"]
+)
+def test_what_cannot_be_taken_in(machine: Machine, options: dict[str, Any]) -> None:
     """One notice; when it goes and comes again, another one."""
-    hotplug = machine.hotplug(reopen=reopen)
+    hotplug = machine.hotplug(**options)
     machine.online = {0, 1, 5}
     assert machine.look(hotplug) == ["CPU 5 came online and is not recorded"]
     assert machine.look(hotplug) == []
@@ -203,6 +205,15 @@ def test_what_cannot_be_taken_in(machine: Machine, reopen: Callable[[int], OpenE
     assert machine.look(hotplug) == []
     machine.online = {0, 1, 5}
     assert machine.look(hotplug) == ["CPU 5 came online and is not recorded"]
+
+
+def test_a_flight_recorder_takes_in_what_comes_back(machine: Machine) -> None:
+    """Each segment has files for the CPUs that were there at the start."""
+    hotplug = machine.hotplug(takes_new=False)
+    machine.online = {0}
+    machine.look(hotplug)
+    machine.online = {0, 1}
+    assert machine.look(hotplug)[-1] == "CPU 1 came online"
 
 
 def test_the_old_ring_is_emptied_first(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,18 @@ def test_the_programs_records_go_on_with_their_cpu(tmp_path: Path) -> None:
     assert joined == [[b"", b""], [b"", b"c0c1c2"], [b"e0e1e2", b""]]
 
 
+def test_a_cpu_that_comes_back_goes_on_in_its_file(tmp_path: Path) -> None:
+    """In whatever segment is being written."""
+    with SegmentedSpool(tmp_path / "spool", [0, 5]) as spool:
+        spool.rings[1].append([b"a"])
+        spool.add_ring(5)
+        spool.rings[2].append([b"b"])
+        go_on(spool, 5)
+        spool.rings[2].append([b"c"])
+        found = [segment.files[1].path.read_bytes() for segment in spool.kept]
+    assert found == [b"ab", b"c"]
+
+
 def test_a_ring_that_has_not_gone_on_yet_writes_to_the_former_segment(tmp_path: Path) -> None:
     """The rings go on one by one."""
     with SegmentedSpool(tmp_path / "spool", [0, 1]) as spool:
