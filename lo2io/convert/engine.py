@@ -154,6 +154,7 @@ class Engine:
         config.buffer_bytes = BUFFER_BYTES if len(streams) <= MANY_STREAMS else BUFFER_BYTES // 4
         config.start_ns = meta.start_ns
         config.cache = _cache_layer(meta)
+        config.parts = "parts" in meta.layers
         self._set_clock(config)
         self._set_completions(config)
         return config

@@ -79,6 +79,7 @@ class FilteredStream:
         self._entered = NumberSet()
         self._pathed = NumberSet()
         self._causing = NumberSet()
+        self._served = NumberSet()
         self.left_out = LeftOut()
 
     def __enter__(self) -> Self:
@@ -114,6 +115,7 @@ class FilteredStream:
         self._pathed.add(batch.operations["id"][calls & passing.take_paths(batch.operations)])
         ring_requests = passing.rings.holds(batch.ring_requests["id"])
         self._causing.add(batch.operations["id"][calls])
+        self._served.add(batch.requests["id"][requests])
         self._causing.add(batch.ring_requests["id"][ring_requests])
         self.left_out.calls += _nr_false(calls)
         self.left_out.requests += _nr_false(requests)
@@ -132,6 +134,7 @@ class FilteredStream:
             ("ring_requests", ring_requests),
             ("ring_events", passing.rings.holds(batch.ring_events["id"])),
             ("ring_works", passing.rings.holds(batch.ring_works["id"])),
+            ("request_parts", self._served.holds(batch.request_parts["request"])),
             ("fills", self._causing.holds(batch.fills["cause"])),
             ("evictions", self._causing.holds(batch.evictions["cause"]) | passing.files.at(batch.evictions["file"])),
             ("batches", self._entered.holds(batch.batches["id"])),
@@ -229,6 +232,7 @@ class Passing:
         self._parents.put(batch.handles["handle"], batch.handles["parent"])
         self._requests.add(batch.requests["id"][matcher.requests_by_columns(batch.requests)])
         self._ring_handles.put(*_known(batch.rings["handle"]))
+        self.learn_parts(batch.request_parts)
         uses = _subjects(batch.operations, matcher.calls_by_columns(batch.operations))
         if matcher.columns_suffice:
             self._name(uses)
@@ -242,6 +246,11 @@ class Passing:
         else:
             self._ring_uses.add(uses)
             self.rings_open |= bool(passes.any())
+
+    def learn_parts(self, parts: Columns) -> None:
+        """Take parts of block requests, which lie behind their requests: their files stay with them."""
+        if parts:
+            self.files.put(*_known(parts["file"][self._requests.holds(parts["request"])]))
 
     def conclude(self) -> None:
         """Find the handles and files that stay, after all subjects are known."""

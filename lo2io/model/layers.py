@@ -33,6 +33,7 @@ class Layer(NamedTuple):
 
 
 _LAYERS: tuple[Layer, ...] = (
+    Layer("parts", "which file, and which bytes of it, each block request carries", ("block:block_rq_issue",)),
     Layer(
         "cache",
         "which reads the page cache served, and who filled it",

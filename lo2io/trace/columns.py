@@ -260,6 +260,23 @@ FILLS: Final = (
     ),
 )
 EVICTIONS: Final = _PAGES
+PART_KIND: Final = ("unknown", "file", "metadata", "journal", "anonymous", "swap", "flush", "discard", "zeroes")
+REQUEST_PARTS: Final = (
+    Column("request", "uint64", "", "id in requests"),
+    Column("number", "uint16", "", "place among the request's parts"),
+    Column("kind", "uint8", "", "what it carries", labels=PART_KIND),
+    Column("direct", "bool", "", "direct I/O"),
+    Column("cut", "bool", "", "the request has further parts, which are not known"),
+    Column("sector", "uint64", "512 B", "first sector on the disk"),
+    Column("bytes", "uint32", "B", "size"),
+    Column("device", "uint64", "", "s_dev, major << 20 | minor; of a disk's own pages that disk; 0: not known"),
+    Column("inode", "uint64", "", "0: none, or not known"),
+    Column("generation", "int64", "", "of the inode", UNKNOWN_I64),
+    reference("file", "row of files; null: not known"),
+    size_column("offset_bytes", "in the file, or on the device where the bytes belong; null: not known"),
+    Column("inner_device", "uint64", "", "of a loop device's direct I/O: the file whose pages these are; 0: none"),
+    Column("inner_inode", "uint64", "", "the same file's inode"),
+)
 COMPLETENESS: Final = (
     Column("event", "", "", "tracepoint", kind="string"),
     number_of("cpu", "CPU"),

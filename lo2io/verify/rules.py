@@ -163,6 +163,7 @@ _RULES = (
         "A name from the kernel is one that a descriptor can have, and the only name of its description.",
     ),
     Rule("table.path", _E, "A call has at most two paths, one for each place."),
+    Rule("request.parts", _E, "The parts of a block request add up to the bytes that it carries."),
     Rule("cache.verdict", _E, "A read that missed pages is a miss, and no other; a hit does not wait."),
     Rule(
         "cache.fills", _E, "The fills that a read caused have the pages of its columns; no more are used than filled."

@@ -65,6 +65,7 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> No
     from lo2io.trace.reader import open_trace  # noqa: PLC0415 -- pyarrow takes a while
     from lo2io.verify.cache import check_cache, knows_cache  # noqa: PLC0415
     from lo2io.verify.files import FileRules, check_rows, knows_paths  # noqa: PLC0415
+    from lo2io.verify.parts import check_parts  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
 
     if (anchor.parent / DIRECTORY / METADATA_FILE).exists():
@@ -72,6 +73,8 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> No
         check_rows(trace, verdict)
         if has_rings(trace.metadata):
             TableRules(trace, verdict).check(counts)
+        if "parts" in trace.metadata.get("layers", ()):
+            check_parts(trace, verdict)
         if knows_cache(trace):
             check_cache(trace, verdict)
         if knows_paths(trace):

@@ -39,6 +39,7 @@ TABLES = (
     "losses",
     "fills",
     "evictions",
+    "request_parts",
     *RING_TABLES,
 )
 EXACT_U32 = ("flags", "fd", "tid", "prev_tid", "next_tid", "cpu", "device", "call")

@@ -313,6 +313,7 @@ class Requests:
                     "insert_time_ns": request.insert,
                     "issue_time_ns": request.issue,
                     "ring_request": request.ring_request,
+                    "inode": 0,
                 }
             )
 

@@ -4,6 +4,9 @@
 
 #include "kernel_types.h"
 
+struct bio;
+struct bio_vec;
+
 struct gendisk {
     int major, first_minor;
 } KERNEL_TYPE;
@@ -17,21 +20,27 @@ struct request {
     __u32 cmd_flags;               /* enum req_op, and bits of enum req_flag_bits */
     __u32 __data_len;
     __u64 __sector;
+    struct bio *bio;
 } KERNEL_TYPE;
 
 struct bvec_iter {
     __u64 bi_sector;
-    __u32 bi_size;
+    __u32 bi_size, bi_idx, bi_bvec_done;
 } KERNEL_TYPE;
 
 struct block_device {
     __u32 bd_dev;
+    __u64 bd_start_sect;
+    void *bd_holder;               /* a mounted file system, or a program with O_EXCL */
 } KERNEL_TYPE;
 
 struct bio {
     struct block_device *bi_bdev;
     __u32 bi_opf;                  /* as cmd_flags */
     struct bvec_iter bi_iter;
+    struct bio *bi_next;
+    struct bio_vec *bi_io_vec;
+    void *bi_end_io, *bi_private;
 } KERNEL_TYPE;
 
 /* Their values differ between kernels: libbpf puts in those of the running one. */

@@ -104,7 +104,7 @@ INLINE bool lo2_put(struct lo2_bpf_buffer *buffer, const void *record, __u64 siz
 
 enum {
     LO2_MAX_WRITERS = 4,           /* a task, a softirq, an interrupt, an NMI */
-    LO2_MAX_SHARED = 256           /* bytes of a record with its frame */
+    LO2_MAX_SHARED = 320           /* bytes of a record with its frame */
 };
 
 /*

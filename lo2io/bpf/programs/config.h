@@ -100,6 +100,7 @@ struct lo2_bpf_config {              /* constant while the programs are loaded *
 
 /* The layers between a call and the disk: LO2_LAYER_X is the layer X of lo2io/model/layers.py. */
 enum lo2_layer {
+    LO2_LAYER_parts = 0,
     LO2_LAYER_cache = 1,
     LO2_NR_LAYERS = 3
 };
@@ -233,6 +234,13 @@ struct lo2_bpf_cache {
     struct lo2_bpf_run runs[LO2_RUNS];
 };
 
+/* The bios of a request that is being issued, for the layer `parts`. Its program does not interrupt itself. */
+struct lo2_bpf_walk {
+    uint64_t bio;                    /* struct bio *, the next one; 0: there is none */
+    lo2_kernel_part part;            /* it may go on with the next bio; bytes 0: there is none */
+    lo2_kernel_parts record;
+};
+
 /* All that belongs to one CPU. Only programs on that CPU write here. */
 struct lo2_bpf_cpu {
     struct lo2_bpf_sampling sampling;
@@ -240,6 +248,7 @@ struct lo2_bpf_cpu {
     struct lo2_bpf_misses misses;
     struct lo2_bpf_slot slot;
     struct lo2_bpf_cache cache;
+    struct lo2_bpf_walk walk;
     struct lo2_bpf_losing losing;
     uint64_t busy;                   /* a program is at work on this memory: lo2_take_cpu() */
     uint64_t borders;                /* user space adds 1 at each border of a window; then each file is told again */

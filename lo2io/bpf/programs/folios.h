@@ -23,18 +23,31 @@ struct folio___order {             /* from Linux 6.1 to 6.5 */
     unsigned char _folio_order;
 } KERNEL_TYPE;
 
-enum pageflags { PG_head };
+enum pageflags { PG_head, PG_swapcache, PG_swapbacked, PG_slab };
 enum { LO2_TYPE_BITS = 0170000, LO2_BLOCK_DEVICE = 0060000 }; /* of i_mode: include/uapi/linux/stat.h */
 
 #define LO2_KNOWS_FOLIOS \
     (bpf_core_field_exists(struct folio, _flags_1) && bpf_core_enum_value_exists(enum pageflags, PG_head))
 
+INLINE unsigned long lo2_flags_of_folio(const struct folio *folio)
+{
+    return bpf_core_field_exists(((struct folio___memdesc *)0)->flags.f) ? LO2_READ(folio, struct folio___memdesc, flags.f)
+                                                                         : LO2_READ(folio, struct folio, flags);
+}
+
 INLINE bool lo2_is_large(const struct folio *folio)
 {
-    unsigned long flags = bpf_core_field_exists(((struct folio___memdesc *)0)->flags.f)
-                              ? LO2_READ(folio, struct folio___memdesc, flags.f)
-                              : LO2_READ(folio, struct folio, flags);
-    return flags >> bpf_core_enum_value(enum pageflags, PG_head) & 1;
+    return lo2_flags_of_folio(folio) >> bpf_core_enum_value(enum pageflags, PG_head) & 1;
+}
+
+/* Both flags: the kernel gives the first one other meanings, too (folio_test_swapcache). */
+INLINE bool lo2_is_swapped(const struct folio *folio)
+{
+    unsigned long flags = lo2_flags_of_folio(folio);
+
+    return bpf_core_enum_value_exists(enum pageflags, PG_swapcache) &&
+           flags >> bpf_core_enum_value(enum pageflags, PG_swapcache) & 1 &&
+           flags >> bpf_core_enum_value(enum pageflags, PG_swapbacked) & 1;
 }
 
 INLINE __u32 lo2_pages_of_folio(const struct folio *folio)

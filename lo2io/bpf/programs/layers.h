@@ -6,6 +6,7 @@
 #define LO2IO_BPF_LAYERS_H
 
 #include "cache.h"
+#include "parts.h"
 
 #define LO2_LAYER_BIT(name) ((__u32)(LO2_LAYER_FITS_##name) << LO2_LAYER_##name)
 
@@ -13,7 +14,7 @@
 SEC("raw_tp/sys_enter")
 int lo2_layers_fit(void *context)
 {
-    return LO2_LAYER_BIT(cache);
+    return LO2_LAYER_BIT(parts) | LO2_LAYER_BIT(cache);
 }
 
 #endif

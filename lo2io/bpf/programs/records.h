@@ -45,6 +45,7 @@ enum lo2_kernel_record {
     LO2_KERNEL_USAGE = 11,   /* what a thread has used, at its exit */
     LO2_KERNEL_EXEC = 12,    /* the command line of a process after an exec */
     LO2_KERNEL_SAMPLE = 13,  /* an event of a tracepoint that is no system call */
+    LO2_KERNEL_PARTS = 14,   /* of the layer `parts`: the files whose bytes a block request carries */
     LO2_KERNEL_FILL = 17,    /* of the layer `cache`: pages that a thread put into the page cache */
     LO2_KERNEL_EVICT = 18,   /* ... pages that a thread took out of it */
     LO2_KERNEL_IOWAIT = 21   /* ... a thread begins or ends to wait for I/O */
@@ -230,6 +231,46 @@ typedef struct {
     uint32_t ends;           /* 0: it leaves its CPU; 1: it gets one again */
     uint32_t reserved;
 } lo2_kernel_iowait;
+
+enum lo2_part_kind {
+    LO2_PART_UNKNOWN = 0,
+    LO2_PART_FILE = 1,       /* a file's data; inode 0: of a block device that no file system holds */
+    LO2_PART_METADATA = 2,   /* a file system's own blocks, at their place */
+    LO2_PART_JOURNAL = 3,    /* ... in its journal */
+    LO2_PART_ANONYMOUS = 4,  /* memory of a program, for a file that is not known */
+    LO2_PART_SWAP = 5,
+    LO2_PART_FLUSH = 6,      /* no bytes. The engine alone makes this and the following, of the request's operation */
+    LO2_PART_DISCARD = 7,
+    LO2_PART_ZEROES = 8
+};
+enum lo2_part_flag { LO2_PART_DIRECT = 1 };  /* direct I/O */
+enum lo2_parts_flag { LO2_PARTS_LAST = 1, LO2_PARTS_CUT = 2 }; /* LAST: no further record of this request; CUT: it has further bios */
+enum { LO2_PARTS_ROOM = 4 };
+
+typedef struct {
+    uint64_t device;         /* s_dev, as in FILE; METADATA and JOURNAL of a block device's pages: that device */
+    uint64_t inode;          /* i_ino; 0: none */
+    int64_t offset;          /* in the file, or on the device where the bytes belong; INT64_MIN: not known */
+    uint64_t inner_device;   /* direct I/O of a loop device: the file whose pages are its memory; else 0 */
+    uint64_t inner_inode;
+    uint32_t bytes;
+    uint32_t generation;     /* i_generation */
+    uint8_t kind;            /* enum lo2_part_kind */
+    uint8_t flags;           /* enum lo2_part_flag */
+    uint16_t reserved;
+    uint32_t reserved2;
+} lo2_kernel_part;
+
+/* Parts in the order of the request's sectors. It follows the SAMPLE of the request's issue on the same CPU. */
+typedef struct {
+    lo2_kernel_head head;    /* of the thread that issued it */
+    uint64_t sector;         /* the request's first one */
+    uint32_t disk;           /* major << 20 | minor */
+    uint8_t count;           /* of `parts` */
+    uint8_t flags;           /* enum lo2_parts_flag */
+    uint16_t reserved;
+    lo2_kernel_part parts[LO2_PARTS_ROOM];
+} lo2_kernel_parts;
 
 typedef struct {
     lo2_kernel_head head;    /* of the thread in which it happened; the event's raw data from LO2_FIELDS_AT on follow: samples.h */

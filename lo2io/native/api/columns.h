@@ -177,6 +177,7 @@ typedef struct {
     int64_t *insert_time_ns;    /* as known so far; unknown: bypassed the scheduler */
     int64_t *issue_time_ns;     /* unknown: not issued yet */
     uint64_t *ring_request;     /* as in the request's row */
+    uint64_t *inode;            /* COMPLETE, ENDED: of the one file whose bytes the request carries; 0: several, none, or not known */
 } lo2_request_event_columns;
 
 enum lo2_rq_event {
@@ -184,6 +185,27 @@ enum lo2_rq_event {
     LO2_RQ_CANCELLED = 3,     /* merged into another */
     LO2_RQ_ENDED = 4          /* its end was not seen: it ended between its issue and this time */
 };
+
+/*
+ * One row per part of a block request: a run of bytes that belong together. The rows of a request come at its end, in the order of
+ * its sectors.
+ */
+typedef struct {
+    uint64_t *request;          /* id of the request's row */
+    uint16_t *number;           /* place among the request's parts */
+    uint8_t *kind;              /* enum lo2_part_kind */
+    uint8_t *direct;            /* 1: direct I/O */
+    uint8_t *cut;               /* 1: the request has further parts, which are not known */
+    uint64_t *sector;           /* first one on the disk, of 512 B */
+    uint32_t *bytes;
+    uint64_t *device;           /* s_dev; of a block device's own pages that device; 0: not known */
+    uint64_t *inode;            /* 0: none, or not known */
+    int64_t *generation;        /* of the inode; unknown: there is no inode */
+    uint32_t *file;             /* row of the files table; UINT32_MAX: nobody recorded has opened it */
+    int64_t *offset_bytes;      /* in the file, or on the device; unknown for direct I/O */
+    uint64_t *inner_device;     /* direct I/O of a loop device: the file whose pages it reads or writes; else 0 */
+    uint64_t *inner_inode;
+} lo2_request_part_columns;
 
 /*
  * One row per completion of a block request, or of a part of one, in the order of the samples. All senders count,

@@ -67,6 +67,7 @@ typedef struct {
     uint32_t sched_waiting; /* bits of prev_state of a waiting thread; a preempted one has none of them */
     uint32_t sched_blocked; /* of these, the bits of an uninterruptible wait */
     uint8_t cache;          /* enum lo2_cache_layer */
+    uint8_t parts;          /* the layer `parts` was recorded */
     uint32_t buffer_bytes;  /* read buffer of one stream */
     uint8_t completions;    /* enum lo2_completions: those of block requests */
     const uint64_t *nr_completions; /* COUNTED: by CPU, the kernel's counts; streams of one kind come in the order of CPUs */
@@ -82,6 +83,7 @@ typedef struct {
     lo2_task_columns tasks;
     lo2_request_columns requests;
     lo2_request_event_columns request_events;
+    lo2_request_part_columns request_parts;
     lo2_completion_columns completions;
     lo2_switch_columns switches;
     lo2_off_cpu_columns off_cpu;
@@ -100,7 +102,7 @@ typedef struct {
     uint32_t text_capacity;
     uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_paths, nr_tasks, nr_requests, nr_request_events, nr_losses;
     uint32_t nr_completions, nr_switches, nr_off_cpu;
-    uint32_t nr_fills, nr_evictions;
+    uint32_t nr_request_parts, nr_fills, nr_evictions;
     uint32_t nr_ring_requests, nr_ring_events, nr_ring_works, nr_ring_states, nr_batches, nr_rings,
              nr_iocbs;
     uint32_t text_length;

@@ -47,6 +47,7 @@ typedef struct {
     uint32_t event, device, bytes, request_id, queue_latency, device_latency;
     uint32_t given_path, given_path2;
     uint32_t end_inferred, end_earliest;
+    uint32_t inode;
     /* of the page cache */
     uint32_t cache, missed_pages, ahead_pages;
     /* of rings */
@@ -208,6 +209,7 @@ typedef struct {
     const char *given_text;
     uint32_t nr_given;
     uint8_t uses_cache;           /* some event has an attribute about the page cache */
+    uint8_t uses_parts;           /* some request has the inode of its file */
     uint8_t uses_rings;           /* some event has an attribute about rings */
     uint8_t shares_threads;       /* some event has an attribute about threads that share locations */
     uint8_t has_unseen_ends;      /* some event has an attribute about ends that were not seen */

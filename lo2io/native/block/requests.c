@@ -1,6 +1,7 @@
 /* Block requests: insert, issue, complete, and what happens to them in between. */
 #include "block/completions.h"
 #include "block/flushes.h"
+#include "block/parts.h"
 #include "block/requests.h"
 #include "input/block_sample.h"
 #include "rings/rings.h"
@@ -59,16 +60,17 @@ static void request_leave(engine *e, request *r)
     set->nr_of_rings -= r->ring_request != 0;
 }
 
-static void request_spare(request_set *set, request *r)
+static void request_spare(engine *e, request *r)
 {
-    r->chain = set->spare;
-    set->spare = r;
+    parts_end(e, r);
+    r->chain = e->requests.spare;
+    e->requests.spare = r;
 }
 
 static void request_drop(engine *e, request *r)
 {
     request_leave(e, r);
-    request_spare(&e->requests, r);
+    request_spare(e, r);
 }
 
 void requests_free(request_set *set)
@@ -142,6 +144,7 @@ static void write_event(engine *e, const request *r, uint8_t kind, int64_t time,
     c->insert_time_ns[row] = r->insert;
     c->issue_time_ns[row] = r->issue;
     c->ring_request[row] = r->ring_request;
+    c->inode[row] = kind == LO2_RQ_COMPLETE || kind == LO2_RQ_ENDED ? parts_inode(e, r) : 0;
 }
 
 static void write_row(engine *e, const request *r, uint8_t status, int64_t complete)
@@ -212,7 +215,7 @@ bool requests_flush(engine *e)
         set->ended = r->newer;
         write_event(e, r, LO2_RQ_ENDED, r->end_latest, UINT16_MAX, UNKNOWN);
         write_row(e, r, LO2_RQ_INFERRED, UNKNOWN);
-        request_spare(set, r);
+        request_spare(e, r);
     }
     return true;
 }
@@ -446,6 +449,24 @@ static bool completed(engine *e, block_sample *s, int64_t time)
     write_row(e, r, LO2_RQ_COMPLETED, time);
     request_drop(e, r);
     return true;
+}
+
+void on_kernel_parts(engine *e, const uint8_t *content, uint32_t length)
+{
+    lo2_kernel_parts record;
+    request *newest = NULL;
+    if (length < sizeof record) {
+        e->totals.nr_undecoded++;
+        return;
+    }
+    memcpy(&record, content, sizeof record);
+    if (record.count > LO2_PARTS_ROOM || !e->requests.nr_buckets)
+        return;
+    for (request *r = *bucket_of(&e->requests, record.disk, record.sector); r; r = r->chain)
+        if (r->device == record.disk && r->sector == record.sector && r->issued && (!newest || r->issue > newest->issue))
+            newest = r;
+    if (newest)
+        parts_add(e, newest, &record);
 }
 
 static void write_completion(engine *e, const block_sample *s, uint64_t sector, int64_t time, bool ends)

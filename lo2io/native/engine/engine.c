@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "block/requests.h"
+#include "block/parts.h"
 #include "cache/cache.h"
 #include "calls/calls.h"
 #include "calls/kernel_facts.h"
@@ -238,7 +239,7 @@ static void dispatch(engine *e, stream *s)
 /* Writes the rows that wait; true if none waits any more. */
 static bool flush(engine *e)
 {
-    return tables_flush(e) && cache_flush(e) && (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
+    return tables_flush(e) && cache_flush(e) && parts_flush(e) && (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
 }
 
 /* Ends everything that is still alive at the end of the spool; false if the batch is full. */
@@ -263,7 +264,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     batch->nr_completions = batch->nr_switches = batch->nr_off_cpu = 0;
     batch->nr_ring_requests = batch->nr_ring_events = batch->nr_ring_works = batch->nr_ring_states = 0;
     batch->nr_batches = batch->nr_rings = batch->nr_iocbs = 0;
-    batch->nr_fills = batch->nr_evictions = 0;
+    batch->nr_request_parts = batch->nr_fills = batch->nr_evictions = 0;
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;
@@ -387,6 +388,8 @@ void lo2_engine_free(lo2_engine *e)
     texts_free(e);
     kernel_facts_free(e);
     cache_free(e);
+    parts_free(e);
+    inodes_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
                      e->process_by_pid, e->exit_by_tid, e->pid_by_tid, e->tasks.at, e->free_tasks.at,
                      e->processes.at, e->free_processes.at,

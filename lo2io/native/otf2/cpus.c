@@ -130,6 +130,15 @@ static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const 
     return 0;
 }
 
+static int add_inode(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
+{
+    if (!e->inode[row])
+        return 0;
+    OTF2(w, add_uint64, w->list, w->config.attributes.inode, e->inode[row]);
+    w->view.uses_parts = 1;
+    return 0;
+}
+
 /* This end was not seen: it stands at the latest possible moment and names the earliest. Result and bytes are unknown. */
 static int end_unseen(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_request_event_columns *e, uint32_t row,
                       uint64_t time)
@@ -153,7 +162,9 @@ int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns
     case LO2_RQ_ISSUED: OTF2(w, operation_issued, location->writer, NULL, time, location->handle, e->id[row]); return 0;
     case LO2_RQ_COMPLETE: {
         bool no_bytes = e->operation[row] == LO2_RQ_FLUSH || e->error[row] || e->bytes[row] == UNKNOWN;
-        OTF2(w, operation_complete, location->writer, otf2_error_list(w, e->error[row]), time, location->handle,
+        TRY(add_inode(w, e, row));
+        void *list = otf2_error_list(w, e->error[row]);
+        OTF2(w, operation_complete, location->writer, e->inode[row] ? w->list : list, time, location->handle,
              no_bytes ? UNDEFINED : (uint64_t)e->bytes[row], e->id[row]);
         return 0;
     }

@@ -5,6 +5,7 @@
 
 #include "tables/descriptions.h"
 #include "tables/files.h"
+#include "tables/inodes.h"
 #include "tables/kernel_names.h"
 
 enum { MINOR_BITS = 20 };
@@ -115,4 +116,6 @@ void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, co
                               .mode = of->mode, .mount = of->mount, .links = of->links,
                               .path_length = e->name.count, .source = NAME_KERNEL};
     description_named(e, d, &facts, e->name.at);
+    if (d->file != NONE)
+        inode_shown(e, of->device, of->inode, of->generation, d->file);
 }

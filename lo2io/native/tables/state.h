@@ -180,6 +180,10 @@ typedef struct {
 
 typedef struct { uint32_t refs, length, chain; char *text; } shared_text;
 
+/* Inodes that were shown, and their files. */
+typedef struct { uint64_t device, inode; uint32_t generation, file; bool used; } known_inode;
+typedef struct { known_inode *at; uint32_t count, room; } inode_table;
+
 /* ---- the page cache ---- */
 
 /* Where reads of a file find their data. BELOW: in the page cache, under another file's name (overlayfs). */
@@ -208,7 +212,12 @@ typedef struct request {
     uint16_t flags, nr_requeues, nr_merges, nr_completions;
     uint8_t operation, end_proof;
     bool issued, written, was_requeued;
+    bool parts_told, parts_cut;   /* cut: it has further parts */
+    uint32_t first_part, last_part; /* index + 1; 0: none */
 } request;
+
+typedef struct { lo2_kernel_part part; uint32_t next; } held_part;
+typedef struct { uint64_t request, sector; lo2_kernel_part part; uint32_t file; uint16_t number; bool cut; } part_row;
 
 /* A thread at one moment; task NONE: not known. */
 typedef struct { uint32_t task, task_index, pid, tid; bool recorded; } submitter;
@@ -320,6 +329,11 @@ struct lo2_engine {
     uint32_t fills_out, evictions_out;
 
     request_set requests;
+    inode_table inodes;
+    VEC(held_part) parts;
+    VEC(uint32_t) free_parts;
+    VEC(part_row) part_queue;
+    uint32_t parts_out;
     struct ring_set *rings;       /* NULL: none is known */
     struct ring_request_set *ring_requests;
     struct iocb_set *iocbs;       /* NULL: none is known */

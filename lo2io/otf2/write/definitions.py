@@ -79,6 +79,10 @@ CACHE_ATTRIBUTES = {
     "ahead_pages": ("Ahead pages", "Other pages of the file that the read put into the page cache", "UINT64"),
 }
 """Further attributes, for traces with such reads only."""
+PART_ATTRIBUTES = {
+    "inode": ("Inode", "Of the one file whose bytes the request carried, as in the file's property", "UINT64"),
+}
+"""Further attributes, for traces with such requests only."""
 END_ATTRIBUTES = {
     "end_inferred": (
         "EndInferred",
@@ -154,6 +158,7 @@ class Writer:
             (LIFE_ATTRIBUTES, view.shares_threads),
             (END_ATTRIBUTES, view.has_unseen_ends),
             (CACHE_ATTRIBUTES, view.uses_cache),
+            (PART_ATTRIBUTES, view.uses_parts),
         )
         last = max(index for index, (_, used) in enumerate(groups) if used)
         attributes = [attribute for group, _ in groups[: last + 1] for attribute in group.values()]

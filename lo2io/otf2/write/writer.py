@@ -154,6 +154,7 @@ class Otf2Writer:
             *LIFE_ATTRIBUTES,
             *definitions.END_ATTRIBUTES,
             *definitions.CACHE_ATTRIBUTES,
+            *definitions.PART_ATTRIBUTES,
         )
         for ref, member in enumerate((*definitions.ATTRIBUTES, *optional)):
             setattr(config.attributes, member, ref)

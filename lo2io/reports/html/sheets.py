@@ -12,10 +12,12 @@ from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, laten
 from lo2io.reports.html.io_sheets import io_sheets
 from lo2io.reports.html.ring_sheets import ring_sheets
 from lo2io.reports.text.lines import who
+from lo2io.reports.text.parts import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lo2io.reports.summary.parts import PartsSummary
     from lo2io.reports.summary.summary import Activity, Summary
     from lo2io.reports.summary.usage import UsageRow
 
@@ -147,6 +149,15 @@ def _devices(summary: Summary) -> Sheet:
     return sheet("devices", "Devices", columns, rows, note)
 
 
+def _parts(parts: PartsSummary) -> Sheet:
+    rows = [
+        [Cell(text_of(row)), count(row.parts), size(row.bytes_read), size(row.bytes_written)]
+        for row in (*parts.files, *(kind for kind in parts.kinds if kind.kind != "file"))
+    ]
+    heads = [("file, or kind", False), ("parts", True), ("read", True), ("written", True)]
+    return sheet("parts", "What block requests carried", heads, rows)
+
+
 def _losses(summary: Summary) -> Sheet:
     columns = [("CPU", True), ("buffer full", True), ("times", True), ("for", True), ("vanished", True)]
     rows = [
@@ -173,6 +184,7 @@ def sheets(summary: Summary) -> list[Sheet]:
     every += [_errors(summary), _devices(summary)]
     every += io_sheets(summary.io) if summary.io else []
     every += cache_sheets(summary.cache) if summary.cache else []
+    every += [_parts(summary.parts)] if summary.parts else []
     every += ring_sheets(summary.rings) if summary.rings else []
     every += [_losses(summary), _accounts(summary)]
     return [each for each in every if each.rows]

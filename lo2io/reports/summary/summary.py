@@ -26,6 +26,7 @@ from lo2io.reports.summary.io import device_name, summarize_io
 from lo2io.reports.summary.losses import completeness_line, filtered_words, sampled_words, verdict
 from lo2io.reports.summary.name_counts import count_names
 from lo2io.reports.summary.names import file_names
+from lo2io.reports.summary.parts import summarize_parts
 from lo2io.reports.summary.sums import gather
 from lo2io.reports.summary.tally import NR_REQUEST_OPS
 from lo2io.reports.summary.usage import UsageRow, not_recorded
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.histogram import Latency
     from lo2io.reports.summary.io import IoSummary
     from lo2io.reports.summary.name_counts import NameCounts
+    from lo2io.reports.summary.parts import PartsSummary
     from lo2io.reports.summary.sums import TraceSums
     from lo2io.reports.summary.tally import OperationTally, RequestTally, Sums
     from lo2io.trace.reader import Trace
@@ -314,6 +316,8 @@ class Summary:
     """Groups of calls that were not recorded and may be where the time went, with their calls; see ``usage``."""
     cache: CacheSummary | None = None
     """The page cache; None: the layer ``cache`` was not recorded, or nothing was read."""
+    parts: PartsSummary | None = None
+    """What block requests carried; None: the layer ``parts`` was not recorded, or there was no request."""
     foreign: Foreign | None = None
     """Facts about an archive without lo2io's tables; None: the trace has these tables."""
 
@@ -362,6 +366,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         names=None if foreign and not foreign.own else count_names(trace),
         io=summarize_io(sums) if total.calls or requests.requests.any() else None,
         cache=summarize_cache(sums),
+        parts=summarize_parts(sums),
         usage=usage,
         not_recorded=not_recorded(meta, usage) if usage else {},
         foreign=foreign,

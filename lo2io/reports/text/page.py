@@ -27,6 +27,7 @@ from lo2io.reports.text.lines import (
     shorten_end,
     who,
 )
+from lo2io.reports.text.parts import render_parts
 from lo2io.reports.text.rings import render_rings
 from lo2io.units import format_bytes, format_duration
 
@@ -74,6 +75,8 @@ def render_page(summary: Summary, console: Console) -> None:
         render_io(summary.io, console)
     if summary.cache:
         render_cache(summary.cache, console)
+    if summary.parts:
+        render_parts(summary.parts, console)
     _errors(summary, console)
     if summary.rings:
         render_rings(summary.rings, console)

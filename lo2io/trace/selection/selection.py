@@ -161,6 +161,8 @@ class _Choice:
         self._passing = Passing(Matcher(criteria, Machine.of(trace.metadata), call_specs(trace.metadata)))
         self._kept: dict[str, tuple[NDArray[np.uint8] | bool, ...]] = {}
         self._rows: dict[str, int] = {}
+        self._served = NumberSet()
+        """Ids of block requests that stay."""
         self._calls = NumberSet()
         """Ids of calls that stay, where some table refers to them."""
         self._left_out = LeftOut()
@@ -177,6 +179,7 @@ class _Choice:
         self._note("files", ("file",), lambda rows: passing.files.at(rows["file"]))
         for table, column in (("paths", "operation"), ("batches", "id"), ("iocbs", "operation")):
             self._note(table, (column,), lambda rows, column=column: self._calls.holds(rows[column]))  # type: ignore[misc]
+        self._note("request_parts", ("request",), lambda rows: self._served.holds(rows["request"]))
         for table in ("fills", "evictions"):
             self._note(
                 table, ("cause",), lambda rows: self._calls.holds(rows["cause"]) | passing.rings.holds(rows["cause"])
@@ -195,6 +198,8 @@ class _Choice:
             passing.learn(make_batch(operations=_where(rows, self._call_in_span(rows))))
         for rows in trace.batches("requests", REQUESTS):
             passing.learn(make_batch(requests=_where(rows, self._request_in_span(rows))))
+        for rows in trace.batches("request_parts", ("request", "file")):
+            passing.learn_parts(rows)
         for rows in trace.batches("ring_requests", RINGS):
             passing.learn(make_batch(ring_requests=_where(rows, self._ring_request_in_span(rows))))
         passing.conclude()
@@ -231,6 +236,7 @@ class _Choice:
         passes = self._passing.requests(rows)
         self._outside.requests += _nr_false(inside)
         self._left_out.requests += _nr_false(passes | ~inside)
+        self._served.add(rows["id"][inside & passes])
         return inside & passes
 
     def _ring_requests(self, rows: Columns) -> Flags:

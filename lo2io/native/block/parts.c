@@ -1,0 +1,113 @@
+/* The parts of block requests. A request keeps them until it ends; then they are rows, which wait in a queue for room. */
+#include "block/parts.h"
+#include "tables/inodes.h"
+
+enum { SECTOR_SHIFT = 9 };
+
+void parts_add(engine *e, request *r, const lo2_kernel_parts *record)
+{
+    if (!r->written || r->parts_told)
+        return;
+    for (uint32_t i = 0; i < record->count; i++) {
+        uint32_t index;
+        TAKE(e, free_parts, parts, index);
+        if (index == NONE)
+            return;
+        e->parts.at[index] = (held_part){.part = record->parts[i]};
+        *(r->last_part ? &e->parts.at[r->last_part - 1].next : &r->first_part) = index + 1;
+        r->last_part = index + 1;
+    }
+    r->parts_told = record->flags & LO2_PARTS_LAST; /* a request that is issued again carries the same */
+    r->parts_cut = record->flags & LO2_PARTS_CUT;
+}
+
+static void queue(engine *e, const part_row *row)
+{
+    if (VEC_ROOM(&e->part_queue, e->part_queue.count + 1))
+        e->part_queue.at[e->part_queue.count++] = *row;
+    else
+        e->out_of_memory = true;
+}
+
+/* The kernel's programs look at reads and writes alone: others carry no file's bytes. */
+static void end_without(engine *e, const request *r)
+{
+    part_row row = {.request = r->id, .sector = r->issued_sector, .file = NONE, .part = {.offset = UNKNOWN}};
+    if (r->operation == LO2_RQ_FLUSH)
+        row.part.kind = LO2_PART_FLUSH;
+    else if (r->operation == LO2_RQ_DISCARD || r->operation == LO2_RQ_SECURE_ERASE)
+        row.part.kind = LO2_PART_DISCARD;
+    else if (r->operation == LO2_RQ_WRITE_ZEROES)
+        row.part.kind = LO2_PART_ZEROES;
+    else
+        return;
+    row.part.bytes = r->bytes_issued > 0 ? (uint32_t)r->bytes_issued : 0;
+    queue(e, &row);
+}
+
+void parts_end(engine *e, request *r)
+{
+    uint64_t sector = r->issued_sector;
+    uint16_t number = 0;
+    if (e->config.parts && r->written && !r->first_part && r->issue != UNKNOWN)
+        end_without(e, r);
+    for (uint32_t at = r->first_part, next; at; at = next) {
+        held_part *held = &e->parts.at[at - 1];
+        next = held->next;
+        part_row row = {.request = r->id, .sector = sector, .number = number++, .part = held->part,
+                        .file = held->part.kind == LO2_PART_FILE
+                                    ? inode_file(e, held->part.device, held->part.inode, held->part.generation) : NONE,
+                        .cut = !next && r->parts_cut};
+        sector += held->part.bytes >> SECTOR_SHIFT;
+        if (r->written)
+            queue(e, &row);
+        GIVE_BACK(e, free_parts, at - 1);
+    }
+    r->first_part = r->last_part = 0;
+}
+
+uint64_t parts_inode(const engine *e, const request *r)
+{
+    const lo2_kernel_part *first = r->first_part ? &e->parts.at[r->first_part - 1].part : NULL;
+    for (uint32_t at = r->first_part; at; at = e->parts.at[at - 1].next) {
+        const lo2_kernel_part *part = &e->parts.at[at - 1].part;
+        if (part->kind != LO2_PART_FILE || part->device != first->device || part->inode != first->inode)
+            return 0;
+    }
+    return first && !r->parts_cut ? first->inode : 0;
+}
+
+bool parts_flush(engine *e)
+{
+    lo2_request_part_columns *c = &e->batch->request_parts;
+    for (; e->parts_out < e->part_queue.count; e->parts_out++) {
+        const part_row *p = &e->part_queue.at[e->parts_out];
+        uint32_t row = e->batch->nr_request_parts;
+        if (row == e->batch->capacity)
+            return false;
+        c->request[row] = p->request;
+        c->number[row] = p->number;
+        c->kind[row] = p->part.kind;
+        c->direct[row] = p->part.flags & LO2_PART_DIRECT;
+        c->cut[row] = p->cut;
+        c->sector[row] = p->sector;
+        c->bytes[row] = p->part.bytes;
+        c->device[row] = p->part.device;
+        c->inode[row] = p->part.inode;
+        c->generation[row] = p->part.inode ? p->part.generation : UNKNOWN;
+        c->file[row] = p->file;
+        c->offset_bytes[row] = p->part.offset;
+        c->inner_device[row] = p->part.inner_device;
+        c->inner_inode[row] = p->part.inner_inode;
+        e->batch->nr_request_parts++;
+    }
+    e->part_queue.count = e->parts_out = 0;
+    return true;
+}
+
+void parts_free(engine *e)
+{
+    free(e->parts.at);
+    free(e->free_parts.at);
+    free(e->part_queue.at);
+}
