@@ -31,7 +31,7 @@ from lo2io.bpf.refusals import refused
 from lo2io.bpf.samples import PLACES
 from lo2io.catalog.call_numbers import NO_NUMBER, knows_compat
 from lo2io.errors import AccessError, CaptureError
-from lo2io.model.layers import LAYERS, any_among_events
+from lo2io.model.layers import LAYERS, STACK_FROM_NS, WAITS, any_among_events
 from lo2io.native._lib import ffi, lib
 from lo2io.native.records import framed, pack
 
@@ -56,7 +56,10 @@ _RINGS = {
 _RAW = {**_SWITCH, **_FOLLOW, **_LIVES, **_RINGS, **_CALLS}
 """Raw tracepoint → its program, in the order of attaching. If a program records the tracepoint's events, it replaces
 this program and also does this program's work."""
-_UNTYPED = {*_SWITCH.values(), *_FOLLOW.values(), *_LIVES.values(), *_RINGS.values()}
+_OPTIONAL = {layer.programs[event.partition(":")[2]] for layer in LAYERS.values() for event in layer.optional}
+"""Programs of layers, also untyped, whose tracepoints a kernel may lack. An interrupt that comes during one may spin
+for a lock, and miss another run of it: nothing is lost by that."""
+_UNTYPED = {*_OPTIONAL, *_SWITCH.values(), *_FOLLOW.values(), *_LIVES.values(), *_RINGS.values()}
 _FITS, _LAYERS_FIT = "lo2_fits", "lo2_layers_fit"
 _BLOCK_ERRORS = [
     0,
@@ -218,6 +221,9 @@ class Programs:
         made.set_entries("lo2_rings", lib.LO2_RINGS * possible)
         made.set_inner_bytes("lo2_rings", buffer_bytes(self._ring_bytes))
         made.set_entries("lo2_counters", lib.LO2_MAX_SAMPLED * possible)
+        if WAITS in config.layers:
+            made.set_entries("lo2_sleepers", lib.LO2_MAX_SLEEPERS)
+            made.set_entries("lo2_stacks", lib.LO2_MAX_STACKS)
         if not config.all_tasks:
             made.set_entries("lo2_selected", 1 << (_PID_BITS - lib.LO2_SELECTED_SHIFT))
         for program in self._unused():
@@ -240,6 +246,8 @@ class Programs:
         self._memory = self._map("lo2_cpus", self._stride * possible)
         self._switch = self._map(".data.lo2io", ffi.sizeof("struct lo2_bpf_switch"))
         self._selected = None if config.all_tasks else self._map("lo2_selected", 1 << _PID_BITS)
+        stacks_bytes = lib.LO2_MAX_STACKS * ffi.sizeof("struct lo2_bpf_stack")
+        self._stacks = self._map("lo2_stacks", stacks_bytes) if WAITS in config.layers else None
         self._nr_events = 1 + max((max(call.enter_index, call.exit_index) for call in calls), default=-1)
 
     def __enter__(self) -> Self:
@@ -284,7 +292,7 @@ class Programs:
             try:
                 link = libbpf.open_raw_tracepoint(None if typed else name, self._loaded.program_fd(program))
             except OSError as error:
-                if error.errno == errno.ENOENT and name in _RINGS:
+                if error.errno == errno.ENOENT and (name in _RINGS or program in _OPTIONAL):
                     continue
                 raise refused(f"attach a kernel program to {name}", error) from error
             self._fds.callback(os.close, link)
@@ -448,10 +456,19 @@ class Programs:
         foreign: int = sum(self._cpu(cpu).misses.foreign for cpu in self._cpus)
         return foreign
 
+    def read_stacks(self) -> dict[int, tuple[int, ...]]:
+        """Number of a kernel stack → its return addresses, the innermost first. Empty without the layer ``waits``."""
+        if self._stacks is None:
+            return {}
+        stacks = ffi.cast("struct lo2_bpf_stack *", ffi.from_buffer(self._stacks))
+        places = (place for place in range(lib.LO2_MAX_STACKS) if stacks[place].frames)
+        return {place: tuple(ffi.unpack(stacks[place].addresses, stacks[place].frames)) for place in places}
+
     def missed_runs(self) -> int:
         """Number of times that a program did nothing or did not run, because one ran on the same CPU already."""
         skipped: int = sum(self._cpu(cpu).misses.skipped for cpu in self._cpus)
-        names = {*({_ENTER, _EXIT} - self._unused()), *self._attached().values(), *dict(self._of_layers()).values()}
+        names = {*({_ENTER, _EXIT} - self._unused()), *self._attached().values()}
+        names |= set(dict(self._of_layers()).values()) - _OPTIONAL
         return skipped + sum(libbpf.read_misses(self._loaded.program_fd(name)) for name in names)
 
     def pending(self) -> dict[int, bytes]:
@@ -526,14 +543,15 @@ class Programs:
         if not config.facts:
             unused |= set(_RINGS.values())
         recording = {sample.tracepoint: sample.program for sample in config.samples}
-        unused |= {program for name, program in _RAW.items() if name in recording}
+        replaced = recording.keys() | {name for layer in config.layers for name in LAYERS[layer].programs}
+        unused |= {program for name, program in _RAW.items() if name in replaced}
         unused |= {f"lo2_on_{name}" for name in PLACES} - {*recording.values()}
         for layer in LAYERS.values():
             if layer.name not in config.layers:
                 unused |= set(layer.programs.values())
         if not config.layers:
             unused.add(_LAYERS_FIT)
-        return unused if recording else unused | {_FITS}
+        return unused if config.samples else unused | {_FITS}
 
     def _make_rings(self, cpu: int) -> Iterator[tuple[int, int]]:
         """Make a CPU's buffers. Yields each buffer's place in the map of all buffers, and its file descriptor."""
@@ -638,6 +656,7 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall], ring_bytes: int) -> bytes:
         told.letters_at[sample.place] = sample.letters_at
     for name in config.layers:
         told.layers |= 1 << _layer_place(name)
+    told.stack_from_ns = STACK_FROM_NS
     told.errors[0 : lib.LO2_MAX_STATUS] = block_errors(os.uname().release)
     return bytes(ffi.buffer(told))
 

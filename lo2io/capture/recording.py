@@ -255,6 +255,7 @@ def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts
         nr_left_out=stopped.nr_left_out,
         missed_runs=stopped.missed_runs,
         facts_lost=stopped.facts_lost,
+        kernel_stacks=stopped.kernel_stacks,
         exit_code=exit_code,
         accounts=accounts,
     )

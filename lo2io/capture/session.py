@@ -21,7 +21,7 @@ from lo2io.capture.events.ring import RELEASE_BYTES
 from lo2io.capture.threads import leave_cpus, raise_priority, run_on_each
 from lo2io.errors import CaptureError
 from lo2io.kernel import abi
-from lo2io.model import ClockSync, EventCounts
+from lo2io.model import ClockSync, EventCounts, KernelStack
 from lo2io.model.notices import Notice, ended_early
 from lo2io.spool.writer import DiskFullError
 
@@ -51,7 +51,9 @@ class Stopped:
     missed_runs: int = 0
     """Number of times that the kernel did not run one of the programs."""
     facts_lost: int = 0
-    """Records of files and paths that found a full buffer."""
+    """Records of files, paths and sleeps that found a full buffer."""
+    kernel_stacks: tuple[KernelStack, ...] = ()
+    """Stacks of threads that slept."""
 
 
 class Between(Protocol):
@@ -177,7 +179,9 @@ class Session:
         counts = self._read_counts()
         missed_runs, facts_lost = self._note_losses(counts)
         left_out = self.opened.kernel.count_left_out() if self.opened.kernel else 0
-        return Stopped(self.to_spool_clock(ended_ns), tuple(self._syncs), counts, left_out, missed_runs, facts_lost)
+        stacks = self.opened.kernel.read_stacks() if self.opened.kernel else ()
+        end_ns = self.to_spool_clock(ended_ns)
+        return Stopped(end_ns, tuple(self._syncs), counts, left_out, missed_runs, facts_lost, stacks)
 
     def abandon(self) -> None:
         """Stop without a result, after an error. After :meth:`stop` this does nothing."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lo2io.catalog import compiled
+from lo2io.catalog.wait_reasons import FILE
 from lo2io.errors import CatalogError, UsageError
 from lo2io.model import CallKind, CallSpec, OpcodeSpec, TracepointSpec
 
@@ -188,7 +189,10 @@ def _load_own() -> Catalog:
 def _load(directory: Path) -> Catalog:
     from lo2io.catalog.files import read_file  # noqa: PLC0415 - a start has the catalog compiled
 
-    files = sorted((file for file in directory.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+    files = sorted(
+        (file for file in directory.iterdir() if file.name.endswith(".toml") and file.name != FILE),
+        key=lambda file: file.name,
+    )
     contents = [read_file(file) for file in files]
     catalog = Catalog(
         tuple(call for content in contents for call in content.calls),

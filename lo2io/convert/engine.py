@@ -15,8 +15,10 @@ import numpy as np
 
 from lo2io.catalog.catalog import ENDING, MOVING, left_out
 from lo2io.catalog.layouts import Layout, compile_layout
+from lo2io.catalog.wait_reasons import LOCK, load_reasons
 from lo2io.errors import SpoolError
 from lo2io.model import UNKNOWN_U32, Batch, Columns, Role, Totals
+from lo2io.model.layers import STACK_FROM_NS, WAITS
 from lo2io.native._lib import ffi, lib
 from lo2io.native.columns import allocate_batch
 
@@ -185,7 +187,19 @@ class Engine:
         config.events_by_type, config.nr_types = events, nr_types
         config.nr_events = len(layout.events)
         config.sched_waiting, config.sched_blocked = layout.sched_waiting, layout.sched_blocked
+        self._set_stacks(config)
         config.type_offset, config.pid_offset = layout.type_offset, layout.pid_offset
+
+    def _set_stacks(self, config: Any) -> None:
+        """What each kernel stack waits for."""
+        meta, reasons = self.spool.meta, load_reasons()
+        config.waits, config.stack_from_ns = WAITS in meta.layers, STACK_FROM_NS
+        config.nr_stacks = 1 + max((stack.stack for stack in meta.kernel_stacks), default=-1)
+        numbers = [lib.LO2_WAIT_UNKNOWN] * max(config.nr_stacks, 1)
+        for stack in meta.kernel_stacks:
+            numbers[stack.stack] = reasons.number_of(stack.functions)
+        config.lock_reason = reasons.names.index(LOCK)
+        config.stack_reasons = self._keep(ffi.new("uint8_t[]", numbers))
 
     def _set_calls(self, config: Any) -> None:
         calls = self._keep(ffi.new("lo2_call[]", max(len(self.catalog.calls), 1)))

@@ -5,7 +5,17 @@ nanoseconds on the spool's clock, unless a name says otherwise.
 """
 
 from lo2io.model.filters import CallFilter
-from lo2io.model.recording import Account, BlockDevice, ClockSync, Cpu, EventCounts, Mount, SpoolMeta, Usage
+from lo2io.model.recording import (
+    Account,
+    BlockDevice,
+    ClockSync,
+    Cpu,
+    EventCounts,
+    KernelStack,
+    Mount,
+    SpoolMeta,
+    Usage,
+)
 from lo2io.model.trace import (
     UNKNOWN_I64,
     UNKNOWN_U32,
@@ -57,6 +67,7 @@ __all__ = [
     "EventFormat",
     "FieldLayout",
     "IocbCommand",
+    "KernelStack",
     "Mount",
     "OpcodeSpec",
     "OpcodeTrait",

@@ -22,16 +22,22 @@ class Layer(NamedTuple):
     """Tracepoints that must exist; programs run there."""
     among_events: bool = False
     """True: its records lie in the buffers of events; else in those of calls."""
+    optional: tuple[str, ...] = ()
+    """Further tracepoints where programs run, if the kernel has them."""
     by_default: bool = True
     """True: the layer is recorded unless the user leaves it out."""
 
     @property
     def programs(self) -> dict[str, str]:
         """Tracepoint, without its subsystem → the program that runs there."""
-        events = [tracepoint.partition(":")[2] for tracepoint in self.tracepoints]
+        events = [tracepoint.partition(":")[2] for tracepoint in (*self.tracepoints, *self.optional)]
         return {event: f"lo2_{self.name}_{event}" for event in events}
 
 
+LOCKS = ("lock:contention_begin", "lock:contention_end")
+WAITS = "waits"
+STACK_FROM_NS = 50_000
+"""The layer ``waits`` takes the kernel stack of sleeps that last this long. A stack costs 5 µs."""
 _LAYERS: tuple[Layer, ...] = (
     Layer("parts", "which file, and which bytes of it, each block request carries", ("block:block_rq_issue",)),
     Layer(
@@ -40,6 +46,7 @@ _LAYERS: tuple[Layer, ...] = (
         ("filemap:mm_filemap_add_to_page_cache", "filemap:mm_filemap_delete_from_page_cache"),
         among_events=True,
     ),
+    Layer(WAITS, "where the time of each call went", ("sched:sched_switch", "sched:sched_waking"), optional=LOCKS),
 )
 LAYERS: dict[str, Layer] = {layer.name: layer for layer in _LAYERS}
 """Name → layer, in the order of the data's way from the disk to the call."""

@@ -106,6 +106,16 @@ class Cpu:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelStack:
+    """The kernel's functions in which a thread slept."""
+
+    stack: int
+    """The number by which stretches without a CPU name the stack."""
+    functions: tuple[str, ...]
+    """The innermost first; empty texts stand for functions whose names are not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class SpoolMeta:
     """``spool.json``: everything that converting needs besides the buffers' files.
 
@@ -176,6 +186,8 @@ class SpoolMeta:
     own. Empty: perf recorded the calls."""
     layers: tuple[str, ...] = ()
     """Layers between calls and disks that these programs recorded, of :data:`~lo2io.model.layers.LAYERS`."""
+    kernel_stacks: tuple[KernelStack, ...] = ()
+    """Stacks of threads that slept; empty unless ``complete``."""
     kernel_facts: bool = False
     """True if these programs recorded the files and paths of calls."""
     kernel_events: tuple[str, ...] = ()

@@ -25,7 +25,8 @@ class Column:
     """One column: its name, type, unit and description.
 
     ``null`` is the value that means unknown. ``labels`` names the codes of a dictionary-encoded column: ``"calls"``
-    stands for the recorded system calls and ``"opcodes"`` for io_uring's opcodes; both are known once the trace is.
+    stands for the recorded system calls, ``"opcodes"`` for io_uring's opcodes, ``"reasons"`` for reasons of waits; all
+    are known once the trace is.
     ``kind`` is ``number``, ``text`` (an offset and a length into the batch's text), ``bytes`` (the same, for text that
     is not UTF-8) or ``string`` (a list).
     """
@@ -101,6 +102,8 @@ ORIGIN: Final = (
 NAME_SOURCE: Final = ("unknown", "proc", "call", "kernel")
 REQUEST_OPERATION: Final = ("read", "write", "flush", "discard", "secure erase", "write zeroes", "zone", "other")
 THREAD_KIND: Final = ("thread", "ring worker", "ring poller")
+UNKNOWN_REASON: Final = 1
+"""``LO2_WAIT_UNKNOWN``"""
 OFF_STATE: Final = ("preempted", "waiting for a device", "blocked", "sleeping")
 CACHE_VERDICT: Final = ("no read", "unknown", "none", "memory", "hit", "wait", "miss")
 FILL_REASON: Final = ("demand", "ahead", "write", "advice", "metadata", "no call", "other")
@@ -134,6 +137,8 @@ OPERATIONS: Final = (
     Column("result", "int64", "", "return value as it was", UNKNOWN_I64),
     Column("error", "int16", "errno", "errno; 0: success"),
     *CACHE_COLUMNS,
+    Column("run_queue_ns", "int64", "ns", "of its duration: ready to run, without a CPU; null: not known", UNKNOWN_I64),
+    Column("blocked_ns", "int64", "ns", "of its duration: it waited; on a CPU the rest; null: not known", UNKNOWN_I64),
 )
 HANDLES: Final = (
     number_of("handle", "what operations refer to"),
@@ -220,10 +225,25 @@ REQUESTS: Final = (
     Column("ring_request", "uint64", "", "id in ring_requests of what caused it, where that is proven", 0),
 )
 OFF_CPU: Final = (
+    Column("operation", "uint64", "", "id of the call, in operations; null: not known", 0),
     reference("task", "row of threads"),
     time_column("begin_time_ns", "it lost its CPU", known=True),
     time_column("end_time_ns", "it had one again, or its call ended; null: not seen"),
     Column("state", "uint8", "", "why", labels=OFF_STATE),
+    time_column("wake_time_ns", "somebody let it run again; null: not seen, or not recorded"),
+    Column("reason", "uint8", "", "what it waited for", labels="reasons"),
+    reference("waker", "row of threads: who ran where it was woken; null: not recorded, or not seen"),
+    reference("waker_tid", "tid of the same; 0: the idle thread; null: not seen"),
+    reference("stack", "row of kernel_stacks; null: none was taken"),
+    reference("holder", "row of threads: who had the lock when the wait began; null: no lock, or not recorded"),
+    reference("holder_tid", "tid of the same; null: no lock, or not known"),
+    Column("lock_inode", "uint64", "", "the inode whose lock it is; null: no lock, or another one", 0),
+    Column("lock_device", "uint64", "", "its device: kernel dev_t", 0),
+)
+KERNEL_STACKS: Final = (
+    number_of("stack", "what off_cpu refers to"),
+    Column("reason", "uint8", "", "what a thread waits for there", labels="reasons"),
+    Column("functions", "", "", "of the kernel, the outermost first, with ; between them", kind="string"),
 )
 LOSSES: Final = (
     number_of("cpu", "CPU whose ring was full"),

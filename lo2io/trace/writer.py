@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lo2io._version import __version__
+from lo2io.catalog.wait_reasons import load_reasons
 from lo2io.errors import TraceError
 from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_I64, Batch, CallSpec, Columns, Completeness, OpcodeSpec, SpoolMeta, Totals
@@ -31,6 +32,7 @@ from lo2io.trace.reader import (
     arrow_schema,
     call_traits,
 )
+from lo2io.trace.stretches import Stretches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,11 +46,11 @@ each one costs about 2 KB of framing."""
 CODEC: Final = "lz4"
 
 _TEXTS_OF: Final = {"files": ("path",), "paths": ("path", "directory"), "threads": ("comm", "cgroup", "cmdline")}
-_SOURCES: Final = tuple(table for table in TABLES if table not in {"devices", "completeness"})
+_SOURCES: Final = tuple(table for table in TABLES if table not in {"kernel_stacks", "devices", "completeness"})
 """Tables whose rows come from the engine."""
 NR_OPCODES: Final = 256
 """An opcode is a byte. The last number means unknown."""
-_NOT_IN_METADATA: Final = ("formats", "header_page", "counts", "lo2io_version", "start_ns", "stop_ns")
+_NOT_IN_METADATA: Final = ("formats", "header_page", "counts", "lo2io_version", "start_ns", "stop_ns", "kernel_stacks")
 
 
 class TableWriter:
@@ -81,10 +83,15 @@ class TableWriter:
         self._calls = tuple(calls)
         self._opcodes = tuple(opcodes)
         self._open: dict[str, _TableFile] = {}
+        self._stretches = Stretches()
         with _writing(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
             (self._directory / METADATA_FILE).unlink(missing_ok=True)
-            labels = {"calls": call_labels(self._calls), "opcodes": opcode_labels(self._opcodes)}
+            labels = {
+                "calls": call_labels(self._calls),
+                "opcodes": opcode_labels(self._opcodes),
+                "reasons": load_reasons().names,
+            }
             options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=threads)
             for table in TABLES:
                 self._open[table] = _TableFile(self._directory, table, meta.clock, labels, options)
@@ -103,7 +110,9 @@ class TableWriter:
         with _writing(self._directory):
             for table in _SOURCES:
                 columns: Columns = getattr(batch, "tasks" if table == "threads" else table)
-                if columns:
+                if columns and table == "off_cpu":
+                    self._open[table].append(self._stretches.take(batch))
+                elif columns:
                     self._open[table].append(columns, _strings(table, columns, batch.text))
 
     def close(
@@ -124,6 +133,9 @@ class TableWriter:
             extra: Further keys of the metadata, as values for JSON.
         """
         with _writing(self._directory):
+            if rest := self._stretches.rest():
+                self._open["off_cpu"].append(rest)
+            self._write_kernel_stacks()
             self._write_devices()
             self._write_completeness(completeness)
             for table in self._open.values():
@@ -142,6 +154,15 @@ class TableWriter:
                 table.rename()
             part.rename(self._directory / METADATA_FILE)
         self._open.clear()
+
+    def _write_kernel_stacks(self) -> None:
+        stacks, reasons = self._meta.kernel_stacks, load_reasons()
+        numbers: Columns = {
+            "stack": np.array([stack.stack for stack in stacks], np.uint32),
+            "reason": np.array([reasons.number_of(stack.functions) for stack in stacks], np.uint8),
+        }
+        functions = [";".join(name or "?" for name in reversed(stack.functions)) for stack in stacks]
+        self._open["kernel_stacks"].append(numbers, {"functions": functions})
 
     def _write_devices(self) -> None:
         devices = self._meta.devices
@@ -355,6 +376,7 @@ def _metadata(
             {"number": opcode.number, "name": opcode.name, "kind": opcode.kind.name.lower(), "io_mode": opcode.io_mode}
             for opcode in opcodes
         ],
+        "wait_reasons": list(load_reasons().names),
         "totals": asdict(totals),
         "completeness": {key: value for key, value in asdict(completeness).items() if key != "events"},
     }

@@ -162,6 +162,7 @@ _RULES = (
         _E,
         "A name from the kernel is one that a descriptor can have, and the only name of its description.",
     ),
+    Rule("table.waits", _E, "The stretches of a call without a CPU lie in it, apart, and are the parts of its time."),
     Rule("table.path", _E, "A call has at most two paths, one for each place."),
     Rule("request.parts", _E, "The parts of a block request add up to the bytes that it carries."),
     Rule("cache.verdict", _E, "A read that missed pages is a miss, and no other; a hit does not wait."),

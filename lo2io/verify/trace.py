@@ -67,6 +67,7 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> No
     from lo2io.verify.files import FileRules, check_rows, knows_paths  # noqa: PLC0415
     from lo2io.verify.parts import check_parts  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
+    from lo2io.verify.waits import WaitRules, has_waits  # noqa: PLC0415
 
     if (anchor.parent / DIRECTORY / METADATA_FILE).exists():
         trace = open_trace(anchor.parent)
@@ -79,6 +80,8 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> No
             check_cache(trace, verdict)
         if knows_paths(trace):
             FileRules(trace, verdict).check()
+        if has_waits(trace.metadata):
+            WaitRules(trace, verdict).check()
 
 
 def _count(definitions: Definitions, verdict: Verification) -> None:

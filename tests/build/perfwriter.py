@@ -27,7 +27,7 @@ from build.perfformats import (
     switch_layout,
 )
 from lo2io.catalog.catalog import load_catalog
-from lo2io.model import ClockSync, Cpu, EventCounts, SpoolMeta
+from lo2io.model import ClockSync, Cpu, EventCounts, KernelStack, SpoolMeta
 from lo2io.spool.facts import pack_command, pack_fd, pack_ring, pack_task
 from lo2io.spool.format import FACTS_NAME, META_NAME, dump_meta, ring_name
 
@@ -116,6 +116,8 @@ class SpoolBuilder:
         stop_ns: int | None = 10**9,
         shift_ns: int = 0,
         error_ns: int = 0,
+        layers: tuple[str, ...] = (),
+        kernel_stacks: tuple[KernelStack, ...] = (),
     ) -> None:
         self.path = path
         self.rings: list[list[bytes]] = [[] for _ in range(cpus)]
@@ -132,6 +134,8 @@ class SpoolBuilder:
         self.vanished_counts: dict[str, list[int]] = {}
         self._meta = {
             "mode": mode,
+            "layers": layers,
+            "kernel_stacks": kernel_stacks,
             "roots": roots,
             "recorder_pid": recorder_pid,
             "start_ns": start_ns,

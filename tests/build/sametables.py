@@ -40,6 +40,7 @@ EXACT = frozenset({
 KNOWN = frozenset({"offset_bytes", "bytes_request", "flags"})
 """Equal, or with ``more`` unknown to the left (flags: 0, of openat2, whose flags are in the program's memory)."""
 FREE = frozenset({"id", "begin_time_ns", "end_time_ns", "task", "offset_source", "first_use"})
+FREE |= {"run_queue_ns", "blocked_ns", "cache", "cache_missed_pages", "cache_ahead_pages", "cache_wait_ns"}
 """Not compared: the trace's numbers, times, and how a value is known."""
 HANDLES = frozenset({"handle", "handle2"})
 ATTACHED = {"paths": frozenset({"operation"}), "iocbs": frozenset({"operation", "handle", "request"})}

@@ -115,6 +115,7 @@ _NO_REFERENCE = {
     "files": {"mount"},
     "tasks": {"parent_process"},
     "requests": {"task"},
+    "off_cpu": {"waker", "waker_tid", "stack", "holder", "holder_tid"},
     "ring_requests": {
         *("handle", "handle2", "worker", "waker", "waker_tid"),
         *("cache_missed_pages", "cache_ahead_pages"),

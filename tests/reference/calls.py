@@ -67,6 +67,7 @@ class Calls:
             self.in_flight(task.pending)
         task.entered, spec = True, self.engine.specs.calls[call]
         op = task.pending = Pending(task, call, spec, time, cpu, values, table=task.table)
+        op.unseen = not self.engine.sched.layer or bool(values.pop("unfollowed", 0))
         op.shared = task.table.users > 1
         if values.get("flags", 0) & spec.fd_unless:
             values.pop("fd", None)
@@ -118,6 +119,7 @@ class Calls:
         if told:
             op.moves[0].move_to(position)
         row = self._row(op, offset) | {"end_time_ns": time, "status": 0, "result": ret, "error": error}
+        row |= op.shares
         row["bytes_result"] = ret if op.spec.returns is Returns.BYTES and not error else None
         self._use_value(op, row)
         ended: list[Handle] = []
@@ -198,6 +200,8 @@ class Calls:
             "bytes_request": values["count"] if counted else None,
             "closes": 0,
             "first_use": op.first_use,
+            "run_queue_ns": None,
+            "blocked_ns": None,
         }
 
     def _emit(self, row: dict[str, Any], batch: dict[str, Any] | None) -> None:

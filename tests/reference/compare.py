@@ -136,7 +136,7 @@ def _handle_row(handle: Handle, number: dict[int, int], descriptions: dict[int, 
     }
 
 
-_TASKS = ("task", "prev_task", "next_task")
+_TASKS = ("task", "prev_task", "next_task", "waker", "holder")
 
 
 def _parent(process: Any) -> int | None:

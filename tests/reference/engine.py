@@ -124,6 +124,7 @@ class Reference:
             "sample": self._sample,
             "value": self._value,
             "usage": self._usage,
+            "sleep": self._sleep,
             "file": lambda record: self.files.told(record.values),
             "lost": self._lost,
             "pages": lambda record: self.cache.pages(record.values),
@@ -196,6 +197,12 @@ class Reference:
         task = self.tasks.of_sample(record.values["tid"], create=True)
         if task is not None and (task.recorded or task.from_exec):
             task.usage = {name: value for name, value in record.values.items() if name != "tid"}
+
+    def _sleep(self, record: Record) -> None:
+        """``SLEEP``: a stretch without a CPU."""
+        task = self.tasks.of_sample(record.values["tid"], create=True)
+        if task is not None and (task.recorded or task.from_exec):
+            self.sched.slept(task, record.time, record.values)
 
     @staticmethod
     def _tell(task: Task, values: dict[str, Any]) -> None:

@@ -76,7 +76,10 @@ def _records(  # noqa: C901, PLR0912 - one case per kind of record
     if kind in {"call", "enter"}:
         call, at = unpack(kind, body), record_bytes(kind)
         whole = len(body) >= at
-        yield half.entered(call.nr_args, body[at:] if whole else None)
+        entered = half.entered(call.nr_args, body[at:] if whole else None)
+        if kind == "enter" and whole and entered.values["meaning"]:
+            entered.values["unfollowed"] = call.unfollowed
+        yield entered
         if kind == "call" and whole:
             yield _Half(decoder, time + call.duration_ns, tid, call.exit_event).left(call)
     elif kind == "exit":
@@ -96,8 +99,9 @@ def _records(  # noqa: C901, PLR0912 - one case per kind of record
         yield Record(time, 0, "pages" if unpack(kind, body).pages else "broken", _pages(kind, body))
     elif kind == "iowait":
         yield Record(time, 0, "iowait", {"tid": tid, "ends": unpack(kind, body).ends})
-    elif kind == "usage":
-        yield Record(time, 0, "usage", {"tid": tid} | _usage(unpack(kind, body)))
+    elif kind in {"usage", "sleep"}:
+        read = _usage if kind == "usage" else _sleep
+        yield Record(time, 0, kind, {"tid": tid} | read(unpack(kind, body)))
     elif kind == "file":
         yield Record(time, 0, "file", {"tid": tid, "time": time} | _file(body))
     elif kind == "exec":
@@ -110,6 +114,10 @@ def _pages(kind: str, body: bytes) -> dict[str, Any]:
     values = {name: getattr(run, name) for name in ("generation", "mode", "pages", "page_bytes")}
     where = {"begin": run.begin_ns, "key": (run.device, run.inode), "first": run.first_page}
     return values | where | {"tid": run.head.tid, "evicts": kind == "evict"}
+
+
+def _sleep(told: Any) -> dict[str, int]:
+    return {name: getattr(told, name) for name, _ in ffi.typeof("lo2_kernel_sleep").fields if name != "head"}
 
 
 def _usage(used: Any) -> dict[str, int | None]:

@@ -52,6 +52,10 @@ class Pending:
     new_flags: int | None = None
     off: tuple[int, int] | None = None
     """Without a CPU since then, and why."""
+    run_queue: int = 0
+    blocked: int = 0
+    unseen: bool = True
+    """A part of its time without a CPU is not known."""
     ring: Ring | None = None
     named: Ring | None = None
     """The ring of an event of io_uring inside of the call."""
@@ -65,3 +69,8 @@ class Pending:
     child: Task | None = None
     """A thread born inside of the call."""
     done: int = 0
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """The known parts of its time."""
+        return {} if self.unseen else {"run_queue_ns": self.run_queue, "blocked_ns": self.blocked}

@@ -199,6 +199,11 @@ class Requests:
             if not request.queued and not request.flags & READAHEAD and (reads or request.flags & SYNC):
                 self._ended_unseen(request, time, proof)
 
+    def _close(self, request: Request) -> None:
+        self.open.remove(request)
+        if request.task is not None:
+            request.task.request_gone = self.engine.now
+
     def _make_way(self, fresh: Request, time: int) -> None:
         """Requests issued for the same sectors have ended, unless both only read."""
         for r in list(reversed(self.open)):
@@ -212,7 +217,7 @@ class Requests:
         if self.engine.completions_missing:
             request.end_latest, request.end_proof = time, proof
             self.ended.append(request)
-            self.open.remove(request)
+            self._close(request)
 
     def write_ended(self) -> None:
         """Write the requests that the current record shows to have ended."""
@@ -319,7 +324,7 @@ class Requests:
 
     def _end(self, request: Request, status: int) -> None:
         if status != INFERRED:
-            self.open.remove(request)
+            self._close(request)
         if not request.written:
             return
         self.engine.totals["nr_in_flight_requests"] += status == IN_FLIGHT

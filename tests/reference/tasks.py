@@ -92,6 +92,8 @@ class Task:
     left: Left | None = None
     """The call that it left last."""
     held: list[dict[str, Any]] = field(default_factory=list)
+    request_gone: int = 0
+    """When a block request of its own ended the last time."""
     told: Description | None = None
     """The description in the last fact about a request; None: the fact proved nothing."""
     kernels: bool = False

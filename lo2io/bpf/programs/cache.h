@@ -18,8 +18,6 @@
 #define LO2_LAYER_FITS_cache \
     (LO2_HAS(mm_filemap_add_to_page_cache) && LO2_HAS(mm_filemap_delete_from_page_cache) && LO2_KNOWS_FOLIOS)
 
-INLINE bool lo2_has_layer(enum lo2_layer layer) { return lo2.layers >> layer & 1; }
-
 /* ---- runs ---- */
 
 INLINE void lo2_write_run(struct lo2_bpf_cpu *cpu, struct lo2_bpf_run *run)

@@ -22,6 +22,9 @@ enum {
     LO2_SELECTED_SHIFT = 12,
     LO2_FILLED = 1 << 16,            /* bytes of lo2_filled: a power of two */
     LO2_BUFFER_HEAD = 4096,          /* of struct lo2_bpf_buffer; a page, so that user space maps it alone */
+    LO2_MAX_SLEEPERS = 1 << 16,      /* places for threads without a CPU: a power of two */
+    LO2_MAX_STACKS = 4096,           /* different kernel stacks of sleepers: a power of two */
+    LO2_STACK_FRAMES = 32,           /* of each, those nearest to the sleep */
     LO2_BUFFER_SLACK = 40960         /* behind a buffer's data, for the record that begins before their end; as large as any record */
 };
 enum lo2_bpf_ring_use { LO2_RING_CALLS = 0, LO2_RING_EVENTS = 1, LO2_RINGS = 2 }; /* the buffers of each CPU */
@@ -102,6 +105,7 @@ struct lo2_bpf_config {              /* constant while the programs are loaded *
 enum lo2_layer {
     LO2_LAYER_parts = 0,
     LO2_LAYER_cache = 1,
+    LO2_LAYER_waits = 2,
     LO2_NR_LAYERS = 3
 };
 
@@ -115,6 +119,7 @@ struct lo2_bpf_told {                /* in the section .rodata.lo2io */
     uint8_t letters_at[LO2_MAX_SAMPLED]; /* of events of the block layer: the offset of rwbs in the fields */
     uint8_t errors[LO2_MAX_STATUS];  /* the errno of each blk_status_t */
     uint32_t layers;                 /* bits of enum lo2_layer: those that are recorded */
+    uint64_t stack_from_ns;          /* of sleeps that last so long, the kernel stack is taken */
 };
 
 /*
@@ -241,6 +246,36 @@ struct lo2_bpf_walk {
     lo2_kernel_parts record;
 };
 
+struct lo2_bpf_lock {                /* a lock that a thread waits for */
+    uint64_t address;
+    uint64_t inode, device;          /* of the inode that has the lock; 0: it is another lock */
+    uint32_t waiter;                 /* 0: nobody waits */
+    uint32_t holder;                 /* 0: not known */
+};
+
+/*
+ * A thread that has left its CPU inside of a recorded call, until the call's exit: at the place tid % LO2_MAX_SLEEPERS. Switches and
+ * the exit of a thread never run at the same time. A wakeup may run beside them, and writes `wake_ns` and `waker` alone.
+ */
+struct lo2_bpf_sleeper {
+    uint64_t owner;                  /* tid, and LO2_SLEEPER_IN_CALL */
+    uint64_t out_ns;                 /* it has no CPU since then; 0: it has one */
+    uint64_t wake_ns;                /* of the last wakeup */
+    uint32_t waker;
+    uint8_t state;                   /* enum lo2_sleep_state */
+    uint8_t lost;                    /* a stretch of this call found no room */
+    uint16_t reserved;
+    struct lo2_bpf_lock lock;
+};
+#define LO2_SLEEPER_IN_CALL (1ull << 32)
+
+/* A kernel stack, the innermost function first. The one who exchanges `sum` for 0 fills it, and sets `frames` last. */
+struct lo2_bpf_stack {
+    uint64_t sum;                    /* hash of the addresses; 0: the place is free */
+    uint64_t frames;                 /* number of addresses; 0: not written yet */
+    uint64_t addresses[LO2_STACK_FRAMES];
+};
+
 /* All that belongs to one CPU. Only programs on that CPU write here. */
 struct lo2_bpf_cpu {
     struct lo2_bpf_sampling sampling;
@@ -253,6 +288,8 @@ struct lo2_bpf_cpu {
     uint64_t busy;                   /* a program is at work on this memory: lo2_take_cpu() */
     uint64_t borders;                /* user space adds 1 at each border of a window; then each file is told again */
     uint32_t given[8];               /* arguments of a 32 bit call, from 1 on */
+    struct lo2_bpf_lock lock;        /* that the current thread waits for; when the thread leaves the CPU, it takes this with it */
+    uint64_t stack[LO2_STACK_FRAMES]; /* the one that waits.h has just taken */
     struct lo2_bpf_look look;
     struct lo2_bpf_known known[LO2_KNOWN_FILES];
     struct lo2_bpf_names names;

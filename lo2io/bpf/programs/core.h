@@ -2,7 +2,7 @@
 #ifndef LO2IO_BPF_CORE_H
 #define LO2IO_BPF_CORE_H
 
-#include "buffers.h"
+#include "sleepers.h"
 
 /* An entry or exit of a call, for the hooks of files.h, paths.h, values.h and iocbs.h. */
 struct lo2_moment {
@@ -146,6 +146,7 @@ INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring)
 
     cpu->slot.occupied = 0;
     enter.head.type = LO2_KERNEL_ENTER;
+    enter.unfollowed = lo2_has_layer(LO2_LAYER_waits) && !lo2_claim_sleeper(call->head.tid);
     __builtin_memcpy(enter.args, call->args, sizeof enter.args);
     if (nr_args > 6)
         nr_args = 6;

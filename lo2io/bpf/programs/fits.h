@@ -28,6 +28,7 @@ typedef void (*btf_trace_io_uring_cqe_overflow)(void *, void *, unsigned long lo
 typedef void (*btf_trace_io_uring_short_write)(void *, void *, __u64, __u64, __u64);
 typedef void (*btf_trace_io_uring_complete)(void *, struct io_ring_ctx *, void *, struct io_uring_cqe *);
 typedef void (*btf_trace_sched_switch)(void *, bool, struct task_struct *, struct task_struct *, unsigned);
+typedef void (*btf_trace_sched_waking)(void *, struct task_struct *);
 typedef void (*btf_trace_block_rq_insert)(void *, struct request *);
 typedef void (*btf_trace_block_rq_issue)(void *, struct request *);
 typedef void (*btf_trace_block_rq_merge)(void *, struct request *);

@@ -48,6 +48,10 @@ typedef struct {
     int counter;
 } KERNEL_TYPE atomic_t;
 
+typedef struct {
+    long long counter;
+} KERNEL_TYPE atomic64_t;
+
 struct signal_struct {
     atomic_t live;
 } KERNEL_TYPE;

@@ -7,6 +7,7 @@
 
 #include "cache.h"
 #include "parts.h"
+#include "waits.h"
 
 #define LO2_LAYER_BIT(name) ((__u32)(LO2_LAYER_FITS_##name) << LO2_LAYER_##name)
 
@@ -14,7 +15,7 @@
 SEC("raw_tp/sys_enter")
 int lo2_layers_fit(void *context)
 {
-    return LO2_LAYER_BIT(parts) | LO2_LAYER_BIT(cache);
+    return LO2_LAYER_BIT(parts) | LO2_LAYER_BIT(cache) | LO2_LAYER_BIT(waits);
 }
 
 #endif

@@ -225,6 +225,25 @@ INLINE bool write_call(struct lo2_moment *moment)
     return true;
 }
 
+/* The call ends, and so do its stretches without a CPU. False: it could not be told that one is missing. */
+INLINE bool end_sleeps(struct lo2_moment *moment)
+{
+    __u32 tid = moment->task->pid;
+    struct lo2_bpf_sleeper *sleeper = lo2_has_layer(LO2_LAYER_waits) ? lo2_sleeper_in_call(tid) : NULL;
+    lo2_kernel_sleep record = { .head.time_ns = moment->time_ns, .flags = LO2_SLEEP_ENDLESS };
+    bool told = true;
+
+    if (!sleeper)
+        return true;
+    if (sleeper->out_ns || sleeper->lost) {
+        if (!sleeper->out_ns)
+            sleeper->out_ns = moment->time_ns;
+        told = lo2_write_sleep(moment->cpu, moment->ring, sleeper, &record);
+    }
+    lo2_free_sleeper(tid);
+    return told;
+}
+
 INLINE void write_exit(struct lo2_moment *moment)
 {
     struct lo2_bpf_counts *exits = &moment->cpu->counts[moment->call->exit_index % LO2_MAX_EVENTS];
@@ -234,7 +253,7 @@ INLINE void write_exit(struct lo2_moment *moment)
 
     exits->count++;
     lo2_fill_head(&record.head, moment, LO2_KERNEL_EXIT, moment->call->exit_event);
-    if (!lo2_write(moment->cpu, moment->ring, &record, sizeof record)) {
+    if (!end_sleeps(moment) || !lo2_write(moment->cpu, moment->ring, &record, sizeof record)) {
         exits->lost++;
         lo2_lose(moment->cpu, 1, moment->time_ns, moment->time_ns);
     }
@@ -391,6 +410,8 @@ INLINE void write_usage(struct task_struct *task)
     if (bpf_core_field_exists(task->delays) && (delays = BPF_CORE_READ(task, delays)))
         record.block_delay_ns = BPF_CORE_READ(delays, blkio_delay);
     lo2_write_fact(moment.cpu, ring, &record, sizeof record);
+    if (lo2_has_layer(LO2_LAYER_waits))
+        lo2_free_sleeper(task->pid);
     lo2_give_back(moment.cpu);
 }
 

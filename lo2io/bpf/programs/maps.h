@@ -63,6 +63,22 @@ struct {
     __type(value, struct lo2_bpf_selected);
 } lo2_selected SEC(".maps");
 
+/* Of the layer `waits`. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);        /* LO2_MAX_SLEEPERS if the layer is recorded */
+    __type(key, __u32);
+    __type(value, struct lo2_bpf_sleeper);
+} lo2_sleepers SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);        /* LO2_MAX_STACKS if the layer is recorded */
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, __u32);
+    __type(value, struct lo2_bpf_stack);
+} lo2_stacks SEC(".maps");
+
 /* perf events that count an event on a CPU, at CPU * LO2_MAX_SAMPLED + place of the event. */
 struct {
     __uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);

@@ -48,7 +48,8 @@ enum lo2_kernel_record {
     LO2_KERNEL_PARTS = 14,   /* of the layer `parts`: the files whose bytes a block request carries */
     LO2_KERNEL_FILL = 17,    /* of the layer `cache`: pages that a thread put into the page cache */
     LO2_KERNEL_EVICT = 18,   /* ... pages that a thread took out of it */
-    LO2_KERNEL_IOWAIT = 21   /* ... a thread begins or ends to wait for I/O */
+    LO2_KERNEL_SLEEP = 19,   /* of the layer `waits`: a stretch of a call in which the thread had no CPU */
+    LO2_KERNEL_IOWAIT = 21   /* of the layer `cache`: a thread begins or ends to wait for I/O */
 };
 
 typedef struct {
@@ -74,7 +75,8 @@ typedef struct {
 typedef struct {
     lo2_kernel_head head;
     uint16_t nr_args;
-    uint16_t reserved[3];
+    uint16_t unfollowed;     /* 1: SLEEP should follow, but another thread has this thread's place: lo2_bpf_sleeper */
+    uint16_t reserved[2];
     uint64_t args[6];        /* nr_args of these are written */
 } lo2_kernel_enter;
 
@@ -271,6 +273,33 @@ typedef struct {
     uint16_t reserved;
     lo2_kernel_part parts[LO2_PARTS_ROOM];
 } lo2_kernel_parts;
+
+/*
+ * A stretch without a CPU, written when the thread gets one again. If that was not seen, it is written when the thread
+ * leaves its CPU once more, or precedes the EXIT:
+ *
+ *   out_ns ────── blocked ────── wake_ns ── runnable ── head.time_ns
+ */
+typedef struct {
+    lo2_kernel_head head;    /* of the thread that had no CPU; time at which it got one */
+    uint64_t out_ns;
+    uint64_t wake_ns;        /* PREEMPTED: out_ns; 0: not seen */
+    uint32_t waker;          /* thread that ran where the wakeup happened; 0: the idle thread, or not seen */
+    uint32_t stack;          /* 1 + place in lo2_stacks; 0: no stack was taken */
+    uint8_t state;           /* enum lo2_sleep_state */
+    uint8_t flags;           /* enum lo2_sleep_flag */
+    uint16_t reserved;
+    uint32_t holder;         /* LOCK: thread that had the lock when the wait for it began; 0: not known */
+    uint64_t lock_inode;     /* LOCK: i_ino of the inode that has the lock; 0: it is another lock */
+    uint64_t lock_device;    /* its s_dev, as in FILE */
+} lo2_kernel_sleep;
+enum lo2_sleep_state { LO2_SLEEP_PREEMPTED = 0, LO2_SLEEP_BLOCKED = 1, LO2_SLEEP_SLEEPING = 2 };
+enum lo2_sleep_flag {
+    LO2_SLEEP_IOWAIT = 1,    /* the kernel counted it as a wait for I/O */
+    LO2_SLEEP_ENDLESS = 2,   /* its end was not seen: head.time_ns is the moment at which the program noticed */
+    LO2_SLEEP_LOST = 4,      /* earlier stretches of the same call are missing */
+    LO2_SLEEP_LOCK = 8       /* it waited for a mutex or a semaphore of the kernel */
+};
 
 typedef struct {
     lo2_kernel_head head;    /* of the thread in which it happened; the event's raw data from LO2_FIELDS_AT on follow: samples.h */

@@ -226,7 +226,8 @@ INLINE __u64 lo2_switch_state(bool preempt, __u32 state, const struct task_struc
 LO2_SAMPLE(sched_switch, {
     const struct task_struct *prev = (const struct task_struct *)context[1];
     const struct task_struct *next = (const struct task_struct *)context[2];
-    lo2_leave_cpu(next);
+    if (!lo2_has_layer(LO2_LAYER_waits)) /* else that layer's program does it */
+        lo2_leave_cpu(next);
     fields->prev_pid = prev->pid;
     fields->prev_state = lo2_switch_state(context[0], context[3], prev);
     fields->next_pid = next->pid;

@@ -70,8 +70,23 @@ struct super_block {
     unsigned long s_magic;
 } KERNEL_TYPE;
 
+struct address_space {
+    struct inode *host;
+    const struct address_space_operations *a_ops;
+} KERNEL_TYPE;
+
+struct rw_semaphore {
+    atomic64_t owner;              /* atomic_long_t */
+} KERNEL_TYPE;
+
+struct mutex {
+    atomic64_t owner;              /* atomic_long_t */
+} KERNEL_TYPE;
+
 struct inode {
     __u16 i_mode;
+    struct rw_semaphore i_rwsem;
+    struct address_space i_data;
     unsigned int i_nlink;
     unsigned long i_ino;
     __u32 i_rdev;
@@ -87,11 +102,6 @@ struct address_space_operations {
 
 struct address_space_operations___pages { /* until Linux 5.18 */
     void *readpage;
-} KERNEL_TYPE;
-
-struct address_space {
-    struct inode *host;
-    const struct address_space_operations *a_ops;
 } KERNEL_TYPE;
 
 struct path {

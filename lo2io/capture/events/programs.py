@@ -7,6 +7,7 @@ the program, which runs on every CPU. Each CPU has a buffer of its own.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from fcntl import ioctl
@@ -20,7 +21,8 @@ from lo2io.capture.events.bpf_ring import Bell, KernelRing
 from lo2io.catalog.catalog import ENDING, left_out
 from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import abi
-from lo2io.model import CallFilter, EventCounts
+from lo2io.kernel.symbols import name_functions
+from lo2io.model import CallFilter, EventCounts, KernelStack
 from lo2io.native._lib import lib
 
 if TYPE_CHECKING:
@@ -323,6 +325,19 @@ class Kernel:
         facts_lost, unreadable, unpaired = (sum(row[place] for row in rows) for place in range(3))
         return KernelLosses(
             facts_lost, unreadable, unpaired, self._programs.missed_runs(), self._programs.count_foreign()
+        )
+
+    def read_stacks(self) -> tuple[KernelStack, ...]:
+        """The kernel stacks of threads that slept, with the names that the kernel gives to addresses now."""
+        stacks = self._programs.read_stacks()
+        if not stacks:
+            return ()
+        addresses = {address for stack in stacks.values() for address in stack}
+        names: dict[int, str] = {}
+        with contextlib.suppress(OSError):  # the names stay unknown
+            names = name_functions(addresses)
+        return tuple(
+            KernelStack(number, tuple(names.get(address, "") for address in stack)) for number, stack in stacks.items()
         )
 
     def detach(self) -> None:

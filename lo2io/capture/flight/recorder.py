@@ -411,7 +411,15 @@ class FlightRecorder:
         # Later processes are known by their forks. An earlier own pid may be another process' by now.
         own_pids = self.dumper.lived(begin.monotonic_ns, begin.monotonic_ns + begin.last_ns - begin.first_ns)
         untold = () if self._opened.has_lost else self._opened.names
-        return describe_window(meta, names, borders, own_pids=own_pids, without_lost=untold)
+        kernel = self._opened.kernel
+        return describe_window(
+            meta,
+            names,
+            borders,
+            own_pids=own_pids,
+            without_lost=untold,
+            kernel_stacks=kernel.read_stacks() if kernel else (),
+        )
 
     def _window_ns(self) -> int:
         """How long a trigger rests after a dump: by then the whole window is new."""

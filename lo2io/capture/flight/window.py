@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lo2io.capture.accounts import Readings
     from lo2io.capture.session import Stopped
-    from lo2io.model import ClockSync, SpoolMeta
+    from lo2io.model import ClockSync, KernelStack, SpoolMeta
 
 
 class Misses(NamedTuple):
@@ -74,6 +74,7 @@ def describe_window(
     *,
     own_pids: Sequence[int],
     without_lost: Container[str] = (),
+    kernel_stacks: tuple[KernelStack, ...] = (),
 ) -> SpoolMeta:
     """The description of a window.
 
@@ -83,6 +84,7 @@ def describe_window(
         borders: The borders at which the window begins and ends.
         own_pids: lo2io's own processes.
         without_lost: Events of which the kernel does not tell how many samples were lost.
+        kernel_stacks: The stacks of the whole recording up to now.
     """
     begin, end = borders
     is_whole = not begin.counts
@@ -105,6 +107,7 @@ def describe_window(
         missed_runs=missed_runs,
         facts_lost=facts_lost,
         own_pids=tuple(own_pids),
+        kernel_stacks=kernel_stacks,
         # The accounts of the whole recording include the command's.
         accounts=(meta.accounts if is_whole else ())
         or window_accounts(begin.accounts_after, end.accounts_before, syncs),

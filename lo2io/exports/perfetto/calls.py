@@ -9,6 +9,7 @@ import numpy as np
 from lo2io.exports.perfetto.packets import INSTANT, NAMED, OPEN, TEXT, Note, Slices
 from lo2io.exports.perfetto.scene import at_threads, last_of_threads
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.native._lib import lib
 from lo2io.trace.columns import OFF_STATE
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 _NOTES: Final = (*("id", "cpu", "fd", "offset_bytes", "bytes_request", "bytes_result", "result", "error", "flags"),)
 _COLUMNS: Final = (*_NOTES, "begin_time_ns", "end_time_ns", "task", "call", "status", "handle", "handle2")
-_OFF_COLUMNS: Final = ("task", "begin_time_ns", "end_time_ns", "state")
+_OFF_COLUMNS: Final = ("task", "begin_time_ns", "wake_time_ns", "end_time_ns", "state", "reason")
+_RUN_QUEUE: Final = "run queue"
 _IN_FLIGHT: Final = 1
 _NON_BLOCKING: Final = ", non-blocking"
 """A part of the names of non-blocking calls in other tools' traces (``otf2/foreign/tables.py``)."""
@@ -53,13 +55,26 @@ def draw_calls(scene: Scene) -> None:
 
 
 def _draw_off_cpu(scene: Scene, last_call: NDArray[np.int64]) -> None:
-    names = scene.writer.names(OFF_STATE)
-    for batch in scene.batches("off_cpu", _OFF_COLUMNS):
+    """Write each stretch: the wait by its reason, or by its state if the reason is not known; then the run queue."""
+    reasons = scene.trace.metadata.get("wait_reasons", ())
+    labels = (*OFF_STATE, _RUN_QUEUE, *(f"waits: {reason}" for reason in reasons))
+    names = scene.writer.names(labels)
+    columns = _OFF_COLUMNS if reasons else _OFF_COLUMNS[:-1]  # a lo2io that knew no reasons wrote the trace
+    for batch in scene.batches("off_cpu", columns):
         tasks, begin, end = (batch[name] for name in ("task", "begin_time_ns", "end_time_ns"))
         # Without an end, the thread's last call goes on. In an earlier call, the thread came back unseen.
         goes_on = begin >= at_threads(tasks, last_call)
         end = np.where(end != UNKNOWN_I64, end, np.where(goes_on, _thread_end(scene, tasks, begin), INSTANT))
-        scene.writer.slices(Slices("off CPU", names[batch["state"]], scene.tracks.threads(tasks), begin, end))
+        track, wake = scene.tracks.threads(tasks), batch["wake_time_ns"]
+        woken = (wake != UNKNOWN_I64) & (batch["state"] != OFF_STATE.index("preempted"))
+        reason = batch["reason"].astype(np.intp) if reasons else np.zeros(len(begin), np.intp)
+        which = np.where(reason > lib.LO2_WAIT_UNKNOWN, len(OFF_STATE) + 1 + reason, batch["state"])
+        waits = ~woken | (wake > begin)
+        until = np.where(woken, wake, end)
+        scene.writer.slices(Slices("off CPU", names[which[waits]], track[waits], begin[waits], until[waits]))
+        queued = woken & (end > wake)
+        queue = np.full(np.count_nonzero(queued), names[len(OFF_STATE)])
+        scene.writer.slices(Slices("off CPU", queue, track[queued], wake[queued], end[queued]))
         scene.rows += len(begin)
 
 

@@ -35,6 +35,9 @@ typedef struct {
     uint32_t *cache_missed_pages; /* pages of the read that it put into the cache; UINT32_MAX: not known, or no read */
     uint32_t *cache_ahead_pages; /* other pages of the file that it put there */
     int64_t *cache_wait_ns;   /* waits for I/O; unknown: also no read */
+    /* Two parts of the duration; the thread had a CPU in the rest. Both unknown: in flight, not recorded, or a part was not seen */
+    int64_t *run_queue_ns;    /* it could have run, and others had the CPUs */
+    int64_t *blocked_ns;      /* it waited for something */
 } lo2_operation_columns;
 
 /* Events of handles besides the calls that name them. */
@@ -242,6 +245,15 @@ typedef struct {
     int64_t *end_time_ns;       /* the call's end, if the thread was not seen on a CPU again. Unknown: so is that end, or
                                    the thread left a CPU again, and the switch back was lost */
     uint8_t *state;             /* enum lo2_off_state; DEVICE: blocked while one of its own block requests was under way */
+    int64_t *wake_time_ns;      /* it could run again; unknown: not seen, or not recorded (layer `waits`) */
+    uint8_t *reason;            /* enum lo2_wait_reason */
+    uint32_t *waker;            /* its task, if that is recorded */
+    uint32_t *waker_tid;        /* the thread that ran where the wakeup happened, 0: the idle thread; UINT32_MAX unknown */
+    uint32_t *stack;            /* row of kernel_stacks; UINT32_MAX: none was taken */
+    uint32_t *holder;           /* of a lock: the task that had it when the wait began, if that is recorded */
+    uint32_t *holder_tid;       /* UINT32_MAX: no lock, or not known */
+    uint64_t *lock_inode;       /* of a lock: i_ino of the inode that has it; 0: no lock, or another one */
+    uint64_t *lock_device;      /* its s_dev; 0 likewise */
 } lo2_off_cpu_columns;
 
 /*
@@ -297,6 +309,16 @@ enum lo2_cache_verdict {
     LO2_CACHE_HIT = 4,
     LO2_CACHE_WAIT = 5,         /* all pages were there, but the read waited for I/O: mostly until others had filled them */
     LO2_CACHE_MISS = 6          /* the read put some of its pages into the cache itself */
+};
+
+/* What a stretch waited for. Later numbers are those of tracepoints/waits.toml, for stretches with a stack. */
+enum lo2_wait_reason {
+    LO2_WAIT_NOTHING = 0,       /* preempted: it waited for a CPU alone */
+    LO2_WAIT_UNKNOWN = 1,       /* the layer was not recorded, or the stack is missing */
+    LO2_WAIT_SHORT = 2,         /* too short for a stack */
+    LO2_WAIT_SHORT_IO = 3,      /* the same, and the kernel counted it as a wait for I/O */
+    LO2_WAIT_OTHER = 4,         /* its stack has none of the known functions */
+    LO2_WAIT_FIRST_KNOWN = 5
 };
 
 /* One row per gap that the kernel reported. */

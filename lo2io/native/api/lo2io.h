@@ -68,6 +68,11 @@ typedef struct {
     uint32_t sched_blocked; /* of these, the bits of an uninterruptible wait */
     uint8_t cache;          /* enum lo2_cache_layer */
     uint8_t parts;          /* the layer `parts` was recorded */
+    uint8_t waits;          /* the layer `waits` was recorded: SLEEP tells of stretches without a CPU */
+    const uint8_t *stack_reasons; /* enum lo2_wait_reason of each kernel stack; read while the engine lives */
+    uint32_t nr_stacks;
+    uint8_t lock_reason;    /* the number of the reason "lock" */
+    int64_t stack_from_ns;  /* of sleeps that last so long, a stack was taken */
     uint32_t buffer_bytes;  /* read buffer of one stream */
     uint8_t completions;    /* enum lo2_completions: those of block requests */
     const uint64_t *nr_completions; /* COUNTED: by CPU, the kernel's counts; streams of one kind come in the order of CPUs */

@@ -50,6 +50,7 @@ typedef struct {
     uint32_t inode;
     /* of the page cache */
     uint32_t cache, missed_pages, ahead_pages;
+    uint32_t woken_by;
     /* of rings */
     uint32_t ring, user_data, sqe_flags, previous;
     uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting;
@@ -95,9 +96,14 @@ enum lo2_otf2_location_kind {
     LO2_OTF2_RING_STATES = 5,     /* key: the ring; metrics at turning points of its state ... */
     LO2_OTF2_RING_BATCHES = 6     /* ... and at the ends of calls, whose order is another */
 };
+/* A stretch without a CPU, where more is known than its state. */
+enum lo2_otf2_stretch {
+    LO2_OTF2_RUN_QUEUE = 15,      /* after a wakeup */
+    LO2_OTF2_REASONS = 16         /* + enum lo2_wait_reason: up to the wakeup */
+};
 enum lo2_otf2_region_kind {
     LO2_OTF2_CALL = 0,            /* key: the call */
-    LO2_OTF2_OFF_CPU = 1,         /* key: enum lo2_off_state */
+    LO2_OTF2_OFF_CPU = 1,         /* key: enum lo2_off_state, or enum lo2_otf2_stretch */
     LO2_OTF2_REQUEST = 2,         /* key: the device, operation: enum lo2_rq_op */
     LO2_OTF2_RUNNING = 3,         /* key: the task on the CPU */
     LO2_OTF2_STRANGER = 4,        /* key: tid of a thread on a CPU that is not a recorded task */
@@ -213,6 +219,7 @@ typedef struct {
     uint8_t uses_rings;           /* some event has an attribute about rings */
     uint8_t shares_threads;       /* some event has an attribute about threads that share locations */
     uint8_t has_unseen_ends;      /* some event has an attribute about ends that were not seen */
+    uint8_t has_wakers;           /* some event has an attribute about wakeups */
     int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
     uint64_t nr_clamped;          /* events moved to their predecessor's time on a location */
     int32_t error_code;           /* OTF2_ErrorCode of the call that failed; 0: out of memory */

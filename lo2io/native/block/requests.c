@@ -51,8 +51,10 @@ static void request_leave(engine *e, request *r)
 {
     request_set *set = &e->requests;
     task *t = r->task == NONE ? NULL : &e->tasks.at[r->task_index];
-    if (t && t->number == r->task) /* else the thread has ended, and another is in its place */
+    if (t && t->number == r->task) { /* else the thread has ended, and another is in its place */
         t->nr_requests--;
+        t->request_gone = e->totals.last_time_ns;
+    }
     unlink_key(set, r);
     *(r->older ? &r->older->newer : &set->oldest) = r->newer;
     *(r->newer ? &r->newer->older : &set->newest) = r->older;

@@ -95,6 +95,7 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
     p->call = event->call;
     p->cpu = cpu;
     p->begin = time;
+    p->unseen = !e->config.waits;
     read_arguments(p, call, event, raw);
     if (event->fields[LO2_FIELD_PATH].size)
         keep_path(t, &event->fields[LO2_FIELD_PATH], raw, raw_size);
@@ -151,6 +152,7 @@ static void fill_row(engine *e, const task *t, uint32_t row)
     o->cache[row] = LO2_CACHE_NO_READ;
     o->cache_missed_pages[row] = o->cache_ahead_pages[row] = NONE;
     o->cache_wait_ns[row] = UNKNOWN;
+    o->run_queue_ns[row] = o->blocked_ns[row] = UNKNOWN;
     if (call->kind == LO2_CALL_COPY)
         e->next_id++; /* the id of the copy's written half */
 }
@@ -406,6 +408,10 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     o->status[row] = STATUS_COMPLETED;
     o->result[row] = result;
     o->error[row] = failed ? (int16_t)-result : 0;
+    if (!p->unseen) {
+        o->run_queue_ns[row] = p->run_queue;
+        o->blocked_ns[row] = p->blocked;
+    }
     if (call->returns == LO2_RETURNS_BYTES && !failed)
         o->bytes_result[row] = result;
     int64_t position;

@@ -2,6 +2,7 @@
 #include "calls/kernel_facts.h"
 #include "calls/kernel_files.h"
 #include "calls/kernel_paths.h"
+#include "calls/off_cpu.h"
 #include "rings/iocbs.h"
 #include "rings/rings.h"
 #include "tables/commands.h"
@@ -36,6 +37,7 @@ static uint32_t bytes_of_fact(const uint8_t *record, uint32_t length, uint16_t t
             memcpy(&count, record + offsetof(lo2_kernel_events, count), 4);
         return count > length ? UINT32_MAX : (uint32_t)(sizeof(lo2_kernel_events) + count * sizeof(lo2_kernel_event));
     case LO2_KERNEL_USAGE: return sizeof(lo2_kernel_usage);
+    case LO2_KERNEL_SLEEP: return sizeof(lo2_kernel_sleep);
     default: return 0;
     }
 }
@@ -52,6 +54,7 @@ static void hand_on(engine *e, task *t, const uint8_t *record, uint32_t size)
     case LO2_KERNEL_EVENTS: on_kernel_events(e, t, record, size); break;
     case LO2_KERNEL_SQE: on_kernel_sqe(e, t, record, size); break;
     case LO2_KERNEL_USAGE: on_kernel_usage(t, record); break;
+    case LO2_KERNEL_SLEEP: on_kernel_sleep(e, t, record); break;
     default: break;
     }
 }

@@ -13,22 +13,100 @@ static uint8_t state_of(const engine *e, const task *t, uint32_t state)
     return state & e->config.sched_blocked ? LO2_OFF_BLOCKED : LO2_OFF_SLEEPING;
 }
 
+static uint32_t number_of(const engine *e, const task *t) { return t && is_recorded(e, t) ? t->number : NONE; }
+
+static uint32_t emit_off_cpu(engine *e, const task *t, int64_t begin, int64_t end, uint8_t state)
+{
+    lo2_off_cpu_columns *c = &e->batch->off_cpu;
+    uint32_t row = e->batch->nr_off_cpu++;
+    c->before[row] = e->nr_operations;
+    c->task[row] = t->number;
+    c->begin_time_ns[row] = begin;
+    c->end_time_ns[row] = end;
+    c->state[row] = state;
+    c->wake_time_ns[row] = UNKNOWN;
+    c->reason[row] = state == LO2_OFF_PREEMPTED ? LO2_WAIT_NOTHING : LO2_WAIT_UNKNOWN;
+    c->waker[row] = c->waker_tid[row] = c->stack[row] = c->holder[row] = c->holder_tid[row] = NONE;
+    c->lock_inode[row] = c->lock_device[row] = 0;
+    return row;
+}
+
 void off_cpu_end(engine *e, task *t, int64_t end_time)
 {
     pending_call *p = &t->pending;
-    if (is_recorded(e, t)) {
-        lo2_off_cpu_columns *c = &e->batch->off_cpu;
-        uint32_t row = e->batch->nr_off_cpu++;
-        c->before[row] = e->nr_operations;
-        c->task[row] = t->number;
-        c->begin_time_ns[row] = p->off_begin;
-        c->end_time_ns[row] = end_time;
-        c->state[row] = p->off_state;
-    }
+    if (is_recorded(e, t))
+        emit_off_cpu(e, t, p->off_begin, end_time, p->off_state);
     p->off_begin = UNKNOWN;
 }
 
-static uint32_t number_of(const engine *e, const task *t) { return t && is_recorded(e, t) ? t->number : NONE; }
+/* ---- the layer `waits`: a program has put the stretch together ---- */
+
+/* While the thread slept, its own requests could only end. */
+static uint8_t state_of_sleep(const task *t, const lo2_kernel_sleep *sleep)
+{
+    if (sleep->state == LO2_SLEEP_PREEMPTED)
+        return LO2_OFF_PREEMPTED;
+    if (t->nr_requests || t->request_gone >= (int64_t)sleep->out_ns)
+        return LO2_OFF_DEVICE;
+    return sleep->state == LO2_SLEEP_BLOCKED ? LO2_OFF_BLOCKED : LO2_OFF_SLEEPING;
+}
+
+/* A reason that precedes locks in tracepoints/waits.toml includes them: a commit's lock is the journal's. */
+static uint8_t reason_of(const engine *e, const lo2_kernel_sleep *sleep)
+{
+    int64_t woken = (int64_t)(sleep->wake_ns ? sleep->wake_ns : sleep->head.time_ns);
+    if (sleep->state == LO2_SLEEP_PREEMPTED)
+        return LO2_WAIT_NOTHING;
+    if (sleep->flags & LO2_SLEEP_LOCK) {
+        uint8_t found = sleep->stack && sleep->stack <= e->config.nr_stacks ? e->config.stack_reasons[sleep->stack - 1] : 0;
+        return found >= LO2_WAIT_FIRST_KNOWN && found < e->config.lock_reason ? found : e->config.lock_reason;
+    }
+    if (sleep->stack)
+        return sleep->stack <= e->config.nr_stacks ? e->config.stack_reasons[sleep->stack - 1] : LO2_WAIT_UNKNOWN;
+    if (sleep->flags & LO2_SLEEP_ENDLESS || woken - (int64_t)sleep->out_ns >= e->config.stack_from_ns)
+        return LO2_WAIT_UNKNOWN;
+    return sleep->flags & LO2_SLEEP_IOWAIT ? LO2_WAIT_SHORT_IO : LO2_WAIT_SHORT;
+}
+
+/* Threads that are inside of no recorded call may sleep, too: after a call whose exit was lost. */
+void on_kernel_sleep(engine *e, task *t, const uint8_t *record)
+{
+    pending_call *p = &t->pending;
+    lo2_kernel_sleep sleep;
+    memcpy(&sleep, record, sizeof sleep);
+    int64_t out = (int64_t)sleep.out_ns, wake = (int64_t)sleep.wake_ns, in = (int64_t)sleep.head.time_ns;
+    bool endless = sleep.flags & LO2_SLEEP_ENDLESS;
+    if (!p->active || out < p->begin)
+        return;
+    if (endless || sleep.flags & LO2_SLEEP_LOST || !wake) {
+        p->unseen = true;
+    } else {
+        p->run_queue += in - wake;
+        p->blocked += wake - out;
+    }
+    if (!is_recorded(e, t))
+        return;
+    uint32_t row = emit_off_cpu(e, t, out, endless ? UNKNOWN : in, state_of_sleep(t, &sleep));
+    lo2_off_cpu_columns *c = &e->batch->off_cpu;
+    c->reason[row] = reason_of(e, &sleep);
+    c->stack[row] = sleep.stack ? sleep.stack - 1 : NONE;
+    if (sleep.flags & LO2_SLEEP_LOCK && sleep.holder) {
+        c->holder_tid[row] = sleep.holder;
+        c->holder[row] = number_of(e, task_of(e, sleep.holder));
+    }
+    if (sleep.flags & LO2_SLEEP_LOCK) {
+        c->lock_inode[row] = sleep.lock_inode;
+        c->lock_device[row] = sleep.lock_device;
+    }
+    if (wake)
+        c->wake_time_ns[row] = wake;
+    if (wake && sleep.state != LO2_SLEEP_PREEMPTED) {
+        c->waker_tid[row] = sleep.waker;
+        c->waker[row] = number_of(e, sleep.waker ? task_of(e, sleep.waker) : NULL);
+    }
+}
+
+/* ---- the events of the scheduler ---- */
 
 void on_switch(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t cpu, int64_t time)
 {
@@ -50,6 +128,8 @@ void on_switch(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t c
         ring_worker_switched(e, leaves, true, time);
     if (comes && comes->ring_worker)
         ring_worker_switched(e, comes, false, time);
+    if (e->config.waits) /* SLEEP tells of the stretches */
+        return;
     if (leaves && leaves->pending.active) {
         if (leaves->pending.off_begin != UNKNOWN)
             off_cpu_end(e, leaves, UNKNOWN); /* the switch back was lost */

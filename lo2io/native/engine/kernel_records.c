@@ -49,8 +49,14 @@ static void entered(engine *e, const stream *s, const uint8_t *record, uint32_t 
         return;
     count(e, s, event);
     task *t = caller_of(e, head.tid, true, time);
-    if (t)
-        on_enter(e, t, event, record + arguments - ARGUMENTS_AT, raw_size, (uint16_t)s->cpu, time);
+    if (!t)
+        return;
+    on_enter(e, t, event, record + arguments - ARGUMENTS_AT, raw_size, (uint16_t)s->cpu, time);
+    if (head.type == LO2_KERNEL_ENTER) {
+        uint16_t unfollowed;
+        memcpy(&unfollowed, record + offsetof(lo2_kernel_enter, unfollowed), sizeof unfollowed);
+        t->pending.unseen |= unfollowed != 0;
+    }
 }
 
 /* `result`: offset of the result in the record; position and value follow the result. */

@@ -90,15 +90,26 @@ int otf2_handle_event_waits(lo2_otf2_writer *w, const lo2_handle_event_columns *
 
 int otf2_off_cpu_waits(lo2_otf2_writer *w, const lo2_off_cpu_columns *o, uint32_t row)
 {
-    int64_t begin = o->begin_time_ns[row], end = o->end_time_ns[row];
-    uint32_t task = o->task[row];
+    int64_t begin = o->begin_time_ns[row], end = o->end_time_ns[row], wake = o->wake_time_ns[row];
+    uint32_t task = o->task[row], key = o->state[row];
     if (begin < 0)
         return 0;
-    TRY(wait_for_time(w, task, (waiting_event){.time = (uint64_t)begin, .key = o->state[row], .kind = WAIT_OFF_CPU}));
+    if (o->reason[row] > LO2_WAIT_UNKNOWN)
+        key = LO2_OTF2_REASONS + o->reason[row];
+    if (wake == UNKNOWN || wake > begin || key == LO2_OFF_PREEMPTED)
+        TRY(wait_for_time(w, task, (waiting_event){.time = (uint64_t)begin, .key = key, .kind = WAIT_OFF_CPU}));
     if (end == UNKNOWN) /* the next stretch leaves it, or the end of the call does */
         return 0;
     uint64_t until = (uint64_t)(end < begin ? begin : end);
-    return wait_for_time(w, task, (waiting_event){.time = until, .kind = WAIT_ON_CPU});
+    waiting_event back = {.time = until, .flags = NONE, .kind = WAIT_ON_CPU};
+    if (wake == UNKNOWN || key == LO2_OFF_PREEMPTED)
+        return wait_for_time(w, task, back);
+    if (wake > begin)
+        TRY(wait_for_time(w, task, (waiting_event){.time = (uint64_t)wake, .flags = o->waker_tid[row], .kind = WAIT_ON_CPU}));
+    if (end <= wake)
+        return 0;
+    TRY(wait_for_time(w, task, (waiting_event){.time = (uint64_t)wake, .key = LO2_OTF2_RUN_QUEUE, .kind = WAIT_OFF_CPU}));
+    return wait_for_time(w, task, back);
 }
 
 int otf2_ring_event_waits(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event)
@@ -137,11 +148,20 @@ static int set_flags(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t t
     return 0;
 }
 
-static int on_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time)
+/* A stretch ends, or its wait does; then `waker_tid` is known. */
+static int on_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t waker_tid)
 {
     uint32_t ref = location->off_cpu;
+    void *list = NULL;
     location->off_cpu = NONE;
-    return ref == NONE ? 0 : otf2_leave(w, location, NULL, time, ref);
+    if (ref == NONE)
+        return 0;
+    if (waker_tid != NONE) {
+        list = w->list;
+        w->view.has_wakers = 1;
+        OTF2(w, add_uint64, list, w->config.attributes.woken_by, waker_tid);
+    }
+    return otf2_leave(w, location, list, time, ref);
 }
 
 static int off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t state)
@@ -161,7 +181,7 @@ static int release(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t tim
     switch ((enum waiting_kind)event->kind) {
     case WAIT_SET_FLAGS: return set_flags(w, location, time, event);
     case WAIT_OFF_CPU: return off_cpu(w, location, time, event->key);
-    case WAIT_ON_CPU: return on_cpu(w, location, time);
+    case WAIT_ON_CPU: return on_cpu(w, location, time, event->flags);
     case WAIT_RING: return release_ring_event(w, location, time, event->key);
     case WAIT_DESTROY: break;
     }

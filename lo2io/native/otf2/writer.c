@@ -89,11 +89,11 @@ static int write_call(lo2_otf2_writer *w, const lo2_batch *b, uint32_t row, uint
 
 static int write_operations(lo2_otf2_writer *w, const lo2_batch *b)
 {
-    uint32_t event = 0, off = 0, ring = 0, batch = 0, nr_off_cpu = w->config.contexts ? b->nr_off_cpu : 0;
+    uint32_t event = 0, off = 0, ring = 0, batch = 0;
     for (uint32_t row = 0; row < b->nr_operations; row++) {
         while (ring < b->nr_ring_events && b->ring_events.before[ring] <= b->first_operation + row)
             TRY(otf2_ring_event_arrives(w, &b->ring_events, ring++));
-        while (off < nr_off_cpu && b->off_cpu.before[off] <= b->first_operation + row)
+        while (off < b->nr_off_cpu && b->off_cpu.before[off] <= b->first_operation + row)
             TRY(otf2_off_cpu_waits(w, &b->off_cpu, off++));
         /* + 1: handles that the call itself destroyed come behind its row. */
         while (event < b->nr_handle_events && b->handle_events.before[event] <= b->first_operation + row + 1)
@@ -102,7 +102,7 @@ static int write_operations(lo2_otf2_writer *w, const lo2_batch *b)
     }
     while (ring < b->nr_ring_events)
         TRY(otf2_ring_event_arrives(w, &b->ring_events, ring++));
-    while (off < nr_off_cpu)
+    while (off < b->nr_off_cpu)
         TRY(otf2_off_cpu_waits(w, &b->off_cpu, off++));
     while (event < b->nr_handle_events)
         TRY(otf2_handle_event_waits(w, &b->handle_events, event++));

@@ -100,6 +100,8 @@ typedef struct {
     bool flags_told;              /* a BPF program told the `flags` of open, which no argument has */
     int64_t off_begin;            /* the thread has had no CPU since then; UNKNOWN: it has one, as far as is known */
     uint8_t off_state;            /* enum lo2_off_state */
+    bool unseen;                  /* the end of one of its stretches, or a whole one, was not seen */
+    int64_t run_queue, blocked;   /* parts of its stretches up to now */
     /* counted in `moving` of the description of handle (bit 0) or handle2 (1), in `movers` of their slots (2, 3) */
     uint8_t moves;
     uint8_t doubtful;             /* bit 0, 1: handle, handle2 may have been exchanged during the call */
@@ -142,6 +144,7 @@ typedef struct {
     char path[64];                /* argument of the pending open, where the kernel gives the string */
     uint32_t path_length;
     uint32_t nr_requests;         /* its own block requests under way */
+    int64_t request_gone;         /* when the last of those that are gone ended */
     bool alive;
     bool in_exec;                 /* no record of it has followed the COMM of its exec */
     int64_t exec_exit;            /* time of an EXIT during the exec that no record has followed; UNKNOWN: none */

@@ -92,6 +92,10 @@ END_ATTRIBUTES = {
     "end_earliest": ("EndEarliest", "The earliest such moment, as a time stamp of the trace", "UINT64"),
 }
 """Further attributes, for traces with inferred ends only."""
+WAIT_ATTRIBUTES = {
+    "woken_by": ("Woken by", "Thread that ran where this one was woken; 0: an interrupt on an idle CPU", "UINT64"),
+}
+"""Further attributes, for traces with wakeups only."""
 SAMPLE_EVENTS = ("insert", "issue", "complete", "merge")
 """Values of the attribute ``Event``. Their strings follow the empty string."""
 
@@ -159,6 +163,7 @@ class Writer:
             (END_ATTRIBUTES, view.has_unseen_ends),
             (CACHE_ATTRIBUTES, view.uses_cache),
             (PART_ATTRIBUTES, view.uses_parts),
+            (WAIT_ATTRIBUTES, view.has_wakers),
         )
         last = max(index for index, (_, used) in enumerate(groups) if used)
         attributes = [attribute for group, _ in groups[: last + 1] for attribute in group.values()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lo2io.catalog.wait_reasons import load_reasons
 from lo2io.model import CallKind, RequestOp
 from lo2io.native._lib import lib
 from lo2io.otf2.library import UNDEFINED_U32, value
@@ -45,6 +46,12 @@ _OFF_CPU = (
     ("sleeping", "In an interruptible wait, no block request of its own under way"),
 )
 """Name and description of each ``enum lo2_off_state``."""
+_WITHOUT_STACK = {
+    lib.LO2_WAIT_SHORT: "A wait too short for a look at its cause",
+    lib.LO2_WAIT_SHORT_IO: "A wait for I/O too short for a look at its cause",
+    lib.LO2_WAIT_OTHER: "Waiting in the kernel, at a place that lo2io does not know",
+}
+"""Description of the reasons that no function of the kernel tells."""
 
 
 class _Region(NamedTuple):
@@ -89,7 +96,7 @@ def _describe(trace: Trace, region: Any) -> _Region:
         spec = trace.calls[region.key]
         return _Region(spec.abi_name, spec.name, spec.summary, spec.region_role, _CALL_GROUPS[spec.kind])
     if region.kind == lib.LO2_OTF2_OFF_CPU:
-        name, meaning = _OFF_CPU[region.key] if region.key < len(_OFF_CPU) else ("off CPU", "")
+        name, meaning = _describe_stretch(region.key)
         return _Region(name, name, meaning, "ARTIFICIAL", "off CPU")
     if region.kind == lib.LO2_OTF2_REQUEST:
         name = f"{trace.device_name(region.key)} {REQUEST_NAMES[RequestOp(region.operation)]}"
@@ -98,6 +105,19 @@ def _describe(trace: Trace, region: Any) -> _Region:
     if region.kind == lib.LO2_OTF2_RING_WORK:
         return _describe_work(trace, region.key)
     return _describe_thread(trace, region)
+
+
+def _describe_stretch(key: int) -> tuple[str, str]:
+    """Name and description of a stretch without a CPU."""
+    if key == lib.LO2_OTF2_RUN_QUEUE:
+        return "run queue", "The thread could run again, and waited for a CPU"
+    if key < len(_OFF_CPU):
+        return _OFF_CPU[key]
+    reason = key - lib.LO2_OTF2_REASONS
+    reasons = load_reasons()
+    first: int = lib.LO2_WAIT_FIRST_KNOWN
+    known = reasons.known[reason - first].summary if reason >= first else _WITHOUT_STACK.get(reason, "")
+    return f"waits: {reasons.names[reason]}", f"Waiting for {known}" if reason >= first else known
 
 
 def _describe_thread(trace: Trace, region: Any) -> _Region:

@@ -155,6 +155,7 @@ class Otf2Writer:
             *definitions.END_ATTRIBUTES,
             *definitions.CACHE_ATTRIBUTES,
             *definitions.PART_ATTRIBUTES,
+            *definitions.WAIT_ATTRIBUTES,
         )
         for ref, member in enumerate((*definitions.ATTRIBUTES, *optional)):
             setattr(config.attributes, member, ref)

@@ -40,6 +40,8 @@ def _slowest(io: IoSummary) -> Sheet:
 
 
 def _time(io: IoSummary) -> Sheet:
+    if io.time.waits:
+        return _waits(io)
     columns = [("class of call", False), ("calls", True), ("errors", True), ("time", True)]
     parts = [part for part in TIME_PARTS if getattr(io.time.total, part) is not None]
     columns += [(TIME_PARTS[part], True) for part in parts]
@@ -55,6 +57,21 @@ def _time(io: IoSummary) -> Sheet:
     ]
     note = "" if io.time.requests_recorded else "block requests were not recorded: devices and queues are in the others"
     return sheet("where", "Where the time went", columns, rows, note)
+
+
+def _waits(io: IoSummary) -> Sheet:
+    """The time by reason, with a column for each reason that occurs, the longest first."""
+    total = io.time.waits[0]
+    names = [reason.reason for reason in total.reasons]
+    columns = [("class of call", False), ("calls", True), ("time", True), ("CPU", True), ("run queue", True)]
+    columns += [("unknown", True), ("waited", True), *((f"for {name}", True) for name in names)]
+    rows = []
+    for row in io.time.waits:
+        lasted = {reason.reason: reason.time_ns for reason in row.reasons}
+        parts = (row.time_ns, row.cpu_ns, row.run_queue_ns, row.unknown_ns, row.blocked_ns)
+        times = [*parts, *(lasted.get(name, 0) for name in names)]
+        rows.append([Cell(row.kind), count(row.calls), *map(time, times)])
+    return sheet("where", "Where the time went", columns, rows)
 
 
 def _latencies(io: IoSummary) -> Sheet:

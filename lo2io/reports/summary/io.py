@@ -16,12 +16,13 @@ from lo2io.model import UNKNOWN_U32, CallClass
 from lo2io.reports.summary.classes import STORAGE
 from lo2io.reports.summary.names import FileName, file_names, given_paths
 from lo2io.reports.summary.tally import NR_REQUEST_OPS
+from lo2io.reports.summary.waits import WaitRow, wait_row
 from lo2io.trace.columns import OFF_STATE
 from lo2io.trace.reader import REQUEST_OPERATION
 from lo2io.units import split_kernel_dev
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -92,7 +93,9 @@ class TimeSummary:
     classes: tuple[TimeRow, ...]
     """Classes about storage come first; each group is sorted by time."""
     off_cpu: tuple[OffCpuRow, ...]
-    """Empty unless the scheduler's switches were recorded."""
+    """Empty unless the scheduler's switches, or the layer ``waits``, were recorded."""
+    waits: tuple[WaitRow, ...]
+    """All calls together, then by class in the order of ``classes``. Empty unless the layer ``waits`` was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,13 +254,22 @@ def _time(sums: TraceSums) -> TimeSummary:
     rows = [_time_row(sums, CallClass(key).name.lower(), key) for key in np.flatnonzero(found.calls).tolist()]
     storage = {kind.name.lower() for kind in STORAGE}
     states = zip(OFF_STATE, sums.off_cpu.times.tolist(), sums.off_cpu.total_ns.tolist(), strict=True)
+    classes = tuple(sorted(rows, key=lambda row: (row.kind not in storage, -row.time_ns, -row.calls, row.kind)))
     return TimeSummary(
         requests_recorded=records_requests(sums.trace),
         total=_time_row(sums, "all", slice(None)),
         storage=_time_row(sums, "storage", list(STORAGE)),
-        classes=tuple(sorted(rows, key=lambda row: (row.kind not in storage, -row.time_ns, -row.calls, row.kind))),
+        classes=classes,
+        waits=tuple(_waits(sums, [row.kind for row in classes])) if sums.waits.recorded else (),
         off_cpu=tuple(OffCpuRow(state, times, total) for state, times, total in states if times),
     )
+
+
+def _waits(sums: TraceSums, classes: Sequence[str]) -> Iterator[WaitRow]:
+    found = sums.time
+    keys: list[tuple[str, Any]] = [("all", slice(None)), ("storage", list(STORAGE))]
+    for kind, key in keys + [(name, int(CallClass[name.upper()])) for name in classes]:
+        yield wait_row(sums.waits, kind, key, int(found.calls[key].sum()), int(found.total_ns[key].sum()))
 
 
 def records_requests(trace: Trace) -> bool:

@@ -19,6 +19,7 @@ from lo2io.reports.summary.pattern import PatternTally
 from lo2io.reports.summary.spans import CallSpans
 from lo2io.reports.summary.tally import OPERATION_COLUMNS, OperationTally, RequestTally, read_ahead
 from lo2io.reports.summary.usage import UsageTally
+from lo2io.reports.summary.waits import SHARES, WaitTally
 
 if TYPE_CHECKING:
     from lo2io.reports.summary.call_time import Slow
@@ -40,6 +41,7 @@ class TraceSums:
     slow: tuple[Slow, ...]
     """Longest first."""
     off_cpu: OffCpuTally
+    waits: WaitTally
     requests: RequestTally
     spans: CallSpans
     usage: UsageTally
@@ -64,9 +66,14 @@ def gather(trace: Trace) -> TraceSums:
     operations, time = OperationTally(calls, owners), TimeTally(owners, spans)
     context = RowContext(calls, owners, spans, pattern.is_direct)
     adder = Adder(context, operations, pattern, time)
-    sleeps = Sleeps(trace, spans)
-    for batch in read_ahead(trace.batches("operations", OPERATION_COLUMNS)):
+    sleeps, waits = Sleeps(trace, spans), WaitTally(trace)
+    columns = (*OPERATION_COLUMNS, *(SHARES if waits.recorded else ()))
+    for batch in read_ahead(trace.batches("operations", columns)):
         adder.add(batch, None if spans.knows_cpu else sleeps.worked(batch))
+        if waits.recorded:
+            which = waits.which(batch)
+            rows = {name: values[which] for name, values in batch.items()}
+            waits.add(rows, context.derive(rows)["class"])
     return TraceSums(
         trace=trace,
         owners=owners,
@@ -78,6 +85,7 @@ def gather(trace: Trace) -> TraceSums:
         time=time,
         slow=adder.finish(),
         off_cpu=OffCpuTally(trace),
+        waits=waits,
         requests=requests,
         spans=spans,
         usage=UsageTally(trace, owners),

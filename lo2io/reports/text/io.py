@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
     from lo2io.reports.summary.histogram import Bin
     from lo2io.reports.summary.io import IoSummary, LatencyRow, OpenRow, PatternRow, TimeRow
+    from lo2io.reports.summary.waits import WaitRow
 
 ROWS: Final = 8
 """Rows of each table in this part; the JSON has more."""
+REASONS: Final = 3
+"""Reasons named beside a class of calls, unless they explain less than this part of its waits:"""
+LEAST_SHARE: Final = 0.01
 BARS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS: Final = "12345678"
 _STORAGE: Final = frozenset(kind.name.lower() for kind in STORAGE)
@@ -50,6 +54,9 @@ def _time(io: IoSummary, console: Console) -> None:
     total = io.time.total
     if not total.time_ns:
         return
+    if io.time.waits:
+        _waits(io, console)
+        return
     storage = [row for row in io.time.classes if row.kind in _STORAGE]
     others = [row for row in io.time.classes if row.kind not in _STORAGE]
     rows = [*storage[:ROWS], *([io.time.storage] if storage and others else []), *others[:ROWS], total]
@@ -66,6 +73,37 @@ def _time(io: IoSummary, console: Console) -> None:
     if io.time.off_cpu:
         states = (f"{row.state} {format_duration(row.time_ns)}" for row in io.time.off_cpu)
         print_line(console, f"in calls without a CPU: {', '.join(states)}")
+
+
+def _waits(io: IoSummary, console: Console) -> None:
+    """Where the time went, by reason."""
+    total, all_storage, *classes = io.time.waits
+    storage = [row for row in classes if row.kind in _STORAGE]
+    others = [row for row in classes if row.kind not in _STORAGE]
+    rows = [*storage[:ROWS], *([all_storage] if storage and others else []), *others[:ROWS], total]
+    headings = ["Where the time went", "calls", "time", "share", "CPU", "run queue", "waited", "for"]
+    if total.unknown_ns:
+        headings.insert(-2, "unknown")
+    print_table(console, headings, "l" + "r" * (len(headings) - 2) + "l", [_wait_cells(row, total) for row in rows])
+    print_more(console, max(0, len(storage) - ROWS) + max(0, len(others) - ROWS))
+
+
+def _wait_cells(row: WaitRow, total: WaitRow) -> list[str]:
+    parts = [row.cpu_ns, row.run_queue_ns, *([row.unknown_ns] if total.unknown_ns else []), row.blocked_ns]
+    kind = "= storage" if row.kind == "storage" else row.kind
+    share = share_of(row.time_ns / total.time_ns)
+    return [
+        kind,
+        f"{row.calls:,}",
+        format_duration(row.time_ns),
+        share,
+        *(format_duration(part) if part else "-" for part in parts),
+        ", ".join(
+            f"{each.reason} {share_of(each.time_ns / row.blocked_ns)}"
+            for each in row.reasons[:REASONS]
+            if each.time_ns >= LEAST_SHARE * row.blocked_ns
+        ),
+    ]
 
 
 def _time_cells(row: TimeRow, total: TimeRow, parts: Sequence[str]) -> list[str]:

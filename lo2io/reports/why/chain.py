@@ -17,7 +17,8 @@ from lo2io.errors import UsageError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.summary.io import device_name
 from lo2io.reports.summary.names import given_paths
-from lo2io.trace.columns import OFF_STATE, REQUEST_OPERATION
+from lo2io.reports.summary.waits import records_waits
+from lo2io.trace.columns import OFF_STATE, REQUEST_OPERATION, UNKNOWN_REASON
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ _OPERATION: Final = (
 _REQUEST: Final = ("id", "device", "task", "insert_time_ns", "issue_time_ns", "complete_time_ns", "sector",
                    "bytes_request", "bytes_issued", "operation")  # fmt: skip
 _SWITCHES: Final = "sched:sched_switch"
+_STRETCH: Final = (
+    *("task", "begin_time_ns", "wake_time_ns", "end_time_ns", "state", "reason", "waker", "waker_tid"),
+    *("holder", "holder_tid", "lock_inode"),
+)
+_RUN_QUEUE: Final = "run queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,8 @@ def _explain(trace: Trace, names: _Names, call: Mapping[str, Any]) -> Chain:
     requests = list(_rows(trace, "requests", _REQUEST, _under_way(begin, end)))
     own = [row for row in requests if row["task"] == call["task"] and begin <= _began(row) <= end]
     steps = [Step(0, 0, f"the call begins on CPU {call['cpu']}")]
-    steps += [_of_stretch(row, begin) for row in stretches or ()]
+    for row in stretches or ():
+        steps += _of_stretch(trace, names, row, begin)
     steps += [_of_request(trace, row, begin) for row in own]
     result = error_name(call["error"]) if call["error"] else "the call returns"
     steps.append(Step(end - begin, 0, result if not call["error"] else f"the call fails: {result}"))
@@ -169,7 +176,7 @@ def _explain(trace: Trace, names: _Names, call: Mapping[str, Any]) -> Chain:
         error=error_name(call["error"]) if call["error"] else None,
         at_ns=begin - trace.metadata["start_ns"],
         duration_ns=end - begin,
-        shares=_shares(stretches, end - begin),
+        shares=_shares(trace, stretches, end - begin),
         steps=tuple(sorted(steps, key=lambda step: step.at_ns)),
         others=_others(trace, names, own, requests),
         unknown=_unknown(trace, stretches),
@@ -178,7 +185,7 @@ def _explain(trace: Trace, names: _Names, call: Mapping[str, Any]) -> Chain:
 
 def _stretches(trace: Trace, call: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """The stretches of the call without a CPU; None: they were not recorded."""
-    if not any(event.event == _SWITCHES for event in trace.completeness.events):
+    if not records_waits(trace) and not any(event.event == _SWITCHES for event in trace.completeness.events):
         return None
     begin, end = call["begin_time_ns"], call["end_time_ns"]
 
@@ -187,23 +194,58 @@ def _stretches(trace: Trace, call: Mapping[str, Any]) -> list[dict[str, Any]] | 
         found &= rows["begin_time_ns"] < end
         return found
 
-    return list(_rows(trace, "off_cpu", ("task", "begin_time_ns", "end_time_ns", "state"), within))
+    columns = _STRETCH if "wait_reasons" in trace.metadata else ("task", "begin_time_ns", "end_time_ns", "state")
+    unknown = {**dict.fromkeys(_STRETCH), "reason": UNKNOWN_REASON}  # of a lo2io that knew no reasons
+    return [{**unknown, **row} for row in _rows(trace, "off_cpu", columns, within)]
 
 
-def _shares(stretches: list[dict[str, Any]] | None, duration_ns: int) -> tuple[Share, ...]:
+def _wait_of(trace: Trace, row: Mapping[str, Any]) -> str:
+    """What the thread waited for: by the reason, or else by its state."""
+    if row["reason"] > UNKNOWN_REASON:
+        return f"waits: {trace.metadata['wait_reasons'][row['reason']]}"
+    return OFF_STATE[row["state"]]
+
+
+def _shares(trace: Trace, stretches: list[dict[str, Any]] | None, duration_ns: int) -> tuple[Share, ...]:
     if stretches is None or any(row["end_time_ns"] is None for row in stretches):
         return (Share(UNSEEN, duration_ns),)
     times: Counter[str] = Counter()
     for row in stretches:
-        times[OFF_STATE[row["state"]]] += row["end_time_ns"] - row["begin_time_ns"]
+        woken = _woken(row)
+        times[_wait_of(trace, row)] += woken - row["begin_time_ns"]
+        times[_RUN_QUEUE] += row["end_time_ns"] - woken
+    times = +times
     times[ON_CPU] = duration_ns - times.total()
     return tuple(Share(what, time_ns) for what, time_ns in times.most_common())
 
 
-def _of_stretch(row: Mapping[str, Any], begin: int) -> Step:
-    end = row["end_time_ns"]
-    lasted = 0 if end is None else end - row["begin_time_ns"]
-    return Step(row["begin_time_ns"] - begin, lasted, f"the thread has no CPU: {OFF_STATE[row['state']]}")
+def _woken(row: Mapping[str, Any]) -> int:
+    """When the wait of a stretch was over: at its end, if nothing tells of an earlier wakeup."""
+    woken = row["wake_time_ns"] if OFF_STATE[row["state"]] != "preempted" else None
+    return int(row["end_time_ns"] if woken is None else woken)
+
+
+def _of_stretch(trace: Trace, names: _Names, row: Mapping[str, Any], begin: int) -> Iterator[Step]:
+    out, end = row["begin_time_ns"], row["end_time_ns"]
+    if end is None:
+        yield Step(out - begin, 0, f"the thread has no CPU: {_wait_of(trace, row)}")
+        return
+    woken = _woken(row)
+    if woken > out:
+        yield Step(out - begin, woken - out, f"the thread has no CPU: {_wait_of(trace, row)}{_people_of(names, row)}")
+    if end > woken:
+        yield Step(woken - begin, end - woken, "the thread could run, and waits for a CPU")
+
+
+def _people_of(names: _Names, row: Mapping[str, Any]) -> str:
+    """Who held the lock, and who woke the thread."""
+    told = ""
+    for what, role in (("held by", "holder"), ("woken by", "waker")):
+        tid = row[f"{role}_tid"]
+        if tid is not None:
+            name = names.threads([row[role]])[row[role]] if row[role] is not None else "thread"
+            told += f", {what} {name} {tid}" if tid else f", {what} an interrupt on an idle CPU"
+    return told
 
 
 def _of_request(trace: Trace, row: Mapping[str, Any], begin: int) -> Step:
@@ -249,7 +291,7 @@ def _others(
 def _unknown(trace: Trace, stretches: list[dict[str, Any]] | None) -> tuple[str, ...]:
     told = []
     if stretches is None:
-        told.append("The recording does not tell when threads had a CPU: record with --sched.")
+        told.append("The recording does not tell when threads had a CPU: record with --layers waits.")
     elif any(row["end_time_ns"] is None for row in stretches):
         told.append("The end of a stretch without a CPU was not seen.")
     if not any(event.event == "block:block_rq_issue" for event in trace.completeness.events):

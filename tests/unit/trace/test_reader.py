@@ -25,6 +25,7 @@ from build.tablemaker import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lo2io.catalog.wait_reasons import load_reasons
 from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Completeness, EventCompleteness, Totals
 from lo2io.model.command_lines import command_line
@@ -38,6 +39,7 @@ NATIVE = {"operations": "operation", "handles": "handle", "files": "file", "thre
 NATIVE |= {"losses": "loss", "off_cpu": "off_cpu", "ring_requests": "ring_request", "ring_works": "ring_work"}
 NATIVE |= {"ring_states": "ring_state", "batches": "batch", "rings": "ring"}
 LABELS = {"calls": [call.abi_name for call in CALLS], "opcodes": writer.opcode_labels(OPCODES)}
+LABELS["reasons"] = list(load_reasons().names)
 TEXTS = {"files": ("path",), "threads": ("comm", "cgroup", "cmdline")}
 SIMPLE = {"int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1), "uint32": (0, 2**32 - 1), "int32": (-(2**31), 5)}
 SIMPLE |= {"uint16": (0, 2**16 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0, 255), "bool": (0, 1)}
@@ -52,6 +54,7 @@ def test_each_native_column_has_its_place(table: str, struct: str) -> None:
     owners = {"operations": {"process"}, "ring_works": {"process", "pid", "tid"}, "ring_states": {"process"}}
     left_out |= owners.get(table, set())  # for writers: the tables of threads and rings have them
     numbers = {column.name: column.dtype for column in reader.TABLES[table] if column.kind == "number"}
+    numbers.pop("operation" if table == "off_cpu" else "", None)  # the writer finds it: test_stretches.py
     assert {name: dtype.replace("bool", "uint8") for name, dtype in numbers.items()} == {
         name: dtype for name, dtype in native.items() if name not in left_out
     }
@@ -115,7 +118,7 @@ def expected(table: str, row: dict[str, Any]) -> dict[str, Any]:
     return seen
 
 
-@pytest.mark.parametrize("table", NATIVE)
+@pytest.mark.parametrize("table", sorted(NATIVE.keys() - {"off_cpu"}))
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_round_trip(table: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -1,0 +1,295 @@
+/*
+ * The layer `waits`: when the thread of a recorded call has no CPU, who wakes it up, and where in the kernel it slept.
+ *
+ *   thread      ── call ── switch away ┄┄┄┄┄┄┄┄┄┄┄┄┄┄ switch to ── exit
+ *   waker                                 wakeup
+ *   place           claim, out_ns         wake_ns     SLEEP, 0     free
+ *
+ * A call that keeps its CPU costs nothing here.
+ */
+#ifndef LO2IO_BPF_WAITS_H
+#define LO2IO_BPF_WAITS_H
+
+#include "cache.h"
+#include "core.h"
+#include "fits.h"
+#include "vfs_types.h"
+
+#define LO2_LAYER_FITS_waits (LO2_HAS(sched_switch) && LO2_HAS(sched_waking))
+
+enum {
+    LO2_TASK_UNINTERRUPTIBLE = 2,  /* include/linux/sched.h */
+    LO2_STACK_PROBES = 4,
+    LO2_EARLY_WAKEUP_NS = 100000,
+    /* enum lcb_flags, include/trace/events/lock.h: readers and writers of semaphores */
+    LO2_CONTENDS_SPINNING = 1,
+    LO2_CONTENDS_SEMAPHORE = 2 | 4,
+    LO2_CONTENDS_OTHERWISE = 8 | 16, /* real-time mutexes, semaphores per CPU */
+    LO2_CONTENDS_MUTEX = 32
+};
+
+/* ---- stacks ---- */
+
+INLINE __u64 lo2_sum_of_stack(const __u64 *stack, __u32 frames)
+{
+    __u64 sum = frames;
+    __u32 i;
+
+#pragma unroll
+    for (i = 0; i < LO2_STACK_FRAMES; i++)
+        sum = (sum ^ (i < frames ? stack[i] : 0)) * 0x9e3779b97f4a7c15ull;
+    return (sum ^ sum >> 32) | 1;
+}
+
+/* 1 + the place of the stack, which is written if it is new; 0: others have all its places. */
+INLINE __u32 lo2_place_of_stack(const __u64 *stack, __u32 frames, __u64 sum)
+{
+    struct lo2_bpf_stack *found;
+    __u64 owner;
+    __u32 i, place;
+
+#pragma unroll
+    for (i = 0; i < LO2_STACK_PROBES; i++) {
+        place = (sum + i) & (LO2_MAX_STACKS - 1);
+        found = bpf_map_lookup_elem(&lo2_stacks, &place);
+        if (!found)
+            return 0;
+        owner = found->sum;
+        if (!owner)
+            owner = __sync_val_compare_and_swap(&found->sum, 0, sum);
+        if (owner == sum)
+            return place + 1;
+        if (!owner) {
+            bpf_probe_read_kernel(found->addresses, sizeof found->addresses, stack);
+            barrier();
+            *(volatile __u64 *)&found->frames = frames;
+            return place + 1;
+        }
+    }
+    return 0;
+}
+
+/* Its stack is still the one with which it went to sleep: it does not run yet. */
+INLINE __u32 lo2_stack_of(struct lo2_bpf_cpu *cpu, struct task_struct *sleeper)
+{
+    long bytes = bpf_get_task_stack(sleeper, cpu->stack, sizeof cpu->stack, 0);
+    __u32 frames = bytes / sizeof(__u64);
+
+    if (bytes <= 0)
+        return 0;
+    return lo2_place_of_stack(cpu->stack, frames, lo2_sum_of_stack(cpu->stack, frames));
+}
+
+/* ---- stretches ---- */
+
+/* A failure is remembered, and told by the call's next record. */
+INLINE bool lo2_write_sleep(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, struct lo2_bpf_sleeper *sleeper,
+                            lo2_kernel_sleep *record)
+{
+    record->head.tid = sleeper->owner;
+    record->head.type = LO2_KERNEL_SLEEP;
+    record->out_ns = sleeper->out_ns;
+    record->state = sleeper->state;
+    record->flags |= sleeper->lost ? LO2_SLEEP_LOST : 0;
+    sleeper->out_ns = 0;
+    sleeper->lost = !lo2_write_fact(cpu, ring, record, sizeof *record);
+    return !sleeper->lost;
+}
+
+INLINE void lo2_leaves(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, __u32 tid, bool runnable, __u32 state,
+                       __u64 time_ns)
+{
+    struct lo2_bpf_sleeper *sleeper = lo2_sleeper_in_call(tid);
+    lo2_kernel_sleep record = { .head.time_ns = time_ns, .flags = LO2_SLEEP_ENDLESS };
+
+    if (!sleeper)
+        return;
+    if (sleeper->out_ns) /* it had a CPU meanwhile, unseen */
+        lo2_write_sleep(cpu, ring, sleeper, &record);
+    sleeper->state = runnable                           ? LO2_SLEEP_PREEMPTED
+                     : state & LO2_TASK_UNINTERRUPTIBLE ? LO2_SLEEP_BLOCKED
+                                                        : LO2_SLEEP_SLEEPING;
+    sleeper->out_ns = time_ns;
+    if (cpu->lock.waiter == tid) {
+        sleeper->lock = cpu->lock;
+        cpu->lock.waiter = 0;
+    }
+}
+
+/*
+ * When the sleep ended by a wakeup, 0: not seen. A wakeup may come while the thread is still on its way to sleep. Then it
+ * only waits for a CPU, from the switch away on:
+ *
+ *   thread   wants to sleep ──────── switch away ── switch to
+ *   waker                    wakeup
+ *
+ * An older wakeup is one that the thread noticed before it slept.
+ */
+INLINE __u64 lo2_wakeup_of(const struct lo2_bpf_sleeper *sleeper)
+{
+    if (sleeper->wake_ns >= sleeper->out_ns)
+        return sleeper->wake_ns;
+    return sleeper->wake_ns + LO2_EARLY_WAKEUP_NS > sleeper->out_ns ? sleeper->out_ns : 0;
+}
+
+INLINE void lo2_comes_back(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, struct task_struct *task, __u64 time_ns)
+{
+    struct lo2_bpf_sleeper *sleeper = lo2_sleeper_in_call(task->pid);
+    lo2_kernel_sleep record = { .head.time_ns = time_ns };
+
+    if (!sleeper || !sleeper->out_ns)
+        return;
+    if (sleeper->state == LO2_SLEEP_PREEMPTED) {
+        record.wake_ns = sleeper->out_ns;
+    } else {
+        record.wake_ns = lo2_wakeup_of(sleeper);
+        record.waker = record.wake_ns ? sleeper->waker : 0;
+        record.flags = BPF_CORE_READ_BITFIELD(task, in_iowait) ? LO2_SLEEP_IOWAIT : 0;
+        if (sleeper->lock.waiter) {
+            record.flags |= LO2_SLEEP_LOCK;
+            record.holder = sleeper->lock.holder;
+            record.lock_inode = sleeper->lock.inode;
+            record.lock_device = sleeper->lock.device;
+        }
+        if ((record.wake_ns ? record.wake_ns : time_ns) - sleeper->out_ns >= lo2.stack_from_ns) {
+            record.stack = lo2_stack_of(cpu, task);
+            record.head.time_ns = bpf_ktime_get_ns(); /* the thread has waited for this, too */
+        }
+    }
+    sleeper->wake_ns = 0;
+    lo2_write_sleep(cpu, ring, sleeper, &record);
+}
+
+/*
+ * Does the work of lo2_switch_task, too. The tracepoint precedes the switch: the current task is `prev`. If a program is at
+ * work here, it goes on as soon as its thread is back, on this CPU.
+ */
+SEC("tp_btf/sched_switch")
+int lo2_waits_sched_switch(__u64 *context)
+{
+    struct task_struct *prev = (struct task_struct *)context[1], *next = (struct task_struct *)context[2];
+    struct lo2_bpf_buffer *ring;
+    struct lo2_bpf_cpu *cpu;
+    __u32 cpu_number;
+    __u64 time_ns;
+
+    if (!lo2_switch.on || !LO2_LAYER_FITS_waits)
+        return 0;
+    cpu = lo2_this_cpu(&cpu_number);
+    if (!cpu)
+        return 0;
+    if (lo2_has_layer(LO2_LAYER_cache))
+        lo2_cache_switches(cpu, cpu_number, next);
+    if (cpu->busy) {
+        __sync_fetch_and_add(&cpu->misses.skipped, 1);
+        return 0;
+    }
+    ring = lo2_ring(&cpu_number);
+    if (cpu->slot.occupied)
+        lo2_flush_slot(cpu, ring);
+    time_ns = bpf_ktime_get_ns();
+    if (prev->pid)
+        lo2_leaves(cpu, ring, prev->pid, context[0] || !context[3], context[3], time_ns);
+    if (next->pid)
+        lo2_comes_back(cpu, ring, next, time_ns);
+    return 0;
+}
+
+/* ---- locks ---- */
+
+struct lo2_raw_lock_context {
+    __u64 args[2];
+};
+
+/*
+ * The low bits of an owner are flags: kernel/locking/rwsem.c, kernel/locking/mutex.c. A semaphore that readers hold has no one
+ * holder.
+ */
+INLINE __u32 lo2_holder(__u64 lock, __u32 flags)
+{
+    enum { FLAGS = 7, OWNED_BY_READERS = 1 };
+    const struct task_struct *holder;
+    __u64 owner;
+
+    if (flags & LO2_CONTENDS_MUTEX)
+        owner = BPF_CORE_READ((const struct mutex *)lock, owner.counter);
+    else
+        owner = BPF_CORE_READ((const struct rw_semaphore *)lock, owner.counter);
+    if (!(flags & LO2_CONTENDS_MUTEX) && owner & OWNED_BY_READERS)
+        return 0;
+    holder = (const struct task_struct *)(owner & ~(__u64)FLAGS);
+    return holder ? BPF_CORE_READ(holder, pid) : 0;
+}
+
+/* The inode around a semaphore. It is one if its own pages name it as their host. */
+INLINE void lo2_inode_of_lock(struct lo2_bpf_lock *wait, __u64 lock)
+{
+    const struct inode *inode = (const struct inode *)(lock - bpf_core_field_offset(struct inode, i_rwsem));
+
+    if (BPF_CORE_READ(inode, i_data.host) != inode)
+        return;
+    wait->inode = BPF_CORE_READ(inode, i_ino);
+    wait->device = BPF_CORE_READ(inode, i_sb, s_dev);
+}
+
+/* lock:contention_begin(void *, unsigned int): the thread may spin first, and begins again before it sleeps. */
+SEC("raw_tp/contention_begin")
+int lo2_waits_contention_begin(struct lo2_raw_lock_context *context)
+{
+    __u32 cpu_number, flags = context->args[1];
+    struct task_struct *task;
+    struct lo2_bpf_cpu *cpu;
+
+    if (!lo2_switch.on || flags & LO2_CONTENDS_SPINNING)
+        return 0;
+    task = bpf_get_current_task_btf();
+    cpu = lo2_this_cpu(&cpu_number);
+    if (!cpu || !lo2_is_recorded(task))
+        return 0;
+    cpu->lock.waiter = task->pid;
+    cpu->lock.address = context->args[0];
+    cpu->lock.holder = cpu->lock.inode = cpu->lock.device = 0;
+    if (flags & LO2_CONTENDS_OTHERWISE)
+        return 0;
+    cpu->lock.holder = lo2_holder(context->args[0], flags);
+    if (!(flags & LO2_CONTENDS_MUTEX))
+        lo2_inode_of_lock(&cpu->lock, context->args[0]);
+    return 0;
+}
+
+/* The thread may be on another CPU by now. While it waits for this lock, it may also spin for another one. */
+SEC("raw_tp/contention_end")
+int lo2_waits_contention_end(struct lo2_raw_lock_context *context)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct lo2_bpf_sleeper *sleeper;
+    struct lo2_bpf_cpu *cpu;
+    __u32 cpu_number;
+
+    cpu = lo2_this_cpu(&cpu_number);
+    if (cpu && cpu->lock.waiter == (__u32)task->pid && cpu->lock.address == context->args[0])
+        cpu->lock.waiter = 0;
+    sleeper = lo2_sleeper_in_call(task->pid);
+    if (sleeper && sleeper->lock.address == context->args[0])
+        sleeper->lock.waiter = 0;
+    return 0;
+}
+
+/* Before a thread's first place, nothing is known of its wakeups. */
+SEC("tp_btf/sched_waking")
+int lo2_waits_sched_waking(__u64 *context)
+{
+    struct task_struct *task = (struct task_struct *)context[0];
+    struct lo2_bpf_sleeper *sleeper;
+
+    if (!lo2_switch.on || !LO2_LAYER_FITS_waits)
+        return 0;
+    sleeper = lo2_sleeper(task->pid);
+    if (sleeper && (__u32)sleeper->owner == (__u32)task->pid) {
+        sleeper->waker = bpf_get_current_task_btf()->pid;
+        sleeper->wake_ns = bpf_ktime_get_ns();
+    }
+    return 0;
+}
+
+#endif

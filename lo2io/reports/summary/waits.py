@@ -1,0 +1,133 @@
+"""Where the time of calls went, by reason: on a CPU, ready to run, or waiting for something.
+
+In: operations with their shares, and stretches without a CPU, both of the layer ``waits``. Out: sums by class of call.
+The parts of a class add up to the time of its calls. Memory: 17 B for each stretch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64
+from lo2io.model.layers import WAITS
+from lo2io.reports.summary.classes import NR_CLASSES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+    from lo2io.trace.reader import Trace
+
+SHARES: Final = ("run_queue_ns", "blocked_ns")
+"""Columns of operations with the parts of their time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonRow:
+    """What calls waited for, and how long."""
+
+    reason: str
+    times: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRow:
+    """The time of one class of calls: the last four numbers add up to ``time_ns``. Calls in flight add nothing."""
+
+    kind: str
+    """Class of call, as in :class:`~lo2io.reports.summary.io.TimeRow`."""
+    calls: int
+    time_ns: int
+    cpu_ns: int
+    run_queue_ns: int
+    """The threads were ready to run, and others had the CPUs."""
+    blocked_ns: int
+    """The threads waited."""
+    unknown_ns: int
+    """Time of calls of which a part was not seen."""
+    reasons: tuple[ReasonRow, ...]
+    """Of ``blocked_ns``, most time first."""
+
+
+def records_waits(trace: Trace) -> bool:
+    """True if the layer was recorded."""
+    return WAITS in trace.metadata.get("layers", ())
+
+
+class WaitTally:
+    """Sums by class of call and by reason, in ns. Without the layer, all are 0."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.recorded = records_waits(trace)
+        self.names: tuple[str, ...] = tuple(trace.metadata.get("wait_reasons", ()))
+        self.run_queue_ns = np.zeros(NR_CLASSES, np.int64)
+        self.blocked_ns = np.zeros(NR_CLASSES, np.int64)
+        self.unknown_ns = np.zeros(NR_CLASSES, np.int64)
+        self.times = np.zeros((NR_CLASSES, len(self.names)), np.int64)
+        self.total_ns = np.zeros((NR_CLASSES, len(self.names)), np.int64)
+        self._owner, self._reason, self._lasted = _read_waits(trace) if self.recorded else _NO_WAITS
+
+    def which(self, rows: Columns) -> NDArray[np.intp]:
+        """The calls among these that did not keep their CPU; their classes are needed."""
+        kept = (rows["run_queue_ns"] == 0) & (rows["blocked_ns"] == 0)
+        return np.flatnonzero(~kept & (rows["end_time_ns"] != UNKNOWN_I64))
+
+    def add(self, rows: Columns, classes: NDArray[np.intp]) -> None:
+        """Add calls, of which each class is known."""
+        known = rows["blocked_ns"] != UNKNOWN_I64
+        duration = np.maximum(rows["end_time_ns"] - rows["begin_time_ns"], 0)
+        np.add.at(self.unknown_ns, classes[~known], duration[~known])
+        np.add.at(self.run_queue_ns, classes[known], rows["run_queue_ns"][known])
+        np.add.at(self.blocked_ns, classes[known], rows["blocked_ns"][known])
+        ids, classes = rows["id"][known], classes[known]
+        begin, end = np.searchsorted(self._owner, ids), np.searchsorted(self._owner, ids, side="right")
+        numbers = np.repeat(classes, end - begin)
+        places = _ranges(begin, end)
+        np.add.at(self.times, (numbers, self._reason[places]), self._lasted[places] > 0)
+        np.add.at(self.total_ns, (numbers, self._reason[places]), self._lasted[places])
+
+
+def wait_row(tally: WaitTally, kind: str, key: int | slice | list[int], calls: int, total_ns: int) -> WaitRow:
+    """The row of one class, or of several together."""
+    run_queue, blocked, unknown = (
+        int(values[key].sum()) for values in (tally.run_queue_ns, tally.blocked_ns, tally.unknown_ns)
+    )
+    times = tally.times[key].reshape(-1, len(tally.names)).sum(axis=0).tolist()
+    lasted = tally.total_ns[key].reshape(-1, len(tally.names)).sum(axis=0).tolist()
+    reasons = [ReasonRow(*row) for row in zip(tally.names, times, lasted, strict=True) if row[2]]
+    return WaitRow(
+        kind,
+        calls,
+        total_ns,
+        total_ns - run_queue - blocked - unknown,
+        run_queue,
+        blocked,
+        unknown,
+        tuple(sorted(reasons, key=lambda row: -row.time_ns)),
+    )
+
+
+_NO_WAITS: Final = np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.int64)
+
+
+def _read_waits(trace: Trace) -> tuple[NDArray[np.uint64], NDArray[np.uint8], NDArray[np.int64]]:
+    """Id of the call, reason, and time until the wakeup of each stretch, in the order of ids."""
+    columns = ("operation", "reason", "begin_time_ns", "wake_time_ns")
+    parts = [tuple(rows.values()) for rows in trace.batches("off_cpu", columns)]
+    none = np.zeros(0, np.uint64), np.zeros(0, np.int8), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    owner, reason, begin, wake = (np.concatenate(column) for column in zip(none, *parts, strict=True))
+    lasted = np.where(wake == UNKNOWN_I64, 0, wake - begin)
+    order = np.argsort(owner, kind="stable")
+    return owner[order], reason[order].astype(np.uint8), lasted[order]
+
+
+def _ranges(begin: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.intp]:
+    """All numbers of several ranges, one range behind the other."""
+    lengths = end - begin
+    starts = np.cumsum(lengths) - lengths
+    numbers: NDArray[np.intp] = np.arange(int(lengths.sum())) + np.repeat(begin - starts, lengths)
+    return numbers

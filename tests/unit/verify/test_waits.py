@@ -1,0 +1,68 @@
+"""``verify`` on the parts of calls without a CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from build.otf2_builder import Breakage
+from build.otf2_rings import RingTrace, rings
+
+from lo2io.verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+breaks = Breakage()
+
+
+def waiting() -> RingTrace:
+    """A trace whose first call has two stretches without a CPU."""
+    trace = rings()
+    trace.meta["layers"] = ("waits",)
+    call = trace.row("operations")
+    begin, task = 1_000, call.setdefault("task", 0)
+    call.update(begin_time_ns=begin, end_time_ns=begin + 100, run_queue_ns=7, blocked_ns=50)
+    times = [(begin + 10, begin + 30, begin + 35), (begin + 40, begin + 70, begin + 72)]
+    trace.tables["off_cpu"] = [
+        {"before": 0, "task": task, "begin_time_ns": out, "wake_time_ns": wake, "end_time_ns": end, "state": 2}
+        for out, wake, end in times
+    ]
+    return trace
+
+
+@breaks("table.waits")
+def _another_sum(trace: RingTrace) -> None:
+    trace.row("operations")["blocked_ns"] = 49
+
+
+@breaks("table.waits")
+def _more_than_the_call(trace: RingTrace) -> None:
+    trace.row("operations")["end_time_ns"] = 1_056
+
+
+@breaks("table.waits")
+def _before_the_call(trace: RingTrace) -> None:
+    trace.row("operations")["begin_time_ns"] = 1_015
+
+
+@breaks("table.waits")
+def _they_overlap(trace: RingTrace) -> None:
+    trace.row("off_cpu", 1).update(begin_time_ns=1_032, wake_time_ns=1_062)
+
+
+@breaks("table.waits")
+def _woken_after_the_end(trace: RingTrace) -> None:
+    trace.row("off_cpu", 1)["wake_time_ns"] = 1_080
+
+
+@pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)
+def test_broken_in_exactly_one_way(rule: str, change: Callable[[Any], object], tmp_path: Path) -> None:
+    """Only that rule is reported."""
+    breaks.check(rule, change, waiting(), tmp_path / "T")
+
+
+def test_the_right_one(tmp_path: Path) -> None:
+    """Nothing is reported, also if the parts of another call are not known."""
+    assert not verify(waiting().write(tmp_path / "T")).broken

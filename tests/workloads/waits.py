@@ -1,0 +1,119 @@
+"""Makes calls that wait for one known thing. Run as a program: ``waits.py NAME FOLDER``; prints what it knows, as JSON.
+
+``threads``: the tids by role. ``run_delay_ns``: how long each was ready to run and did not, by ``/proc``'s schedstat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PAGE = 4096
+MIB = 1 << 20
+ROUNDS = 60
+COLD_BYTES = 32 * MIB
+
+
+def run_delay() -> int:
+    """How long this thread was ready to run without a CPU, in ns."""
+    return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
+
+
+def append_and_sync(folder: Path, _: int) -> None:
+    """Grow a file and sync it, so that each sync commits a journal."""
+    fd = os.open(folder / f"log{threading.get_native_id()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for _ in range(ROUNDS):
+        os.write(fd, bytes(PAGE))
+        os.fsync(fd)
+
+
+def write_together(folder: Path, _: int) -> None:
+    """Write large pieces of a file that another thread writes, too."""
+    fd = os.open(folder / "shared", os.O_WRONLY | os.O_CREAT)
+    piece = bytes(MIB)
+    for number in range(4 * ROUNDS):
+        os.pwrite(fd, piece, number % 16 * MIB)
+
+
+def read_cold(folder: Path, _: int) -> None:
+    """Read pages that are not in the cache."""
+    fd = os.open(folder / "cold", os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    places = [number * 7919 % (COLD_BYTES // PAGE) for number in range(4 * ROUNDS)]  # 7919 is a prime
+    for place in places:
+        os.pread(fd, PAGE, place * PAGE)
+
+
+_PIPES = os.pipe(), os.pipe()
+
+
+def pass_on(_: Path, side: int) -> None:
+    """Send a byte back and forth through two pipes."""
+    mine, others = _PIPES[side][0], _PIPES[1 - side][1]
+    for _ in range(4 * ROUNDS):
+        if side == 0:
+            os.write(others, b"x")
+        os.read(mine, 1)
+        if side == 1:
+            os.write(others, b"x")
+
+
+WORK: dict[str, tuple[Callable[[Path, int], None], int]] = {
+    "sync": (append_and_sync, 2),
+    "lock": (write_together, 2),
+    "cold": (read_cold, 1),
+    "pipe": (pass_on, 2),
+}
+"""Name → what each thread does, and how many there are."""
+
+
+def prepare(folder: Path) -> None:
+    """Make the file that is read cold, and drop its pages."""
+    fd = os.open(folder / "cold", os.O_RDWR | os.O_CREAT)
+    for place in range(COLD_BYTES // MIB):
+        os.pwrite(fd, bytes([place + 1]) * MIB, place * MIB)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+@contextlib.contextmanager
+def mounted(device: Path, folder: Path, *make: str) -> Iterator[Path]:
+    """A new file system on a device. ``make`` is the command that makes it, without the device."""
+    subprocess.run([*make, str(device)], check=True, capture_output=True)
+    subprocess.run(["mount", str(device), str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def main(name: str, folder: Path) -> None:
+    """Run the threads, and print what they knew."""
+    work, number = WORK[name]
+    known: dict[int, int] = {}
+
+    def run(side: int) -> None:
+        before = run_delay()
+        work(folder, side)
+        known[threading.get_native_id()] = run_delay() - before
+
+    threads = [threading.Thread(target=run, args=(side,)) for side in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(json.dumps({"run_delay_ns": known}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
