@@ -94,6 +94,8 @@ int otf2_off_cpu_waits(lo2_otf2_writer *w, const lo2_off_cpu_columns *o, uint32_
     uint32_t task = o->task[row], key = o->state[row];
     if (begin < 0)
         return 0;
+    if (wake < begin)
+        wake = UNKNOWN;
     if (o->reason[row] > LO2_WAIT_UNKNOWN)
         key = LO2_OTF2_REASONS + o->reason[row];
     if (wake == UNKNOWN || wake > begin || key == LO2_OFF_PREEMPTED)
