@@ -39,7 +39,12 @@ WAITS = "waits"
 STACK_FROM_NS = 50_000
 """The layer ``waits`` takes the kernel stack of sleeps that last this long. A stack costs 5 µs."""
 _LAYERS: tuple[Layer, ...] = (
-    Layer("parts", "which file, and which bytes of it, each block request carries", ("block:block_rq_issue",)),
+    Layer(
+        "parts",
+        "which file, and which bytes of it, each block request carries",
+        ("block:block_rq_issue",),
+        among_events=True,
+    ),
     Layer(
         "cache",
         "which reads the page cache served, and who filled it",
