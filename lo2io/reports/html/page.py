@@ -32,10 +32,11 @@ from lo2io.reports.summary.name_counts import names_line
 from lo2io.reports.summary.names import file_names
 from lo2io.reports.text.foreign import foreign_lines
 from lo2io.reports.text.head import confines_lines
-from lo2io.reports.text.lines import printable
+from lo2io.reports.text.lines import printable, share_of
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
+    from lo2io.reports.summary.answer import Answer
     from lo2io.reports.summary.summary import Summary
     from lo2io.reports.summary.sums import TraceSums
 
@@ -92,6 +93,7 @@ def render_html(summary: Summary, pictures: dict[str, Any]) -> str:
         ],
         hints=[printable(hint) for hint in summary.hints],
         notices=[printable(notice) for notice in summary.notices],
+        answer=_answer(summary.answer) if summary.answer else None,
         findings=_findings(summary),
         cards=_cards(summary),
         sheets=sheets(summary),
@@ -168,6 +170,22 @@ def _cards(summary: Summary) -> list[tuple[str, str, float]]:
         moved = sum(row.bytes for row in summary.devices)
         cards += [("block requests", f"{requests:,}", requests), ("on devices", format_bytes(moved), moved)]
     return cards
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    of = "threads lived" if answer.of == "threads" else "calls took"
+    return {
+        "heading": f"Of the {format_duration(answer.whole_ns)} that {of}",
+        "parts": [
+            {
+                "what": part.what,
+                "percent": round(100 * part.time_ns / answer.whole_ns, 2),
+                "share": share_of(part.time_ns / answer.whole_ns),
+                "time": format_duration(part.time_ns),
+            }
+            for part in answer.parts
+        ],
+    }
 
 
 def _findings(summary: Summary) -> list[dict[str, Any]]:

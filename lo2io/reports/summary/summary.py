@@ -19,6 +19,7 @@ from lo2io.model import UNKNOWN_I64
 from lo2io.model.command_lines import process_name
 from lo2io.reports.findings import find
 from lo2io.reports.rings.summary import summarize_rings
+from lo2io.reports.summary.answer import answer
 from lo2io.reports.summary.cache import summarize_cache
 from lo2io.reports.summary.file_types import FileType
 from lo2io.reports.summary.hints import why_nothing
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from lo2io.reports.findings.finding import Finding
     from lo2io.reports.rings.summary import RingsSummary
     from lo2io.reports.rings.tally import RingTally
+    from lo2io.reports.summary.answer import Answer
     from lo2io.reports.summary.cache import CacheSummary
     from lo2io.reports.summary.histogram import Latency
     from lo2io.reports.summary.io import IoSummary
@@ -316,6 +318,8 @@ class Summary:
     """Groups of calls that were not recorded and may be where the time went, with their calls; see ``usage``."""
     cache: CacheSummary | None = None
     """The page cache; None: the layer ``cache`` was not recorded, or nothing was read."""
+    answer: Answer | None = None
+    """Where the time went; None: the layer ``waits`` was not recorded, or there was no call."""
     parts: PartsSummary | None = None
     """What block requests carried; None: the layer ``parts`` was not recorded, or there was no request."""
     foreign: Foreign | None = None
@@ -345,6 +349,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
     total = _total(tally.by_call)
     whole_command = meta["mode"] == "process" and not (foreign or meta.get("filter") or meta.get("selection"))
     usage = sums.usage.total(meta.get("usage"), total.time_ns) if whole_command else None
+    io = summarize_io(sums) if total.calls or requests.requests.any() else None
     empty = not (tally.by_call.calls.any() or requests.requests.any() or rings)
     return Summary(
         schema=SCHEMA,
@@ -364,7 +369,8 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         findings=find(sums, rings),
         living_on=_living_on(sums),
         names=None if foreign and not foreign.own else count_names(trace),
-        io=summarize_io(sums) if total.calls or requests.requests.any() else None,
+        io=io,
+        answer=answer(io.time.waits[0] if io and io.time.waits else None, usage),
         cache=summarize_cache(sums),
         parts=summarize_parts(sums),
         usage=usage,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lo2io.reports.text.head import FIRST_FINDINGS, print_end, print_findings, print_head, print_losses
+from lo2io.reports.text.head import FIRST_FINDINGS, print_answer, print_end, print_findings, print_head, print_losses
 from lo2io.reports.text.lines import duration_of, named, print_line, print_table, printable, who
 from lo2io.units import format_bytes, format_duration
 
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.summary import Summary
 
 _PROCESSES: Final = 3
-_FILES: Final = 4
-_DEVICES: Final = 4
+_FILES: Final = 3
+_DEVICES: Final = 3
 _ERRORS: Final = 4
 
 
 def render_brief(summary: Summary, console: Console) -> None:
     """Print the screen. Empty sections are left out."""
     print_head(summary, console, brief=True)
+    if summary.answer:
+        print_answer(summary.answer, console)
     print_findings("Findings", summary.findings[:FIRST_FINDINGS], console, brief=True)
     further = len(summary.findings) - FIRST_FINDINGS
     if further > 0:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lo2io.reports.findings.finding import Finding
+    from lo2io.reports.summary.answer import Answer
     from lo2io.reports.summary.summary import Chosen, CpuLosses, Summary
     from lo2io.reports.summary.usage import UsageRow
 
@@ -41,6 +42,9 @@ FIRST_FINDINGS: Final = 3
 _WHY_VANISHED: Final = "some virtual machines deliver nothing while a CPU runs its idle task or a thread of pid 1"
 _PATHS_OF_A_FINDING: Final = 3
 _CALLS_OF_A_GROUP: Final = 3
+_BAR: Final = 40
+"""Cells of a bar for the whole time."""
+_FULL: Final = "█"
 _NAMED: Final = 3
 """The number of programs named in the line about processes that live on."""
 
@@ -87,6 +91,17 @@ def print_head(summary: Summary, console: Console, *, brief: bool = False) -> No
         print_line(console, names_line(summary.names))
     for line in confines_lines(summary.chosen):
         print_line(console, printable(line))
+
+
+def print_answer(answer: Answer, console: Console) -> None:
+    """Print where the time went, a bar for each part."""
+    of = "threads lived" if answer.of == "threads" else "calls took"
+    print_line(console, f"\nWhere the time went, of the {format_duration(answer.whole_ns)} that {of}", "bold")
+    width = max(len(part.what) for part in answer.parts)
+    for part in answer.parts:
+        share = part.time_ns / answer.whole_ns
+        bar = _FULL * max(1, round(share * _BAR))
+        print_line(console, f"  {part.what:<{width}}  {share_of(share):>7}  {bar} {format_duration(part.time_ns)}")
 
 
 def confines_lines(chosen: Chosen) -> list[str]:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from lo2io.reports.text.cache import render_cache
-from lo2io.reports.text.head import FIRST_FINDINGS, print_end, print_findings, print_head, print_losses
+from lo2io.reports.text.head import FIRST_FINDINGS, print_answer, print_end, print_findings, print_head, print_losses
 from lo2io.reports.text.io import render_io
 from lo2io.reports.text.lines import (
     ROWS,
@@ -62,6 +62,8 @@ def report_console(file: IO[str] | None = None) -> Console:
 def render_page(summary: Summary, console: Console) -> None:
     """Print everything. Empty sections are left out."""
     print_head(summary, console)
+    if summary.answer:
+        print_answer(summary.answer, console)
     print_findings("Findings", summary.findings[:FIRST_FINDINGS], console)
     if summary.processes:
         _processes(summary, console)

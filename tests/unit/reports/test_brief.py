@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from build.ringtables import example as rings_example
 from rich.console import Console
 
+from lo2io.reports.summary.answer import Answer, AnswerPart
 from lo2io.reports.summary.summary import Summary, summarize
 from lo2io.reports.text.brief import render_brief
 
@@ -39,6 +40,7 @@ def crowded(tmp_path: Path) -> Summary:
         files=found.files * 30,
         devices=found.devices * 9,
         errors=found.errors * 9,
+        answer=Answer("calls", 100, tuple(AnswerPart(f"reason {number}", 14) for number in range(7))),
         living_on={f"daemon {number}": 1 for number in range(9)},
     )
 
