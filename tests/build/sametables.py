@@ -40,7 +40,11 @@ EXACT = frozenset({
 KNOWN = frozenset({"offset_bytes", "bytes_request", "flags"})
 """Equal, or with ``more`` unknown to the left (flags: 0, of openat2, whose flags are in the program's memory)."""
 FREE = frozenset({"id", "begin_time_ns", "end_time_ns", "task", "offset_source", "first_use"})
-FREE |= {"run_queue_ns", "blocked_ns", "cache", "cache_missed_pages", "cache_ahead_pages", "cache_wait_ns"}
+LAYERED = frozenset({
+    "run_queue_ns", "blocked_ns", "cache", "cache_missed_pages", "cache_ahead_pages", "cache_wait_ns",
+})  # fmt: skip
+"""Columns of layers, which perf does not record."""
+FREE |= LAYERED
 """Not compared: the trace's numbers, times, and how a value is known."""
 HANDLES = frozenset({"handle", "handle2"})
 ATTACHED = {"paths": frozenset({"operation"}), "iocbs": frozenset({"operation", "handle", "request"})}
@@ -229,7 +233,7 @@ def request_differences(left: Recorded, right: Recorded, *, more: bool) -> list[
 
 
 def _request(a: Row, b: Row, *, more: bool) -> Iterator[str]:
-    for column in sorted(set(a) | set(b)):
+    for column in sorted((set(a) | set(b)) - LAYERED):
         one, other = a.get(column), b.get(column)
         if column in REQUEST_TIMES | REQUEST_NUMBERS:
             one, other = (value is not None for value in (one, other))

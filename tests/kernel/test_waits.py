@@ -104,6 +104,7 @@ def test_cold_reads_wait_for_pages(disk: Path, tmp_path: Path) -> None:
         waits.prepare(folder)
         run = recorded("cold", folder, tmp_path / "T")
     waited = by_reason(run, "pread64")
+    waited["page"] += waited.pop("short I/O", 0)  # no stack is taken of what a fast disk answers within 50 us
     assert most(waited, "page"), waited
     check_shares(run, "pread64")
 
