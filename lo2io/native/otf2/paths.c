@@ -23,7 +23,7 @@ static uint64_t hash_of(const char *text, size_t length)
 /* The string of the last bytes in given_text, which keeps them if they are new. NONE: failed. */
 static uint32_t string_of(lo2_otf2_writer *w, size_t length)
 {
-    char *text = w->given_text + w->given_used;
+    const char *text = w->given_text + w->given_used;
     uint32_t *known, count = w->view.nr_given;
     uint64_t key = hash_of(text, length);
     for (;; key++) { /* different texts may have the same hash */
@@ -32,6 +32,8 @@ static uint32_t string_of(lo2_otf2_writer *w, size_t length)
             otf2_fail(w, "malloc", 0);
             return NONE;
         }
+        w->view.given = w->given; /* both may have moved, also for a text that is known already */
+        w->view.given_text = w->given_text;
         if (*known == NONE)
             break;
         const lo2_otf2_given *g = &w->given[*known];
@@ -42,8 +44,6 @@ static uint32_t string_of(lo2_otf2_writer *w, size_t length)
     w->given[count] = (lo2_otf2_given){.offset = w->given_used, .length = (uint32_t)length, .ref = ref};
     *known = count;
     w->given_used += length;
-    w->view.given = w->given;
-    w->view.given_text = w->given_text;
     w->view.nr_given++;
     return ref;
 }
