@@ -16,6 +16,9 @@ An error has three parts: the attempt, the answer of the kernel or a library, an
 
 from __future__ import annotations
 
+import errno
+import os
+
 
 class Lo2ioError(Exception):
     """Base of all errors.
@@ -73,6 +76,34 @@ class CaptureError(Lo2ioError):
     """Recording had to stop. The part recorded so far is kept."""
 
     exit_code = 6
+
+
+_LIMITS = "raise the limit that is used up: ulimit -u, -n or -v, or the cgroup's pids.max or memory.max"
+_FILTERED = "allow the call: a seccomp filter or a security module forbids it, often that of a container"
+_REMEDIES = {
+    **dict.fromkeys((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE), _LIMITS),
+    **dict.fromkeys((errno.EPERM, errno.EACCES, errno.ENOSYS), _FILTERED),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free space, or use another disk"),
+}
+_NO_THREAD = "can't start new thread"
+"""Python's RuntimeError if the kernel refuses a thread. It has no class and no number of its own."""
+
+
+def refusal(tried: str, error: BaseException) -> CaptureError | None:
+    """The error for the user if the kernel refused a system call that no stage answers for itself.
+
+    Args:
+        tried: The attempt.
+        error: Any exception. None is returned unless the kernel caused it.
+    """
+    if isinstance(error, RuntimeError) and str(error).startswith(_NO_THREAD):
+        return CaptureError(tried, "the kernel starts no more threads", _LIMITS)
+    if isinstance(error, MemoryError):
+        return CaptureError(tried, "out of memory", _LIMITS)
+    if not isinstance(error, OSError) or error.errno is None:
+        return None
+    place = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
+    return CaptureError(tried, f"{os.strerror(error.errno)}{place}", _REMEDIES.get(error.errno, ""))
 
 
 class CatalogError(Lo2ioError):

@@ -23,11 +23,12 @@ from lo2io.errors import Lo2ioError
 from lo2io.folder import Folder, private_umask
 from lo2io.model import CallFilter
 from lo2io.signals import interrupted_by_signals
+from lo2io.spool.format import META_NAME
 from lo2io.trace.directory import fresh_directory, give_away, locked_directory
 from lo2io.trace.names import ANCHOR, SPOOL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from lo2io.capture.options import RecordRequest
     from lo2io.catalog.catalog import Selection
@@ -83,7 +84,8 @@ def record(
         try:
             with fresh_directory(trace, force=request.force) as spool:
                 options = _options(request, spool, selection, chosen, droppable, umask=umask)
-                exit_code = record_spool(options, tell, show, _preparation(request, meanwhile)).exit_code
+                with _kept(spool, trace, urgent):
+                    exit_code = record_spool(options, tell, show, _preparation(request, meanwhile)).exit_code
         except KeyboardInterrupt:
             if not trace.is_folder(SPOOL):
                 return Recorded(INTERRUPTED, trace.path, None)
@@ -95,6 +97,18 @@ def record(
         if trace.parent is not None:
             give_away(trace, contents=False)
     return recorded
+
+
+@contextlib.contextmanager
+def _kept(spool: Folder, trace: Folder, say: Callable[[str], None]) -> Iterator[None]:
+    """If recording fails after its begin, tell where the spool is, and give it to the user who called sudo."""
+    try:
+        yield
+    except Exception:
+        if spool.fd >= 0 and spool.is_file(META_NAME):
+            give_away(spool)
+            say(f"recording ended early; the spool is kept: `{_convert_command(trace.path)}`")
+        raise
 
 
 def _select(request: RecordRequest) -> tuple[Selection, str, CallFilter]:

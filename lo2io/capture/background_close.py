@@ -20,23 +20,29 @@ if TYPE_CHECKING:
     from lo2io.capture.events.opened import OpenEvents
 
 _LINKS = ("anon_inode:bpf_link", "anon_inode:bpf-raw-tracepoint")
+_NO_CHILD = -1
 _MAX_WAIT_S = 60
 """lo2io closes its copies within milliseconds. After this time the process exits in any case."""
 
 
 def close_in_background(opened: OpenEvents) -> None:
-    """Close all events and buffers in the background. Call this when no other thread of lo2io runs."""
+    """Close all events and buffers in the background. Call this when no other thread of lo2io runs.
+
+    If the kernel refuses the process, they are closed here, and the caller waits.
+    """
     fds = list(opened.iter_fds())
-    keeps_links = opened.kernel is not None
     parents_end, own_end = os.pipe()
-    with warnings.catch_warnings():
+    child = _NO_CHILD
+    with warnings.catch_warnings(), contextlib.suppress(OSError):
         # Python 3.12 warns of threads that might hold locks; the child takes none.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
-        _keep_until_eof({*fds, parents_end, *(_find_links() if keeps_links else ())}, parents_end)
+        _keep_until_eof(fds, parents_end, keeps_links=opened.kernel is not None)
     os.close(parents_end)
-    os.waitpid(child, 0)
+    if child != _NO_CHILD:
+        with contextlib.suppress(OSError):
+            os.waitpid(child, 0)
     opened.unmap()
     for fd in fds:
         os.close(fd)
@@ -56,9 +62,10 @@ def _find_links() -> set[int]:
     return found
 
 
-def _keep_until_eof(kept: Iterable[int], pipe: int) -> NoReturn:
+def _keep_until_eof(fds: Iterable[int], pipe: int, *, keeps_links: bool) -> NoReturn:
     """In the child: leave the user's session, keep only the events, and wait until lo2io has closed its copies."""
     try:
+        kept = {*fds, pipe, *(_find_links() if keeps_links else ())}
         os.setsid()
         if os.fork() != 0:
             os._exit(0)  # nobody has to wait for a grandchild

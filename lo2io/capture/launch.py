@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from lo2io.errors import AccessError, CommandError, UsageError
+from lo2io.errors import AccessError, CommandError, UsageError, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -112,6 +112,11 @@ class StoppedCommand:
 
     Attributes:
         pid: The child's pid.
+        is_released: True if the child has become the command.
+        exit_code: The command's, once somebody has waited for its end.
+
+    Raises:
+        CaptureError: The kernel starts no more processes.
     """
 
     def __init__(
@@ -126,7 +131,14 @@ class StoppedCommand:
         self._command = tuple(command)
         wait_end, self._go = os.pipe()
         self._answer, status_end = os.pipe()
-        self.pid = os.fork()
+        self.is_released = False
+        self.exit_code: int | None = None
+        try:
+            self.pid = os.fork()
+        except OSError as error:
+            for fd in (wait_end, self._go, self._answer, status_end):
+                os.close(fd)
+            raise refusal(f"start {command[0]!r}", error) or error from error
         if self.pid == 0:
             os.close(self._go)
             os.close(self._answer)
@@ -150,6 +162,7 @@ class StoppedCommand:
         with os.fdopen(self._answer, "rb") as answer:
             content = answer.read()
         if not content:
+            self.is_released = True
             return
         os.waitpid(self.pid, 0)
         number, _, step = content.decode().partition(" ")

@@ -295,11 +295,13 @@ def open_cpu(
 @contextlib.contextmanager
 def room_for_fds() -> Iterator[None]:
     """Raise the limit of open files as far as allowed, since each event takes a descriptor on each CPU."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before: tuple[int, int] | None = None
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if before:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -31,7 +31,7 @@ from lo2io.capture.opening import load_events, open_cpu, open_events, room_for_f
 from lo2io.capture.options import RecordOptions
 from lo2io.capture.procscan.process import FactScanner, Scanner
 from lo2io.capture.session import Session
-from lo2io.errors import CaptureError
+from lo2io.errors import CaptureError, Lo2ioError, refusal
 from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.kernel.namespaces import check_namespaces
 from lo2io.model import SpoolMeta
@@ -134,6 +134,8 @@ def record(
             command = StoppedCommand(options.command, user, signals.before, signals.ignored, umask=options.umask)
         try:
             meta = _run(_Plan(options, events, command, cgroup, signals, note, show, meanwhile))
+        except Exception as error:
+            raise _with_exit_code(error, command) from error
         finally:
             if command:
                 command.abandon()
@@ -141,6 +143,19 @@ def record(
     if not command and NoticeKind.ENDED_EARLY in note.kinds:
         exit_code = CaptureError.exit_code
     return RecordingResult(options.spool, exit_code, note.texts, meta)
+
+
+def _with_exit_code(error: Exception, command: StoppedCommand | None) -> Exception:
+    """The error for the user. It ends lo2io with the exit code of the command, which runs to its end.
+
+    The error's own code ends lo2io if the command has not begun, or has succeeded.
+    """
+    found = error if isinstance(error, Lo2ioError) else refusal("record", error)
+    if command and command.is_released and command.exit_code is None:
+        command.exit_code = waiting.outlive(command.pid)
+    if found and command and command.exit_code:
+        found.exit_code = command.exit_code
+    return found or error
 
 
 def _find_cgroup(path: str, note: Callable[[Notice], None]) -> Cgroup:
@@ -381,6 +396,8 @@ def _wait(plan: _Plan, accounting: Accounting) -> int | None:
         exit_code = waiting.wait_for_command(
             command.pid, signals, accounting.ended, duration_s, accounting.command_used
         )
+        command.exit_code = exit_code
+        command.is_released = exit_code is not None  # else the command goes on, and nobody waits for it
         if options.until_last:
             waiting.wait_for_descendants(signals, accounting.ended)
         return exit_code

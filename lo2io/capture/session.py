@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from lo2io.capture.clock import read_sync
 from lo2io.capture.events.ring import RELEASE_BYTES
 from lo2io.capture.threads import leave_cpus, raise_priority, run_on_each
-from lo2io.errors import CaptureError
+from lo2io.errors import CaptureError, refusal
 from lo2io.kernel import abi
 from lo2io.model import ClockSync, EventCounts, KernelStack
 from lo2io.model.notices import Notice, ended_early
@@ -110,7 +110,7 @@ class Session:
         self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
         self._ring_of = {fd: index for index, fds in enumerate(opened.leaders) for fd in fds}
         self._kernel_rings = opened.kernel.rings if opened.kernel else []
-        self._thread = threading.Thread(target=self._drain_until_woken, name="lo2io-drain", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="lo2io-drain", daemon=True)
         self._between = between
         self._failure: OSError | CaptureError | None = None
         self._ended_ns: int | None = None
@@ -204,8 +204,16 @@ class Session:
         sync = min(self._syncs, key=lambda each: abs(each.monotonic_ns - monotonic_ns))
         return sync.time_ns + monotonic_ns - sync.monotonic_ns
 
+    def _run(self) -> None:
+        """The drain thread. Failed writes are told where they happen, so other errors are those of waiting."""
+        try:
+            self._drain_until_woken()
+        except OSError as error:
+            self._failure = refusal("wait for the buffers", error) or error
+            self._end_early(str(self._failure))
+
     def _drain_until_woken(self) -> None:
-        """The drain thread's work until ``stop`` wakes it or the disk is full."""
+        """The drain thread's work until ``stop`` wakes it or the recording fails."""
         self._real_time = raise_priority()
         with self._epoll as epoll:
             others = [] if self._between is None else [self._between.wake_fd]

@@ -119,8 +119,9 @@ class BlockedSignals:
 
     def forget(self) -> None:
         """Drop the pending signals."""
-        while signal.sigtimedwait(_WAITED, 0) is not None:
-            pass
+        with contextlib.suppress(OSError):  # the command's exit code is known, and must not be lost for this
+            while signal.sigtimedwait(_WAITED, 0) is not None:
+                pass
         self._caught.clear()
 
     def _catch(self, number: int, _: object) -> None:
@@ -162,6 +163,32 @@ def wait_for_command(
         if fetched[0] in FORWARDED and not fetched[1]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, fetched[0])
+
+
+def outlive(pid: int) -> int | None:
+    """Wait for a child without any of this module's means, which may be what the kernel has refused.
+
+    As in system(3), SIGINT and SIGQUIT are left to the child, which gets a terminal's, too. Others are passed on.
+
+    Returns:
+        Its exit code as from :func:`wait_for_command`; None: there is no such child, or the kernel lets nobody wait.
+    """
+
+    def pass_on(number: int, _: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    for number in FORWARDED:
+        signal.signal(number, signal.SIG_IGN if number in {signal.SIGINT, signal.SIGQUIT} else pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+    with contextlib.suppress(OSError):
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return code if code >= 0 else 128 - code
+    with contextlib.suppress(OSError):
+        found = os.waitid(os.P_PID, pid, os.WEXITED)
+        if found is not None:
+            return found.si_status if found.si_code == os.CLD_EXITED else 128 + found.si_status
+    return None
 
 
 def adopt_orphans() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from lo2io.cli import record, streams
 from lo2io.cli.declared import read_plain
-from lo2io.errors import Lo2ioError
+from lo2io.errors import Lo2ioError, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,12 +45,23 @@ def main(command: Callable[[], None] | None = None) -> None:
         finally:
             streams.flush()
     except Lo2ioError as error:
-        streams.give_up()
-        print(f"lo2io: {error}", file=sys.stderr)
-        if error.remedy:
-            print(f"       {error.remedy}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _end(error)
     except streams.ReaderGone:
         streams.end_by_pipe()  # only now: temporary files and recorders have ended
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+    except (OSError, MemoryError, RuntimeError) as error:
+        refused = refusal("run this command", error)
+        if refused is None:
+            raise
+        refused.exit_code = Lo2ioError.exit_code
+        _end(refused)
+
+
+def _end(error: Lo2ioError) -> NoReturn:
+    """Tell the user of an error, and exit with its code."""
+    streams.give_up()
+    print(f"lo2io: {error}", file=sys.stderr)
+    if error.remedy:
+        print(f"       {error.remedy}", file=sys.stderr)
+    sys.exit(error.exit_code)

@@ -47,3 +47,17 @@ def test_cpus_that_go_offline_meanwhile_are_no_error(moves: list[set[int]], monk
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
     threads.leave_cpus({2})
     assert moves == [{0, 5}]
+
+
+def test_waiting_for_cpus_goes_on_where_moving_is_forbidden(
+    moves: list[set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A seccomp filter may refuse each move, the last one, too."""
+
+    def refuse(_: int, cpus: set[int]) -> None:
+        moves.append(cpus)
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    threads.run_on_each((0, 2))
+    assert moves == [{0}, {2}, ALLOWED]
