@@ -27,6 +27,10 @@ def main() -> None:
     The process ends at once after the command: Python's own end takes its modules apart, for a tenth of a second.
     """
     _occupy_standard_streams()
+    if sys.argv[1:2] in (["record"], ["system-wide"]) and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
+        # A request for a flight recorder's window that comes before the recorder is ready. A handler, unlike SIG_IGN,
+        # is not passed on to the command.
+        signal.signal(signal.SIGUSR1, lambda *_: None)
     gc.set_threshold(100_000)  # a command's imports make many objects and hardly any cycle: looking for these takes 6 %
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:

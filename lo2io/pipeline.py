@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from lo2io.convert.convert import check_block_records, convert_folder, import_st
 from lo2io.errors import Lo2ioError
 from lo2io.folder import Folder, private_umask
 from lo2io.model import CallFilter
-from lo2io.signals import interrupted_by_signals
+from lo2io.signals import interrupt_number, interrupted_by_signals, interrupts_held_back
 from lo2io.spool.format import META_NAME
 from lo2io.trace.directory import fresh_directory, give_away, locked_directory
 from lo2io.trace.names import ANCHOR, SPOOL
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from lo2io.convert.convert import Converted
     from lo2io.model.notices import Notice
     from lo2io.model.status import Status
-
-INTERRUPTED = 130
-"""128 + SIGINT, as in shells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +76,34 @@ def record(
 
     check_block_records(request.block_records)
     selection, chosen, droppable = _select(request)
-    with private_umask() as umask, locked_directory(request.output, _default_name(request)) as trace:
+    spool: Folder | None = None
+    with (
+        private_umask() as umask,
+        interrupted_by_signals(),
+        locked_directory(request.output, _default_name(request)) as trace,
+    ):
         try:
             with fresh_directory(trace, force=request.force) as spool:
                 options = _options(request, spool, selection, chosen, droppable, umask=umask)
                 with _kept(spool, trace, urgent):
                     exit_code = record_spool(options, tell, show, _preparation(request, meanwhile)).exit_code
-        except KeyboardInterrupt:
-            if not trace.is_folder(SPOOL):
-                return Recorded(INTERRUPTED, trace.path, None)
-            urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(trace.path)}`")
-            recorded = Recorded(INTERRUPTED, trace.path, None)
-        else:
             recorded = _finish(request, exit_code, spool, trace, say=urgent, progress=progress)
+        except KeyboardInterrupt as interrupt:
+            with interrupts_held_back():  # else a second signal would hide where the spool is
+                recorded = Recorded(_interrupted_code(interrupt), trace.path, None)
+                if spool is None or not trace.is_folder(SPOOL):
+                    return recorded
+                urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(trace.path)}`")
         give_away(spool)
         if trace.parent is not None:
             give_away(trace, contents=False)
     return recorded
+
+
+def _interrupted_code(interrupt: KeyboardInterrupt) -> int:
+    """The command's exit code, if it has ended with another than 0; else the one that the signal would have caused."""
+    _, *command = interrupt.args or (None,)
+    return command[0] if command else 128 + interrupt_number(interrupt)
 
 
 @contextlib.contextmanager
@@ -154,7 +161,7 @@ def _finish(
             output = contextlib.nullcontext(trace)
             converted = convert_folder(spool, output, progress=advance, block_records=request.block_records)
     except KeyboardInterrupt as interrupt:
-        number = interrupt.args[0] if interrupt.args else signal.SIGINT
+        number = interrupt_number(interrupt)
         if trace.is_file(ANCHOR):
             say(f"interrupted when the trace was whole; the spool is kept, too: {directory / SPOOL}")
         else:

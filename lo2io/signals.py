@@ -28,6 +28,11 @@ def interrupted_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def interrupt_number(interrupt: KeyboardInterrupt) -> int:
+    """The number of the signal that raised it."""
+    return int(interrupt.args[0]) if interrupt.args else signal.SIGINT
+
+
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
     """A KeyboardInterrupt that arrives inside is raised at the end of the block, for steps that belong together.

@@ -36,6 +36,7 @@ from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.kernel.namespaces import check_namespaces
 from lo2io.model import SpoolMeta
 from lo2io.model.notices import Notice, NoticeKind
+from lo2io.signals import interrupt_number
 from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.writer import SpoolWriter
 
@@ -114,7 +115,8 @@ def record(
         AccessError: The kernel refuses, or knows processes by other numbers than here. No spool is left.
         CommandError: The command could not be started; no spool is left.
         CaptureError: The kernel refused buffers, or the spool could not be written.
-        KeyboardInterrupt: SIGINT came while recording was being stopped. The spool is complete all the same.
+        KeyboardInterrupt: A signal came while recording was being stopped. The spool is complete all the same. The
+            arguments are the signal's number and the command's exit code, as far as they are not 0.
     """
     check_options(options)
     check_namespaces()
@@ -126,19 +128,24 @@ def record(
     user, notice = resolve_user(options.user) if options.command else (None, "")
     if notice:
         note(Notice(notice))
-    with waiting.BlockedSignals() as signals, _quick_switching():
-        command = None
-        if options.until_last:
-            waiting.adopt_orphans()
-        if options.command:
-            command = StoppedCommand(options.command, user, signals.before, signals.ignored, umask=options.umask)
-        try:
-            meta = _run(_Plan(options, events, command, cgroup, signals, note, show, meanwhile))
-        except Exception as error:
-            raise _with_exit_code(error, command) from error
-        finally:
-            if command:
-                command.abandon()
+    command = None
+    try:
+        with waiting.BlockedSignals() as signals, _quick_switching():
+            if options.until_last:
+                waiting.adopt_orphans()
+            if options.command:
+                command = StoppedCommand(options.command, user, signals.before, signals.ignored, umask=options.umask)
+            try:
+                meta = _run(_Plan(options, events, command, cgroup, signals, note, show, meanwhile))
+            except Exception as error:
+                raise _with_exit_code(error, command) from error
+            finally:
+                if command:
+                    command.abandon()
+    except KeyboardInterrupt as interrupt:
+        if command and command.exit_code:
+            raise KeyboardInterrupt(interrupt_number(interrupt), command.exit_code) from None
+        raise
     exit_code = meta.exit_code or 0
     if not command and NoticeKind.ENDED_EARLY in note.kinds:
         exit_code = CaptureError.exit_code
@@ -186,9 +193,9 @@ def _run(plan: _Plan) -> SpoolMeta:
         undo.callback(session.abandon)
         if not flight:
             writer.put_aside(sum(len(event.text) for event in plan.events))
+        meta = _write_first(writer, plan, _describe(plan, session, filters, flight.first_segments if flight else ()))
         scanner = _start(session, writer, plan)
-        meta = _describe(plan, session, filters, flight.first_segments if flight else ())
-        _write_first(writer, meta, plan)
+        meta = _write_begun(writer, plan, meta, session)
         accounting = Accounting(command.pid if command else None, plan.cgroup.folder if plan.cgroup else None)
         if flight:
             flight.start(session, meta, scanner.rescan, accounting.look)
@@ -222,8 +229,11 @@ def _run(plan: _Plan) -> SpoolMeta:
     return meta
 
 
-def _write_first(writer: SpoolWriter, meta: SpoolMeta, plan: _Plan) -> None:
-    """Write the description for the first time. Warn if the last one may find the disk full."""
+def _write_first(writer: SpoolWriter, plan: _Plan, meta: SpoolMeta) -> SpoolMeta:
+    """Write the description before anything is enabled, so that a killed recorder leaves a readable spool.
+
+    Warn if the last one may find the disk full.
+    """
     writer.write_meta(meta)
     if writer.unreserved:
         plan.note(
@@ -232,6 +242,14 @@ def _write_first(writer: SpoolWriter, meta: SpoolMeta, plan: _Plan) -> None:
                 "if that disk fills up, the spool's description may stay that of the start"
             )
         )
+    return meta
+
+
+def _write_begun(writer: SpoolWriter, plan: _Plan, meta: SpoolMeta, session: Session) -> SpoolMeta:
+    """Write the description again, with the facts that are known once sampling has begun."""
+    meta = replace(meta, syncs=session.syncs, start_ns=session.start_ns, notices=plan.note.texts)
+    writer.write_meta(meta)
+    return meta
 
 
 def _follow_cpus(
@@ -343,7 +361,7 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
 def _describe(
     plan: _Plan, session: Session, filters: tuple[tuple[str, str], ...], segments: tuple[str, ...]
 ) -> SpoolMeta:
-    """The spool's description, as far as it is known at the start."""
+    """The spool's description, as far as it is known at the start. Before sampling it has no comparison of clocks."""
     options, opened, machine = plan.options, session.opened, os.uname()
     by_cpu = {cpu.cpu: cpu for cpu in sysfs.read_cpus()}
     kept = [event for event in plan.events if event.name in opened.recorded]

@@ -47,8 +47,8 @@ def run_on_each(cpus: Sequence[int]) -> None:
     """Wait until every CPU has finished the sample that it is writing.
 
     The interrupt that disables an event may hit the tracepoint's own handler between counting and writing the sample.
-    The handler cannot be preempted: once a thread has run on its CPU, the sample is in the buffer. If the kernel refuses
-    to move the thread, nothing is waited for: a sample that comes too late is counted, and so proven missing.
+    The handler cannot be preempted: once a thread has run on its CPU, the sample is in the buffer. If the kernel
+    refuses to move the thread, nothing is waited for: a sample that comes too late is counted, and so proven missing.
     """
     allowed = os.sched_getaffinity(0)
     for cpu in cpus:

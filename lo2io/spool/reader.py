@@ -10,6 +10,7 @@ from lo2io.spool.format import (
     FACTS_NAME,
     MAX_META_BYTES,
     META_NAME,
+    RECORD_ENDINGS,
     SEGMENT_NAME,
     SEGMENT_PATTERN,
     events_name,
@@ -50,6 +51,8 @@ class SpoolReader:
                 "name a spool: T/spool, if --keep-spool or --no-convert left it",
             ) from error
         self.meta = _recover(path, parse_meta(content, str(name)))
+        if not self.meta.complete and not self.meta.syncs and not self._has_records():
+            raise SpoolError(f"read {path}", "the recorder was killed before it recorded anything", "record again")
         streams = (*self.streams(), *self.kernel_streams(), *self.event_streams())
         files = (file for files, _ in streams for file in files)
         for file in (*files, *self.facts):
@@ -74,6 +77,10 @@ class SpoolReader:
     def facts(self) -> tuple[Path, ...]:
         """The files of facts, in the order of writing."""
         return self._files(FACTS_NAME)
+
+    def _has_records(self) -> bool:
+        """True if a buffer's file or the file of facts has content."""
+        return any(file.stat().st_size for file in self.path.rglob("*") if file.name.endswith(RECORD_ENDINGS))
 
     def _files(self, name: str) -> tuple[Path, ...]:
         return tuple(self.path / segment / name for segment in self.meta.segments or (".",))

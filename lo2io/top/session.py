@@ -12,6 +12,7 @@ import ctypes
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,8 @@ MIN_INTERVAL_S: Final = 1.0
 _KEY_S: Final = 0.1
 _START_S: Final = 0.05
 _END_S: Final = 20
+_PREFIX: Final = "lo2io-top-"
+_YOUNG_S: Final = 60
 _PR_SET_PDEATHSIG: Final = 1
 """include/uapi/linux/prctl.h."""
 
@@ -83,12 +86,16 @@ class Recorder:
     def __init__(self, options: TopOptions) -> None:
         self._options = options
         self._folder: Path | None = None
+        self._lock: Folder | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self.trace = options.trace or Path()
 
     def __enter__(self) -> Self:
         if self._options.trace is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="lo2io-top-"))
+            _remove_stale(Path(tempfile.gettempdir()))
+            self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            self._lock = Folder.open(self._folder)
+            self._lock.lock()
             self.trace = self._folder / "T"
             try:
                 self._start()
@@ -185,6 +192,27 @@ class Recorder:
                 child.wait()
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.close()
+
+
+def _remove_stale(place: Path) -> None:
+    """Remove the folders of views that were killed: nobody holds their locks.
+
+    A view locks its folder just after it has made it, so young folders are left alone.
+    """
+    for folder in place.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError, UsageError):
+            found = folder.lstat()
+            if (
+                not stat.S_ISDIR(found.st_mode)
+                or found.st_uid != os.geteuid()
+                or time.time() - found.st_mtime < _YOUNG_S
+            ):
+                continue
+            with Folder.open(folder) as held:
+                held.lock()
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def watch(options: TopOptions, screen: Screen, look: Look) -> None:

@@ -14,10 +14,18 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lo2io.errors import UsageError
+from lo2io.errors import SpoolError, UsageError
 from lo2io.folder import Folder, sudo_caller
 from lo2io.signals import interrupts_held_back
-from lo2io.spool.format import ANY_SEGMENT_PATTERN, FILE_PATTERN, SEGMENT_FILE_PATTERN
+from lo2io.spool.format import (
+    ANY_SEGMENT_PATTERN,
+    FILE_PATTERN,
+    MAX_META_BYTES,
+    META_NAME,
+    RECORD_ENDINGS,
+    SEGMENT_FILE_PATTERN,
+    parse_meta,
+)
 from lo2io.trace.names import (
     ANCHOR,
     ARCHIVE,
@@ -113,6 +121,7 @@ def fresh_directory(trace: Folder, *, force: bool) -> Iterator[Folder]:
         UsageError: The directory is not empty and ``force`` is not set; or its contents are not a trace's, so they are
             never removed; or another process reads the existing spool.
     """
+    _remove_stale(trace)
     former = _check_replaceable(trace, force=force)
     with _put_aside(trace, former, lambda: trace.is_folder(SPOOL)):
         try:
@@ -208,6 +217,36 @@ def _put_aside(trace: Folder, names: list[str], is_replaced: Callable[[], bool])
         if aside:
             with contextlib.suppress(OSError):
                 aside.discard()
+
+
+def _remove_stale(trace: Folder) -> None:
+    """Remove what killed recorders left without any recorded event: spools, and windows that were just begun."""
+    with contextlib.suppress(OSError, UsageError):
+        for name in filter(is_dump, trace.names()):
+            if trace.is_folder(name):
+                with trace.enter(name) as window:
+                    _remove_stale_spool(window)
+                with contextlib.suppress(OSError):
+                    os.rmdir(name, dir_fd=trace.fd)  # only if it is empty
+        _remove_stale_spool(trace)
+
+
+def _remove_stale_spool(trace: Folder) -> None:
+    """Remove a spool without a description, or whose description says that nothing was recorded."""
+    if not trace.is_folder(SPOOL) or not _is_own(trace, SPOOL):
+        return
+    with trace.enter(SPOOL) as spool:
+        spool.lock()
+        if spool.is_file(META_NAME):
+            try:
+                meta = parse_meta(spool.read(META_NAME, MAX_META_BYTES))
+            except SpoolError:
+                return
+            if meta.complete or meta.syncs:
+                return
+        elif any(each.endswith(RECORD_ENDINGS) and os.stat(each, dir_fd=spool.fd).st_size for each in spool.files()):
+            return  # buffers of a recording, whose description somebody has removed
+        trace.remove(SPOOL)
 
 
 def _check_replaceable(trace: Folder, *, force: bool) -> list[str]:

@@ -98,7 +98,7 @@ def test_all_that_a_killed_recorder_leaves_may_be_replaced(tmp_path: Path, left:
     """Files of a spool, cut off or kept, an unfinished trace, and a former trace put aside."""
     for name in left:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("x")
     with pytest.raises(UsageError, match="it exists") as caught, recorded_into(tmp_path):
         pass
     assert "--force" in caught.value.remedy
