@@ -346,6 +346,26 @@ def sudo_caller(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | No
     return int(uid), int(gid)
 
 
+def read_regular(path: Path, most: int) -> bytes:
+    """The content of a regular file that somebody else may have put there.
+
+    Args:
+        path: The file, or a link to one.
+        most: The largest size that is read, in bytes.
+
+    Raises:
+        OSError: The file cannot be opened or read, is no regular file (EINVAL), or is too large (EFBIG).
+    """
+    # O_NONBLOCK: a FIFO with this name must not stop lo2io.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(path))
+        if found.st_size > most:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return file.read(most)
+
+
 @contextlib.contextmanager
 def private_umask() -> Iterator[int]:
     """Files created inside, also by libraries, are for their owner alone. Yields the former umask."""

@@ -37,6 +37,11 @@ CONTROL_NAME = ".control"
 RECORD_ENDINGS = _RING, _CALLS, _EVENTS = (".ring", ".calls", ".events")
 """Endings of each CPU's files."""
 BACKENDS = ("perf", "bpf")
+MODES = ("process", "system")
+MAX_CPUS = 1 << 16
+"""More than any kernel's NR_CPUS."""
+MAX_TIME_NS = 1 << 62
+"""Sums and differences of two times below this bound fit into 64 bits."""
 SEGMENT_PATTERN = re.compile(r"seg-\d{6,}")
 _RECORDS = rf"cpu-\d{{4,}}({'|'.join(map(re.escape, RECORD_ENDINGS))})|{re.escape(FACTS_NAME)}"
 FILE_PATTERN = re.compile("|".join((_RECORDS, *map(re.escape, (META_NAME, NEW_META_NAME, RESERVE_NAME, CONTROL_NAME)))))
@@ -160,13 +165,39 @@ def _wrong_lengths(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
 
 def _wrong_values(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
     yield not 1 <= meta.sample_rate <= MAX_RATE, f"one in {meta.sample_rate} is no share"
-    yield any(not 0 <= pid < 1 << 32 for pid in meta.own_pids), "a process id is none"
+    pids = (meta.recorder_pid, *meta.own_pids, *meta.roots)
+    yield any(not 0 <= pid < 1 << 32 for pid in pids), "a process id is none"
+    yield meta.mode not in MODES, f"the mode {meta.mode!r} is none"
+    numbers = [number for d in meta.devices for number in (d.device, d.disk or 0)]
+    numbers += [mount.id for mount in meta.mounts]
+    yield any(not 0 <= number < 1 << 32 for number in numbers), "the number of a device or mount is none"
+    yield any(mount.device < 0 for mount in meta.mounts), "the number of a device is negative"
+    amounts = [n for d in meta.devices for n in (d.size_bytes or 0, d.start_sector or 0)]
+    amounts += [n for c in meta.counts for row in (c.counts, c.lost, c.slack) for n in row or ()]
+    yield any(amount < 0 for amount in (*amounts, meta.ring_bytes)), "a size or count is negative"
+    yield any(cpu.cpu >= MAX_CPUS for cpu in meta.cpus), f"a CPU's number is {MAX_CPUS} or more"
+    spans = [time for sync in meta.syncs for time in (sync.time_ns, sync.monotonic_ns, sync.error_ns)]
+    times = [time for time in (meta.start_ns, meta.stop_ns, meta.recording_start_ns) if time is not None]
+    yield any(not 0 <= time <= MAX_TIME_NS for time in (*spans, *times)), "a time is negative, or 146 years or more"
     names = [name in {"", ".", ".."} or "/" in name or "\0" in name for name in meta.segments]
     yield any(names), "a segment is no folder of the spool"
     yield meta.backend not in BACKENDS, f"calls were recorded by {meta.backend!r}"
     other_clock = meta.has_kernel_records and meta.clock != "monotonic"
     yield other_clock, f"the kernel's own programs tell CLOCK_MONOTONIC, and samples the clock {meta.clock!r}"
     yield min(meta.nr_left_out, meta.missed_runs, meta.facts_lost) < 0, "a number of calls or facts is negative"
+
+
+def _check_plain(value: Any, where: str) -> None:
+    """Refuse a number beyond 64 bits with sign, and text that no bytes of a path can be."""
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{where}: {value} does not fit into 64 bits")
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{where}: a lone surrogate at {error.start}") from error
+        if "\0" in value:
+            raise ValueError(f"{where}: a zero byte in a text")
 
 
 @cache
@@ -181,12 +212,15 @@ def _hints(kind: type) -> tuple[tuple[str, Any, bool], ...]:
 def _read(hint: Any, value: Any, where: str) -> Any:
     """``value`` as the annotation's type. Values are not converted: another type is an error."""
     if type(value) is hint:
+        _check_plain(value, where)
         return value
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
         if not isinstance(value, list):
             raise ValueError(f"{where}: no list")
-        if all(type(each) is item for each in value):  # numbers of a machine's CPUs: many
+        if item is int and all(type(each) is int for each in value):  # numbers of a machine's CPUs: many
+            _check_plain(min(value, default=0), where)
+            _check_plain(max(value, default=0), where)
             return tuple(value)
         return tuple(_read(item, each, f"{where}[{index}]") for index, each in enumerate(value))
     if isinstance(hint, types.UnionType):

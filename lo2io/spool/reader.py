@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lo2io.errors import SpoolError
+from lo2io.folder import read_regular
 from lo2io.spool.format import (
     FACTS_NAME,
     MAX_META_BYTES,
@@ -41,9 +42,7 @@ class SpoolReader:
         self.path = path
         name = path / META_NAME
         try:
-            if name.stat().st_size > MAX_META_BYTES:
-                raise SpoolError(f"read {name}", "too large for a spool's description", "record again")
-            content = name.read_bytes()
+            content = read_regular(name, MAX_META_BYTES)
         except OSError as error:
             raise SpoolError(
                 f"read {name}",
@@ -96,9 +95,13 @@ def _recover(path: Path, meta: SpoolMeta) -> SpoolMeta:
         return replace(meta, segments=names or meta.segments)
     name = path / names[0] / SEGMENT_NAME
     try:
-        start = parse_segment_start(name.read_bytes(), str(name))
-    except OSError:  # the recorder was cut off just after this segment had begun
+        start = parse_segment_start(read_regular(name, MAX_META_BYTES), str(name))
+    except FileNotFoundError:  # the recorder was cut off just after this segment had begun
         return replace(meta, segments=names, recording_start_ns=meta.start_ns)
+    except OSError as error:
+        raise SpoolError(
+            f"read {name}", error.strerror or str(error), "record again; this spool cannot be read"
+        ) from error
     return replace(
         meta, segments=names, start_ns=start.start_ns, recording_start_ns=meta.start_ns, syncs=start.syncs or meta.syncs
     )

@@ -21,7 +21,9 @@ import pyarrow as pa
 
 from lo2io.catalog.catalog import load_catalog
 from lo2io.errors import TraceError
+from lo2io.folder import read_regular
 from lo2io.model import Columns, Completeness, EventCompleteness
+from lo2io.spool.format import MAX_TIME_NS
 from lo2io.trace.columns import (
     COMPLETENESS,
     DEVICES,
@@ -67,6 +69,16 @@ __all__ = [
 FORMAT: Final = "lo2io-tables"
 SCHEMA_VERSION: Final = 1
 """Grows when a column or key changes its name or meaning. New columns, keys and tables do not count."""
+
+MAX_METADATA_BYTES: Final = 256 << 20
+"""The largest ``metadata.json`` that is read."""
+_KINDS: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("mode", "machine", "clock", "hostname", "kernel", "filter"), str),
+    **dict.fromkeys(("calls", "opcodes", "devices", "mounts", "syncs", "roots", "command"), list),
+    **dict.fromkeys(("tables", "completeness"), dict),
+    "sample_rate": int,
+}
+_LISTS_OF_OBJECTS: Final = ("calls", "opcodes", "devices", "mounts", "syncs")
 
 TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "operations": OPERATIONS,
@@ -292,20 +304,60 @@ def open_trace(path: Path | str) -> Trace:
     file = directory / DIRECTORY / METADATA_FILE
     tried = f"cannot open {path} as a trace of lo2io"
     try:
-        metadata = json.loads(file.read_text(encoding="utf-8"))
+        metadata = json.loads(read_regular(file, MAX_METADATA_BYTES), object_hook=_Object)
     except OSError as error:
         raise TraceError(
             tried, f"{file}: {error.strerror}", "give the directory that `lo2io record -o` wrote"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(tried, f"{file}: {error}", "convert the spool again") from error
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise TraceError(tried, f"lo2io did not write {file}", "give the directory that `lo2io record -o` wrote")
     if metadata.get("schema_version") != SCHEMA_VERSION:
         answer = f"its tables have schema version {metadata.get('schema_version')}, this lo2io reads {SCHEMA_VERSION}"
         raise TraceError(tried, answer, "convert the spool with this lo2io")
+    problem = next(_wrong(metadata), "")
+    if problem:
+        raise TraceError(tried, f"{file}: {problem}", "convert the spool again")
     _add_traits(metadata.get("calls", ()))
     return Trace(directory, metadata)
+
+
+class _Object(dict[str, Any]):
+    """An object of ``metadata.json``. A key that somebody needs and that is missing makes the trace unreadable.
+
+    Raises:
+        ValueError: A number beyond 64 bits with sign, or text that no bytes of a path can be.
+    """
+
+    def __init__(self, members: Mapping[str, Any]) -> None:
+        super().__init__(members)
+        for key, value in members.items():
+            for each in value if isinstance(value, list) else (value,):
+                if isinstance(each, int) and not -(1 << 63) <= each < 1 << 63:
+                    raise ValueError(f"{key!r}: {each} does not fit into 64 bits")
+                if isinstance(each, str):
+                    each.encode("utf-8", "surrogateescape")
+
+    def __missing__(self, key: str) -> Any:
+        raise TraceError(f"read the trace's {METADATA_FILE}", f"{key!r} is missing", "convert the spool again")
+
+
+def _wrong(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the kinds of the metadata's values. Missing keys are told of where they are needed."""
+    for key, kind in _KINDS.items():
+        if not isinstance(metadata.get(key), kind | None):
+            yield f"{key!r} is no {kind.__name__}"
+    for key in ("start_ns", "stop_ns"):
+        if not isinstance(metadata.get(key, 0), int) or not abs(metadata.get(key, 0)) < MAX_TIME_NS:
+            yield f"{key!r} is no time"
+    for key in _LISTS_OF_OBJECTS:
+        if not all(isinstance(each, dict) for each in metadata.get(key) or ()):
+            yield f"{key!r} holds something else than objects"
+    for name, table in (metadata.get("tables") or {}).items():
+        rows = table.get("rows") if isinstance(table, dict) else None
+        if not isinstance(rows, int) or rows < 0:
+            yield f"the table {name!r} has no number of rows"
 
 
 def call_traits(call: CallSpec) -> dict[str, Any]:

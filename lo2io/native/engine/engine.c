@@ -224,6 +224,7 @@ static void on_record(engine *e, const stream *s, const uint8_t *record, int64_t
 static void dispatch(engine *e, stream *s)
 {
     const struct lo2_entry *entry = &s->entries[s->next];
+    e->nr_records++;
     if (e->totals.first_time_ns == UNKNOWN)
         e->totals.first_time_ns = entry->time;
     e->totals.last_time_ns = entry->time;

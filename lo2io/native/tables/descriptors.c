@@ -3,8 +3,12 @@
 #include "tables/descriptors.h"
 #include "tables/rows.h"
 
-/* The default of fs.nr_open (fs/file.c). A table is as long as its highest fd: no fact may ask for more memory. */
-enum { FD_LIMIT = 1 << 20, SLOTS_KEPT = 1 << 10 };
+/*
+ * The default of fs.nr_open (fs/file.c). A table is as long as its highest fd. So that damaged records cannot ask for
+ * any memory, all tables together have SLOTS_FREE slots, and SLOTS_EACH more for each record read so far. A descriptor
+ * beyond them stays unknown.
+ */
+enum { FD_LIMIT = 1 << 20, SLOTS_KEPT = 1 << 10, SLOTS_FREE = 1 << 21, SLOTS_EACH = 64 };
 enum { RANGE_UNSHARE = 2, RANGE_CLOEXEC = 4 }; /* CLOSE_RANGE_*, linux/close_range.h */
 
 /* ---- handles ---- */
@@ -70,18 +74,30 @@ uint32_t table_new(engine *e, int64_t since)
     return index;
 }
 
+/* Makes room for `need` slots. False if there is none, or if the records read so far do not justify so many. */
+static bool slots_room(engine *e, fd_table *f, uint32_t need)
+{
+    uint32_t before = f->slots.room;
+    if (need <= before)
+        return true;
+    if (e->slots_room + (need - before) > SLOTS_FREE + SLOTS_EACH * e->nr_records)
+        return false;
+    if (!VEC_ROOM(&f->slots, need)) {
+        e->out_of_memory = true;
+        return false;
+    }
+    e->slots_room += f->slots.room - before;
+    return true;
+}
+
 slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow)
 {
     fd_table *f = &e->tables.at[table];
     if (fd < 0 || fd >= FD_LIMIT)
         return NULL;
     if ((uint32_t)fd >= f->slots.count) {
-        if (!grow)
+        if (!grow || !slots_room(e, f, (uint32_t)fd + 1))
             return NULL;
-        if (!VEC_ROOM(&f->slots, (uint32_t)fd + 1)) {
-            e->out_of_memory = true;
-            return NULL;
-        }
         for (uint32_t i = f->slots.count; i <= (uint32_t)fd; i++)
             f->slots.at[i] = (slot){.since = f->since, .handle = NONE, .settled = UNKNOWN, .blind_settled = UNKNOWN};
         f->slots.count = (uint32_t)fd + 1;
@@ -114,8 +130,8 @@ uint32_t table_copy(engine *e, uint32_t table, int64_t begin)
         to->since = e->totals.last_time_ns;
         return copy;
     }
-    if (!VEC_ROOM(&to->slots, from->slots.count)) {
-        e->out_of_memory = true;
+    if (!slots_room(e, to, from->slots.count)) {
+        to->since = e->totals.last_time_ns;
         return copy;
     }
     to->slots.count = from->slots.count;
@@ -167,6 +183,7 @@ void table_release(engine *e, uint32_t table, int64_t time)
     f->slots.count = 0;
     if (f->slots.room > SLOTS_KEPT) { /* else every table would stay as long as the longest ever */
         free(f->slots.at);
+        e->slots_room -= f->slots.room;
         f->slots.at = NULL;
         f->slots.room = 0;
     }

@@ -301,6 +301,7 @@ struct lo2_engine {
     uint32_t *text_buckets;     /* index + 1 */
 
     VEC(fd_table) tables;
+    uint64_t nr_records, slots_room; /* records read so far; slots for which all tables together have room */
     VEC(uint32_t) free_tables;
     VEC(handle) handles;
     VEC(uint32_t) free_handles;

@@ -101,6 +101,21 @@ def altered(**changes: Any) -> bytes:
         (altered(kernel_facts=True), "the clock 'perf'"),
         (altered(nr_left_out=-1), "negative"),
         (altered(missed_runs=-1), "negative"),
+        (altered(recorder_pid=-7), "a process id is none"),
+        (altered(recorder_pid=2**32), "a process id is none"),
+        (altered(stop_ns=2**64 - 1), ".stop_ns: 18446744073709551615 does not fit"),
+        (altered(stop_ns=2**63 - 1), "146 years"),
+        (altered(roots=[1, 2**70]), ".roots: .* does not fit"),
+        (
+            altered(devices=[{"device": -1, "name": "x", "scheduler": None, "rotational": None, "size_bytes": 1}]),
+            "device",
+        ),
+        (altered(hostname="\ud800"), ".hostname: a lone surrogate"),
+        (altered(cgroup="/a\0b"), ".cgroup: a zero byte"),
+        (altered(mode="both"), "the mode 'both'"),
+        (altered(mode=...), ".mode is missing"),
+        (altered(machine=...), ".machine is missing"),
+        (altered(cpus=[{"cpu": n, "core": 0, "package": 0} for n in (0, 2**20)]), "65536 or more"),
     ],
 )
 def test_what_is_no_description_is_refused(content: bytes, answer: str) -> None:
@@ -108,6 +123,14 @@ def test_what_is_no_description_is_refused(content: bytes, answer: str) -> None:
     with pytest.raises(SpoolError, match=answer) as caught:
         parse_meta(content)
     assert caught.value.remedy
+
+
+@pytest.mark.timeout(30)
+def test_a_fifo_in_place_of_the_description_stops_nobody(tmp_path: Path) -> None:
+    """Nor does a directory."""
+    os.mkfifo(tmp_path / META_NAME)
+    with pytest.raises(SpoolError, match="no regular file"):
+        SpoolReader(tmp_path)
 
 
 def test_only_what_an_older_reader_would_misread_has_a_newer_version() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -341,6 +342,52 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, content: str | None, answer
     assert answer in caught.value.answer
     assert caught.value.remedy
     assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        ({"stop_ns": 2**64 - 1}, "'stop_ns': 18446744073709551615 does not fit"),
+        ({"stop_ns": "1"}, "'stop_ns' is no time"),
+        ({"mode": 7}, "'mode' is no str"),
+        ({"calls": 7}, "'calls' is no list"),
+        ({"calls": [7]}, "'calls' holds"),
+        ({"devices": [{"device": 2**70}]}, "'device'"),
+        ({"hostname": "\ud800"}, "surrogates not allowed"),
+        ({"tables": []}, "'tables' is no dict"),
+        ({"tables": {"operations": {"rows": -1}}}, "no number of rows"),
+    ],
+)
+def test_damaged_metadata_is_a_trace_error(tmp_path: Path, change: dict[str, Any], answer: str) -> None:
+    """With the file and the key, before anything is computed from it."""
+    write_trace(tmp_path, [])
+    file = tmp_path / "lo2io/metadata.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(TraceError) as caught:
+        reader.open_trace(tmp_path)
+    assert answer in caught.value.answer
+    assert str(file) in caught.value.answer
+
+
+@pytest.mark.parametrize("key", ["stop_ns", "machine", "clock", "completeness"])
+def test_a_missing_key_is_a_trace_error_where_it_is_needed(tmp_path: Path, key: str) -> None:
+    """Also in objects inside."""
+    write_trace(tmp_path, [])
+    file = tmp_path / "lo2io/metadata.json"
+    metadata = json.loads(file.read_text())
+    del metadata[key]
+    file.write_text(json.dumps(metadata))
+    with pytest.raises(TraceError, match=f"'{key}' is missing"):
+        reader.open_trace(tmp_path).metadata[key]
+
+
+@pytest.mark.timeout(30)
+def test_a_fifo_in_place_of_the_metadata_stops_nobody(tmp_path: Path) -> None:
+    """It has no end that a reader could wait for."""
+    (tmp_path / "lo2io").mkdir()
+    os.mkfifo(tmp_path / "lo2io/metadata.json")
+    with pytest.raises(TraceError, match="no regular file"):
+        reader.open_trace(tmp_path)
 
 
 def test_the_otf2_file_names_the_trace_too(tmp_path: Path) -> None:

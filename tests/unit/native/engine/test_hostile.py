@@ -5,18 +5,18 @@ Run the tests on a library built with ``-fsanitize=address,undefined`` to see mo
 
 from __future__ import annotations
 
+import os
 import re
 import struct
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from build.perfwriter import SAMPLE, SpoolBuilder, frame
 from reference.compare import run_native
 
 from lo2io.errors import SpoolError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SELECT = 1
 HIGHEST = 2**63 - 1
@@ -118,3 +118,27 @@ def test_facts_cut_short_say_nothing(spool: SpoolBuilder, cut: int) -> None:
     (path / "facts.ring").write_bytes(b"".join(spool.facts) + short)
     tables = run_native(path)
     assert tables["totals"]["nr_names_verified"] == 0
+
+
+def test_descriptors_with_high_numbers_take_bounded_memory(tmp_path: Path) -> None:
+    """Facts that claim the highest descriptor in many processes: names beyond the bound are refused, and counted."""
+    before = resident_peak_bytes(tmp_path / "few", 1)
+    assert resident_peak_bytes(tmp_path / "many", 60) - before < 400 << 20
+
+
+def resident_peak_bytes(path: Path, processes: int) -> int:
+    """The peak of a process of its own that reads such a spool."""
+    builder = SpoolBuilder(path, 1)
+    for pid in range(10, 10 + processes):
+        builder.fact_task(1, pid, pid, flags=SELECT)
+        builder.fact_fd(2, pid, (1 << 20) - 1, b"/high")
+    builder.write()
+    script = (
+        "import resource, sys; from pathlib import Path; from reference.compare import run_native\n"
+        "totals = run_native(Path(sys.argv[1]))['totals']\n"
+        "assert totals['nr_names_verified'] + totals['nr_names_refused'] == int(sys.argv[2]), totals\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
+    )
+    tests = Path(__file__).parents[3]
+    line = [sys.executable, "-c", script, str(path), str(processes)]
+    return int(subprocess.check_output(line, env={**os.environ, "PYTHONPATH": str(tests)}))
