@@ -69,7 +69,14 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             "a folder of CSV files, one for each table",
             ".csv",
             folder=True,
-            options=(_TABLES,),
+            options=(
+                _TABLES,
+                Option(
+                    "text",
+                    ("safe", "raw"),
+                    "safe: without control characters, formulas of spreadsheets get an apostrophe; raw: as recorded",
+                ),
+            ),
         ),
         "perfetto": Format(
             "lo2io.exports.perfetto.export",

@@ -233,6 +233,34 @@ def test_csv_is_the_tables(trace: Trace, tmp_path: Path) -> None:
         assert [row["path"] for row in csv.DictReader(file)] == ["/seq", "/random", "/raw\\xff\n,x"]
 
 
+HOSTILE = {
+    b"=cmd|' /C calc'!A0": "'=cmd|' /C calc'!A0",
+    b"+1": "'+1",
+    b"-bash": "'-bash",
+    b"@SUM(A1)": "'@SUM(A1)",
+    b"\t=1": "'\t=1",
+    "\uff1d1".encode(): "'\uff1d1",
+    b"/a\x1b[31mred\x07": "/a\\x1b[31mred\\x07",
+    "/c1\x9b31m".encode(): "/c1\\x9b31m",
+    b"\r=1": "'\\x0d=1",
+    b"/plain=+-@\n\t": "/plain=+-@\n\t",
+    b"": "",
+}
+
+
+@pytest.mark.parametrize("text", ["safe", "raw"])
+def test_csv_neither_speaks_to_terminals_nor_computes(tmp_path: Path, text: str) -> None:
+    """Names of files and processes are anybody's. With text=raw they are as recorded."""
+    files = [{"file": index, "path": path} for index, path in enumerate(HOSTILE)]
+    write_trace(tmp_path / "T", [make_batch(operations=[], files=files)])
+    export(open_trace(tmp_path / "T"), "csv", tmp_path / "C", ignore, options=["tables=files", f"text={text}"])
+    content = (tmp_path / "C/files.csv").read_bytes()
+    assert (b"\x1b" in content) == (text == "raw")
+    with (tmp_path / "C/files.csv").open(newline="", encoding="utf-8") as file:
+        found = [row["path"] for row in csv.DictReader(file)]
+    assert found == [safe if text == "safe" else path.decode() for path, safe in HOSTILE.items()]
+
+
 def test_csv_says_what_columns_mean(trace: Trace, tmp_path: Path) -> None:
     """One line a column, in a table of its own."""
     export(trace, "csv", tmp_path / "C", ignore, options=["tables=operations:calls"])
