@@ -164,3 +164,17 @@ def test_errors_have_the_name_that_the_user_knows(tmp_path: Path) -> None:
         raise Lo2ioError(f"write {folder.place}/x", f"no room in {folder.place}", f"empty {folder.place}")
     assert str(caught.value) == f"write {tmp_path}/x: no room in {tmp_path}"
     assert caught.value.remedy == f"empty {tmp_path}"
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "dangling"])
+def test_a_new_file_takes_nobodys_place(tmp_path: Path, kind: str) -> None:
+    """Whatever has the name stays, also if it is a file without rights or a link to nothing."""
+    if kind == "file":
+        (tmp_path / "x").write_text("precious")
+    else:
+        (tmp_path / "target").write_text("precious")
+        (tmp_path / "x").symlink_to(tmp_path / ("target" if kind == "link" else "none"))
+    with Folder.open(tmp_path) as folder, pytest.raises(FileExistsError):
+        folder.create("x")
+    assert "precious" in {path.read_text() for path in tmp_path.iterdir() if path.is_file()}
+    assert not (tmp_path / "none").exists()

@@ -375,3 +375,11 @@ def test_fio_takes_it(tmp_path: Path, version: str) -> None:
     assert (main["write"]["total_ios"], main["write"]["io_bytes"]) == (1, 10_000)
     assert (main["sync"]["total_ios"], jobs["process-200-cp"]["sync"]["total_ios"]) == (1, 1)
     assert data.stat().st_size == 15_000
+
+
+@pytest.mark.parametrize("white", [b" ", b"\t", b"\n", b"\v", b"\f", b"\r", b"\0"])
+def test_a_name_with_white_space_fits_no_log(white: bytes) -> None:
+    """A log ends the name there: each of these alone, wherever it stands."""
+    assert iolog.is_fit(b"/a/b")
+    assert not iolog.is_fit(b"/a" + white + b"b")
+    assert not iolog.is_fit(b"/ab" + white)

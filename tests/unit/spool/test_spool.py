@@ -256,8 +256,9 @@ def test_a_spool_without_one_of_its_files_is_none(tmp_path: Path, gone: str) -> 
         SpoolReader(tmp_path / "spool")
 
 
-def test_appending_takes_back_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short writes are continued; at the disk's end the file ends where the last whole append ended."""
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
+def test_appending_takes_back_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Short writes are continued; at the end of disk or quota the file ends where the last whole append ended."""
     file = AppendFile(Folder.open(tmp_path), "file")
     real, space = os.writev, 10
 
@@ -265,13 +266,13 @@ def test_appending_takes_back_what_does_not_fit(tmp_path: Path, monkeypatch: pyt
         nonlocal space
         content = b"".join(views)[: min(4, space)]
         if not content:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(number, os.strerror(number))
         space -= len(content)
         return real(fd, [content])
 
     monkeypatch.setattr(os, "writev", short_writev)
     assert file.append([b"abc", b"defg"]) == 7
-    with pytest.raises(DiskFullError, match="No space left"):
+    with pytest.raises(DiskFullError, match=os.strerror(number)):
         file.append([b"hi", b"jklm"])
     assert file.path.read_bytes() == b"abcdefg"
     space = 3

@@ -200,3 +200,19 @@ def test_no_name_is_wrong_where_records_were_lost(
             )
         for table in expected:
             assert found[table] == expected[table], table
+
+
+def test_a_gap_inside_another_does_not_end_it(run: Run, spool: SpoolBuilder) -> None:
+    """CPU 1 loses all from 60 to 90 µs, CPU 0 from 65 to 70: a look at 75 proves nothing yet.
+
+    ::
+
+        CPU 1   60 ├───────────────────────────┤ 90
+        CPU 0        65 ├────┤ 70  look  read
+    """
+    spool.enter(50_000, 1, 11, "sync").exit(60_000, 1, 11, "sync", 0).lost(90_000, 1, 2)
+    spool.call(64_000, 0, 10, "fsync", fd=4).lost(70_000, 0, 2)
+    spool.fact_fd(76_000, 10, 3, b"/in", begin=75_000).call(80_000, 0, 10, "read", 1, fd=3, count=1)
+    tables = run(spool.count_lost(*COUNTED))
+    assert named(tables)[-1] is None
+    assert tables["totals"]["nr_names_refused"] == 1
