@@ -246,7 +246,7 @@ def test_formats_and_options_are_checked_before_anything_is_read() -> None:
     assert "parquet, csv" in caught.value.remedy
     with pytest.raises(UsageError, match="no such option") as caught:
         formats.read_options("csv", ["compression=zstd"])
-    assert caught.value.remedy == "options are tables: write -O NAME=VALUE"
+    assert caught.value.remedy == "options are tables, text: write -O NAME=VALUE"
     with pytest.raises(UsageError, match="cannot be 'gzip'") as caught:
         formats.read_options("parquet", ["compression=gzip"])
     assert caught.value.remedy == "allowed values are zstd, snappy, none"
