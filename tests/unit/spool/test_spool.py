@@ -104,7 +104,7 @@ def altered(**changes: Any) -> bytes:
         (altered(recorder_pid=-7), "a process id is none"),
         (altered(recorder_pid=2**32), "a process id is none"),
         (altered(stop_ns=2**64 - 1), ".stop_ns: 18446744073709551615 does not fit"),
-        (altered(stop_ns=2**63 - 1), "146 years"),
+        (altered(stop_ns=2**63 - 1), "146 years away"),
         (altered(roots=[1, 2**70]), ".roots: .* does not fit"),
         (
             altered(devices=[{"device": -1, "name": "x", "scheduler": None, "rotational": None, "size_bytes": 1}]),
