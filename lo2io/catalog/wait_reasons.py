@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lo2io.catalog.entry import Table
 from lo2io.errors import CatalogError
-from lo2io.native._lib import lib
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,10 +46,10 @@ class Reasons(NamedTuple):
         A stack without a single name tells nothing: ``LO2_WAIT_UNKNOWN``.
         """
         found = {function.partition(".")[0] for function in functions if function}
-        for number, reason in enumerate(self.known, int(lib.LO2_WAIT_FIRST_KNOWN)):
+        for number, reason in enumerate(self.known, len(WITHOUT_STACK)):
             if not found.isdisjoint(reason.functions):
                 return number
-        return int(lib.LO2_WAIT_OTHER if found else lib.LO2_WAIT_UNKNOWN)
+        return WITHOUT_STACK.index("other" if found else "unknown")
 
 
 @cache

@@ -84,7 +84,8 @@ void name_from_call(engine *e, description *d, const char *path, uint32_t length
 
 static uint8_t cached_as(const lo2_kernel_file *of)
 {
-    enum { TMPFS = 0x01021994, RAMFS = (int)0x858458f6, HUGETLBFS = (int)0x958458f6, OVERLAYFS = 0x794c7630 }; /* magic.h */
+    /* include/uapi/linux/magic.h */
+    enum { TMPFS = 0x01021994, RAMFS = (int)0x858458f6, HUGETLBFS = (int)0x958458f6, OVERLAYFS = 0x794c7630 };
     switch ((int)of->magic) {
     case TMPFS: /* also that of device nodes */
     case RAMFS:
