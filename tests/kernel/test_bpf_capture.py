@@ -18,6 +18,7 @@ import pytest
 from build.rawspool import EVENTS, NR_CALLS, ids_of, iter_samples, work
 from reference.kernel_records import frames
 from workloads.machine import cgroups
+from workloads.record import has_begun
 
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.model import CallFilter
@@ -161,9 +162,8 @@ def test_attached_processes_with_all_their_threads(tmp_path: Path, neighbour: in
         assert target.stdout is not None
         assert target.stdout.readline() == b"ready\n"
         command = [str(LO2IO), "record", "-q", "--backend", "bpf", "-e", "pwrite64", "-p", str(target.pid)]
-        meta = tmp_path / "T/spool" / META_NAME
         with subprocess.Popen([*command, "--no-convert", "-o", str(tmp_path / "T")]) as recorder:
-            while not meta.exists():
+            while not has_begun(tmp_path / "T/spool"):
                 time.sleep(0.005)
             time.sleep(0.05)  # between the description and the waiting
             target.stdin.close()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from build.rawspool import fd_facts, ids_of, iter_samples, task_facts, work
+from workloads.record import has_begun
 
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.kernel import procfs
@@ -44,7 +45,7 @@ for t in threads: t.join()
     assert len(threads) == 8
 
     def feed() -> None:
-        wait_for_file(options.spool / "spool.json")
+        wait_for_begin(options.spool)
         for process in processes:
             process.communicate(b"abc")
 
@@ -66,13 +67,13 @@ for t in threads: t.join()
     assert {(pid, fd) for pid in leaders for fd in (0, 1, 2)} <= first
 
 
-def wait_for_file(path: Path) -> None:
-    """Wait for the file, which shows that recording has begun."""
+def wait_for_begin(spool: Path) -> None:
+    """Wait until recording has begun."""
     for _ in range(10_000):
-        if path.exists():
+        if has_begun(spool):
             return
         threading.Event().wait(0.005)
-    raise AssertionError(path)
+    raise AssertionError(spool)
 
 
 def test_interrupted_attaching_leaves_the_process_unharmed(options: RecordOptions) -> None:
@@ -80,7 +81,8 @@ def test_interrupted_attaching_leaves_the_process_unharmed(options: RecordOption
     process = subprocess.Popen(("cat",), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     # A process of its own, for a thread of this one would take the signal itself.
-    script = f"until [ -e {options.spool}/spool.json ]; do sleep 0.01; done; kill -INT {os.getpid()}"
+    begun = f"grep -qs '\"syncs\": \\[{{' {options.spool}/spool.json"
+    script = f"until {begun}; do sleep 0.01; done; kill -INT {os.getpid()}"
     killer = subprocess.Popen(("sh", "-c", script))
     try:
         result = record(dataclasses.replace(options, command=(), pids=(process.pid,)))

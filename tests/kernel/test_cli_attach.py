@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from workloads.record import LO2IO, verified
+from workloads.record import LO2IO, has_begun, verified
 
 from lo2io.trace.reader import open_trace
 
@@ -49,7 +49,7 @@ def test_two_processes_until_ctrl_c(tmp_path: Path, until: Callable[[Callable[[]
         pids = [option for each in running[:2] for option in ("-p", str(each.pid))]
         command = [str(LO2IO), "record", "-o", str(tmp_path / "T"), *pids]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as recorder:
-            until((tmp_path / "T/spool/spool.json").exists)
+            until(lambda: has_begun(tmp_path / "T/spool"))
             for path in (tmp_path / "one", tmp_path / "two"):
                 for _ in range(5):  # several writes, each with a newer time
                     before = path.stat().st_mtime_ns
@@ -81,7 +81,7 @@ def test_it_ends_with_the_last_of_them(tmp_path: Path) -> None:
     running = writer(tmp_path / "one")
     recorder = subprocess.Popen([LO2IO, "record", "-q", "-o", tmp_path / "T", "-p", str(running.pid)])
     try:
-        while not (tmp_path / "T/spool/spool.json").exists():
+        while not has_begun(tmp_path / "T/spool"):
             assert recorder.poll() is None
         assert running.communicate("")[0] == "unharmed\n"
         assert recorder.wait() == 0

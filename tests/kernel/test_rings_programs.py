@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from workloads.build import build
 from workloads.machine import complete, finish, recording
-from workloads.record import LO2IO, Recorded, record, verified
+from workloads.record import LO2IO, Recorded, has_begun, record, verified
 from workloads.rings import EVENTS, OLDER, SQPOLL, Run, differences, read_truth, run
 
 from lo2io.trace.reader import open_trace
@@ -187,7 +187,7 @@ def test_ring_older_than_the_recording(
         with subprocess.Popen(
             [LO2IO, "record", "-q", "-o", tmp_path / "T", "-e", EVENTS, "-p", str(program.pid)]
         ) as recorder:
-            until((tmp_path / "T/spool/spool.json").exists)
+            until(lambda: has_begun(tmp_path / "T/spool"))
             go.touch()
         assert recorder.returncode == 0
     assert program.returncode == 0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lo2io.kernel.cgroups import find_cgroup
 from lo2io.trace.reader import open_trace
-from workloads.record import LO2IO, Recorded, only_ends_missing
+from workloads.record import LO2IO, Recorded, has_begun, only_ends_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -166,7 +166,7 @@ def recording(trace: Path, *options: str, command: Sequence[str] = ()) -> Iterat
     ) as process:
         try:
             end = time.monotonic() + 60
-            while not (trace / "spool/spool.json").exists() and process.poll() is None:
+            while not has_begun(trace / "spool") and process.poll() is None:
                 assert time.monotonic() < end
                 time.sleep(0.005)
             yield process

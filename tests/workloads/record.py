@@ -56,6 +56,14 @@ class Recorded:
         return rows
 
 
+def has_begun(spool: Path) -> bool:
+    """True if the recording has begun: from then on its description has a comparison of clocks."""
+    try:
+        return '"syncs": []' not in (spool / "spool.json").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+
+
 def record(
     trace: Path,
     command: Sequence[str | Path],

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lo2io.trace.reader import open_trace
-from workloads.record import LO2IO, Recorded
+from workloads.record import LO2IO, Recorded, has_begun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,11 +82,11 @@ def recorders(
             running[side] = stack.enter_context(subprocess.Popen(words, stderr=subprocess.PIPE, text=True))
             stack.callback(running[side].kill)
         for side, process in running.items():
-            begun = folder / side / "spool/spool.json"
+            spool = folder / side / "spool"
             _wait(
-                lambda process=process, begun=begun: begun.exists() or process.poll() is not None, f"{side}: no start"
+                lambda process=process, spool=spool: has_begun(spool) or process.poll() is not None, f"{side}: no start"
             )
-            assert begun.exists(), f"{side}: {process.communicate()[1]}"
+            assert has_begun(spool), f"{side}: {process.communicate()[1]}"
         yield running
 
 

@@ -18,6 +18,7 @@ class Programs:
     """Loaded ones whose counters say which CPU they are of, and that may get no more rings."""
 
     layers = ()
+    has_events = True
     samples = (
         SimpleNamespace(name="io_uring:io_uring_complete", type=1, counted=False),
         SimpleNamespace(name="block:block_rq_complete", type=2, counted=True),
