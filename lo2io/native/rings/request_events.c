@@ -55,8 +55,8 @@ static void sample_read(const lo2_event *event, const uint8_t *raw, ring_sample 
 
 ring_request_set *ring_requests_needed(engine *e)
 {
-    if (!e->ring_requests)
-        e->ring_requests = calloc(1, sizeof *e->ring_requests);
+    if (!e->ring_requests && (e->ring_requests = calloc(1, sizeof *e->ring_requests)))
+        e->ring_requests->alive = e->ring_requests->ended = (request_list){NONE, NONE, 0};
     e->out_of_memory |= !e->ring_requests;
     return e->ring_requests;
 }
