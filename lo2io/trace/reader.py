@@ -304,7 +304,7 @@ def open_trace(path: Path | str) -> Trace:
     file = directory / DIRECTORY / METADATA_FILE
     tried = f"cannot open {path} as a trace of lo2io"
     try:
-        metadata = json.loads(read_regular(file, MAX_METADATA_BYTES), object_hook=_Object)
+        metadata = json.loads(read_regular(file, MAX_METADATA_BYTES), object_hook=_checked)
     except OSError as error:
         raise TraceError(
             tried, f"{file}: {error.strerror}", "give the directory that `lo2io record -o` wrote"
@@ -324,23 +324,25 @@ def open_trace(path: Path | str) -> Trace:
 
 
 class _Object(dict[str, Any]):
-    """An object of ``metadata.json``. A key that somebody needs and that is missing makes the trace unreadable.
+    """An object of ``metadata.json``. A key that somebody needs and that is missing makes the trace unreadable."""
+
+    def __missing__(self, key: str) -> Any:
+        raise TraceError(f"read the trace's {METADATA_FILE}", f"{key!r} is missing", "convert the spool again")
+
+
+def _checked(members: dict[str, Any]) -> _Object:
+    """The object, if others can compute with its values.
 
     Raises:
         ValueError: A number beyond 64 bits with sign, or text that no bytes of a path can be.
     """
-
-    def __init__(self, members: Mapping[str, Any]) -> None:
-        super().__init__(members)
-        for key, value in members.items():
-            for each in value if isinstance(value, list) else (value,):
-                if isinstance(each, int) and not -(1 << 63) <= each < 1 << 63:
-                    raise ValueError(f"{key!r}: {each} does not fit into 64 bits")
-                if isinstance(each, str):
-                    each.encode("utf-8", "surrogateescape")
-
-    def __missing__(self, key: str) -> Any:
-        raise TraceError(f"read the trace's {METADATA_FILE}", f"{key!r} is missing", "convert the spool again")
+    for key, value in members.items():
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, int) and not -(1 << 63) <= each < 1 << 63:
+                raise ValueError(f"{key!r}: {each} does not fit into 64 bits")
+            if isinstance(each, str):
+                each.encode("utf-8", "surrogateescape")
+    return _Object(members)
 
 
 def _wrong(metadata: Mapping[str, Any]) -> Iterator[str]:
