@@ -254,7 +254,7 @@ def test_names_go_through_mounts(rig: Rig, tmp_path: Path) -> None:
         subprocess.run(["mkfs.btrfs", "-q", str(device)], check=True)
         expected, records = rig.watch(lambda: work(device))
     told = [opened(records, fd) for fd, _, _ in expected]
-    assert [(join(each.names), each.inode, each.flags) for each in told] == [
+    assert [(join(each.names), each.inode, each.flags & ~lib.LO2_FILE_CACHED) for each in told] == [
         (link, inode, WHOLE) for _, link, inode in expected
     ]
     kinds = [hex(each.magic) for each in told]
@@ -287,7 +287,7 @@ def test_what_hangs_in_the_air_is_not_whole(rig: Rig, tmp_path: Path) -> None:
         ]
 
     fds, records = rig.watch(work)
-    assert [opened(records, fd).flags for fd in fds] == [0] * 6
+    assert [opened(records, fd).flags & ~lib.LO2_FILE_CACHED for fd in fds] == [0] * 6
 
 
 def move_for_ever(folder: str, below: int) -> None:

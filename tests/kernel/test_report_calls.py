@@ -143,8 +143,9 @@ def test_numbers_are_the_tables(summary: Summary, recorded: Recorded) -> None:
     assert summary.io.time.total.time_ns == sum(row["ns"] for row in rows)
     assert sum(row.calls for row in summary.io.time.classes) == len(rows)
     for kind in summary.io.time.classes:
-        assert kind.device_ns + kind.queue_ns + kind.waiting_ns + kind.unexplained_ns == kind.time_ns
-        assert min(kind.device_ns, kind.queue_ns, kind.waiting_ns, kind.unexplained_ns) >= 0
+        parts = [getattr(kind, part) or 0 for part in TIME_PARTS]
+        assert sum(parts) == kind.time_ns
+        assert min(parts) >= 0
     slowest = sorted(rows, key=lambda row: (-row["ns"], row["id"]))[:20]
     assert [(row.id, row.duration_ns) for row in summary.io.slowest] == [(row["id"], row["ns"]) for row in slowest]
     (writes,) = (row for row in summary.io.patterns if row.operation == "write" and str(row.path).endswith("/synced"))
@@ -190,7 +191,10 @@ def test_time_on_a_cpu_is_what_the_scheduler_says(tmp_path: Path, awake: Any) ->
     # The interpreter uses some, too. /proc is a tick behind, and leaves out interrupts and stolen time.
     assert 0.5 * ran_ns - TICK_NS < zeros.cpu_ns < 1.3 * ran_ns + TICK_NS
     assert 0.5 * delayed_ns - TICK_NS < zeros.preempted_ns < 1.3 * delayed_ns + TICK_NS
-    assert zeros.cpu_ns + zeros.preempted_ns == zeros.time_ns
+    assert zeros.cpu_ns + zeros.preempted_ns + zeros.unexplained_ns == zeros.time_ns
+    # A switch from the idle task or from process 1 runs no program on some machines: then a stretch has no end.
+    ends = seen.trace.table("off_cpu")["end_time_ns"]
+    assert ends.null_count or not zeros.unexplained_ns
     assert times["pipe"].waiting_ns > 0
     assert sum(getattr(times["pipe"], part) for part in TIME_PARTS) == times["pipe"].time_ns
     special = {str(row.path) for row in summary.files if row.type == "special"}

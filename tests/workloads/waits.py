@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PAGE = 4096
+PAGE, SECTOR = 4096, 512
 MIB = 1 << 20
 ROUNDS = 60
 COLD_BYTES = 32 * MIB
@@ -37,11 +38,14 @@ def append_and_sync(folder: Path, _: int) -> None:
 
 
 def write_together(folder: Path, _: int) -> None:
-    """Write large pieces of a file that another thread writes, too."""
-    fd = os.open(folder / "shared", os.O_WRONLY | os.O_CREAT)
-    piece = bytes(MIB)
-    for number in range(4 * ROUNDS):
-        os.pwrite(fd, piece, number % 16 * MIB)
+    """Append to a file that another thread appends to, too, less than a block and past the page cache.
+
+    The writer sleeps until the disk is done, and holds the inode's lock: nobody spins for it.
+    """
+    fd = os.open(folder / "shared", os.O_WRONLY | os.O_CREAT | os.O_DIRECT | os.O_APPEND)
+    piece = mmap.mmap(-1, PAGE)
+    for _ in range(4 * ROUNDS):
+        os.write(fd, memoryview(piece)[:SECTOR])
 
 
 def read_cold(folder: Path, _: int) -> None:
@@ -67,11 +71,25 @@ def pass_on(_: Path, side: int) -> None:
             os.write(others, b"x")
 
 
+def read_in_a_crowd(_: Path, __: int) -> None:
+    """Calls that need the CPU for long, while another process keeps it busy, too."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    zero, buffer = os.open("/dev/zero", os.O_RDONLY), bytearray(4 * MIB)
+    spinner = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+    try:
+        for _ in range(8 * ROUNDS):
+            os.readv(zero, [buffer])
+    finally:
+        spinner.kill()
+        spinner.wait()
+
+
 WORK: dict[str, tuple[Callable[[Path, int], None], int]] = {
     "sync": (append_and_sync, 2),
     "lock": (write_together, 2),
     "cold": (read_cold, 1),
     "pipe": (pass_on, 2),
+    "crowd": (read_in_a_crowd, 1),
 }
 """Name → what each thread does, and how many there are."""
 
