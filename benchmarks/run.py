@@ -29,6 +29,7 @@ import components
 import convert
 import figures
 import hooks
+import layers
 import machine
 import overhead
 import prices
@@ -54,7 +55,21 @@ from common import (
 from provenance import fingerprint
 
 ROOT = HERE.parent
-BENCHMARKS = (overhead, aftermath, convert, start, components, machine, rates, prices, rings, backends, views, hooks)
+BENCHMARKS = (
+    overhead,
+    aftermath,
+    convert,
+    start,
+    components,
+    machine,
+    rates,
+    prices,
+    rings,
+    backends,
+    views,
+    hooks,
+    layers,
+)
 DOCUMENTS = (HERE / "README.md", ROOT / "docs/explanation/performance.md")
 QUICK_BASELINE = RESULTS / "quick.jsonl"
 QUIET_LOAD = 0.5
