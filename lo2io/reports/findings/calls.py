@@ -65,7 +65,7 @@ def metadata_storm(sums: TraceSums) -> list[Finding]:
     return [
         Finding(
             "metadata-storm",
-            _process(sums, process),
+            process_name(sums, process),
             f"{about[process]:,} of {calls[process]:,} calls open, look at, name or change files, "
             f"and {format_bytes(int(moved[process]))} were moved",
             {
@@ -95,7 +95,7 @@ def sync_bound(sums: TraceSums) -> list[Finding]:
     return [
         Finding(
             "sync-bound",
-            _process(sums, process),
+            process_name(sums, process),
             f"{count_of(int(syncs[process]), 'sync')} for {count_of(int(writes[process]), 'write')}, "
             f"of the {format_duration(int(time_ns[process]))} in calls",
             {
@@ -122,7 +122,7 @@ def missing_files(sums: TraceSums) -> list[Finding]:
     return [
         Finding(
             "missing-files",
-            _process(sums, process),
+            process_name(sums, process),
             f"{number:,} of {looks[process]:,} opens and looks at files found none",
             {"missing": number, "looks": int(looks[process])},
             "operations",
@@ -151,7 +151,7 @@ def interrupted_calls(sums: TraceSums) -> list[Finding]:
             found.append(
                 Finding(
                     "interrupted-calls",
-                    _process(sums, process),
+                    process_name(sums, process),
                     f"{times:,} of {calls:,} {kind.name.lower()} calls were ended by signals: "
                     f"{name}, {error_name(number)}",
                     {"interrupted": times, "calls": calls},
@@ -210,5 +210,6 @@ def _syncs(process: int) -> Callable[[Columns], NDArray[np.bool_]]:
     return where
 
 
-def _process(sums: TraceSums, process: int) -> str:
+def process_name(sums: TraceSums, process: int) -> str:
+    """A process, as text."""
     return who(sums.people.pid(process), sums.people.names([process]).get(process))

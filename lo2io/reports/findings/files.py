@@ -72,11 +72,11 @@ def many_small_reads(sums: TraceSums) -> list[Finding]:
     small, number, sequential, time_ns = (
         sums.paths.merged(values) for values in (reads.small, reads.accesses, reads.sequential, reads.time_ns)
     )
-    return _listed(
+    return listed(
         sums,
-        (small >= MANY) & (small >= MOSTLY * number) & (sequential >= HALF * number) & _files(sums),
+        (small >= MANY) & (small >= MOSTLY * number) & (sequential >= HALF * number) & are_files(sums),
         small,
-        lambda key: _finding(
+        lambda key: file_finding(
             "many-small-reads",
             key,
             f"{small[key]:,} of {number[key]:,} reads ask for less than {format_bytes(SMALL_BYTES)}, "
@@ -88,7 +88,7 @@ def many_small_reads(sums: TraceSums) -> list[Finding]:
                 "time_ns": time_ns[key],
             },
             rows=small[key],
-            where=_of_path(sums, key, CallClass.READ, _small),
+            where=of_path(sums, key, CallClass.READ, _small),
             cost_ns=time_ns[key],
         ),
     )
@@ -103,11 +103,11 @@ def many_small_writes(sums: TraceSums) -> list[Finding]:
     many = (small >= MANY) & (small >= MOSTLY * number) & (sequential >= HALF * number)
     synced = sums.paths.merged(sums.pattern.synced_writes)
     costly = (time_ns >= SPARE_NS) & (time_ns >= HUNDREDTH * sums.span_ns) & (synced < HALF * number)
-    return _listed(
+    return listed(
         sums,
-        many & costly & _files(sums),
+        many & costly & are_files(sums),
         small,
-        lambda key: _finding(
+        lambda key: file_finding(
             "many-small-writes",
             key,
             f"{small[key]:,} of {number[key]:,} writes are of less than {format_bytes(SMALL_BYTES)}, "
@@ -119,7 +119,7 @@ def many_small_writes(sums: TraceSums) -> list[Finding]:
                 "time_ns": time_ns[key],
             },
             rows=small[key],
-            where=_of_path(sums, key, CallClass.WRITE, _small),
+            where=of_path(sums, key, CallClass.WRITE, _small),
             cost_ns=time_ns[key],
         ),
     )
@@ -134,11 +134,11 @@ def one_at_a_time(sums: TraceSums) -> list[Finding]:
     fits = (number >= SOME) & (alone >= MOSTLY * number) & (moved <= SMALL_REQUEST * number)
     fits &= (lasted >= WAITED_NS) & (lasted >= OFTEN * sums.span_ns)
     waited = reads.waited + writes.waited
-    return _listed(
+    return listed(
         sums,
         fits,
         waited,
-        lambda key: _finding(
+        lambda key: file_finding(
             "one-at-a-time",
             key,
             f"{alone[key]:,} of {number[key]:,} accesses that no read-ahead can help "
@@ -164,11 +164,11 @@ def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
     fits = (random >= SOME) & (random >= HALF * reads.placed) & (extent >= LEAST_EXTENT)
     fits &= (reads.bytes >= WHOLE * extent) & (reads.bytes <= AGAIN * extent)
     fits &= (reads.time_ns >= SPARE_NS) & (reads.time_ns >= HUNDREDTH * sums.span_ns)
-    return _listed(
+    return listed(
         sums,
         fits,
         reads.accesses,
-        lambda key: _finding(
+        lambda key: file_finding(
             "random-reads-of-whole-file",
             key,
             f"{random[key]:,} of {reads.placed[key]:,} reads jump, and together they moved "
@@ -204,11 +204,11 @@ def sync_per_write(sums: TraceSums) -> list[Finding]:
     syncs, sync_ns = calls + synced, sync_ns + synced_ns
     often = (syncs >= SOME) & (FEW_WRITES * syncs >= writes)
     dear = (syncs >= FEW) & (sync_ns >= DEAR_NS) & (sync_ns >= OFTEN * sums.span_ns) & (moved <= LITTLE * syncs)
-    return _listed(
+    return listed(
         sums,
         (often | dear) & (writes > 0) & (sync_ns >= OFTEN * time_ns) & (sums.owners.types <= FileType.STORAGE),
         syncs,
-        lambda key: _finding(
+        lambda key: file_finding(
             "sync-per-write",
             key,
             f"{count_of(int(syncs[key]), 'sync')} for {count_of(int(writes[key]), 'write')}"
@@ -220,7 +220,7 @@ def sync_per_write(sums: TraceSums) -> list[Finding]:
                 "sync_ns": sync_ns[key],
             },
             rows=syncs[key],
-            where=_syncs_of_path(sums, key),
+            where=_syncsof_path(sums, key),
             cost_ns=sync_ns[key],
         ),
     )
@@ -229,11 +229,11 @@ def sync_per_write(sums: TraceSums) -> list[Finding]:
 def misaligned_direct(sums: TraceSums) -> list[Finding]:
     """O_DIRECT with an offset or a size that is no multiple of any disk's block: refused, or done through the cache."""
     pattern = sums.pattern
-    return _listed(
+    return listed(
         sums,
         (pattern.misaligned >= ODD) | (pattern.invalid > 0) & (pattern.misaligned > 0),
         pattern.misaligned,
-        lambda key: _finding(
+        lambda key: file_finding(
             "misaligned-direct",
             key,
             f"{pattern.misaligned[key]:,} of {pattern.direct[key]:,} accesses with O_DIRECT have an offset or a size "
@@ -252,11 +252,11 @@ def misaligned_direct(sums: TraceSums) -> list[Finding]:
 def mixed_direct(sums: TraceSums) -> list[Finding]:
     """Some accesses of a file bypass the page cache, others use it. Direct ones must write back or drop its pages."""
     pattern = sums.pattern
-    return _listed(
+    return listed(
         sums,
         pattern.turns >= MIXED,
         pattern.direct,
-        lambda key: _finding(
+        lambda key: file_finding(
             "mixed-direct",
             key,
             f"{pattern.direct[key]:,} accesses with O_DIRECT and {pattern.buffered[key]:,} through the page "
@@ -272,11 +272,11 @@ def uncached_rereads(sums: TraceSums) -> list[Finding]:
     """Reads with a request at a device moved more bytes than they span in the file: some bytes came twice."""
     pattern, reads = sums.pattern, sums.pattern.read
     again = reads.waited_bytes - reads.extent()
-    return _listed(
+    return listed(
         sums,
         (again >= LEAST_AGAIN) & (pattern.direct < HALF * reads.accesses),
         reads.waited,
-        lambda key: _finding(
+        lambda key: file_finding(
             "uncached-rereads",
             key,
             f"reads that had a device at work moved {format_bytes(int(reads.waited_bytes[key]))}, and span "
@@ -300,17 +300,17 @@ def lock_storm(sums: TraceSums) -> list[Finding]:
         sums.paths.merged(values) for values in (pattern.locks, pattern.locks_refused, pattern.lock_ns, time_ns)
     )
     costly = (lock_ns >= DEAR_NS) & (lock_ns >= OFTEN * time_ns)
-    return _listed(
+    return listed(
         sums,
         ((locks >= MANY) & costly) | (refused >= SOME),
         locks,
-        lambda key: _finding(
+        lambda key: file_finding(
             "lock-storm",
             key,
             f"{locks[key]:,} calls about locks, {refused[key]:,} refused",
             evidence={"locks": locks[key], "refused": refused[key], "lock_ns": lock_ns[key]},
             rows=locks[key],
-            where=_of_path(sums, key, CallClass.LOCK, _every),
+            where=of_path(sums, key, CallClass.LOCK, _every),
             cost_ns=lock_ns[key],
         ),
     )
@@ -319,17 +319,17 @@ def lock_storm(sums: TraceSums) -> list[Finding]:
 def short_writes(sums: TraceSums) -> list[Finding]:
     """Writes to a file wrote less than asked: the disk is full, a limit is reached, or a signal interrupted them."""
     short, writes = (sums.paths.merged(values) for values in (sums.pattern.short_writes, sums.pattern.write.accesses))
-    return _listed(
+    return listed(
         sums,
-        (short >= SHORT) & _files(sums),
+        (short >= SHORT) & are_files(sums),
         short,
-        lambda key: _finding(
+        lambda key: file_finding(
             "short-writes",
             key,
             f"{short[key]:,} of {writes[key]:,} writes wrote less than was asked",
             evidence={"short_writes": short[key], "writes": writes[key]},
             rows=short[key],
-            where=_of_path(sums, key, CallClass.WRITE, _short),
+            where=of_path(sums, key, CallClass.WRITE, _short),
         ),
     )
 
@@ -348,14 +348,14 @@ FILE_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
 }
 
 
-def _files(sums: TraceSums) -> NDArray[np.bool_]:
+def are_files(sums: TraceSums) -> NDArray[np.bool_]:
     """True for groups that are files: no pipes or sockets, and no files without a name, which may be either."""
     found: NDArray[np.bool_] = np.isin(sums.owners.types, (FileType.STORAGE, FileType.UNKNOWN))
     found[sums.owners.nr_files :] = False
     return found
 
 
-def _listed(
+def listed(
     sums: TraceSums, fits: NDArray[np.bool_], rows: NDArray[np.int64], make: Callable[[int], Finding]
 ) -> list[Finding]:
     """The fitting files with most rows, and the number of the others."""
@@ -373,9 +373,10 @@ def _listed(
     return found
 
 
-def _finding(
+def file_finding(
     rule: str, key: int, text: str, *, evidence: dict[str, Any], rows: Any, where: Where, cost_ns: Any = None
 ) -> Finding:
+    """A finding about a file, by its number, whose rows are calls. :func:`listed` adds its name."""
     numbers = {what: int(value) for what, value in evidence.items()}
     cost = None if cost_ns is None else int(cost_ns)
     return Finding(rule, "", text, numbers, "operations", int(rows), where, group=key, cost_ns=cost)
@@ -389,7 +390,7 @@ def _accesses(key: int, kind: CallClass, fits: Where) -> Where:
     return where
 
 
-def _of_path(sums: TraceSums, key: int, kind: CallClass, fits: Where) -> Where:
+def of_path(sums: TraceSums, key: int, kind: CallClass, fits: Where) -> Where:
     """The same choice for all files with the path of this one."""
     of = sums.paths.of
 
@@ -400,7 +401,7 @@ def _of_path(sums: TraceSums, key: int, kind: CallClass, fits: Where) -> Where:
     return where
 
 
-def _syncs_of_path(sums: TraceSums, key: int) -> Where:
+def _syncsof_path(sums: TraceSums, key: int) -> Where:
     of = sums.paths.of
 
     def where(rows: Columns) -> NDArray[np.bool_]:

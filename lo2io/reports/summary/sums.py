@@ -73,7 +73,7 @@ def gather(trace: Trace) -> TraceSums:
         if waits.recorded:
             which = waits.which(batch)
             rows = {name: values[which] for name, values in batch.items()}
-            waits.add(rows, context.derive(rows)["class"])
+            waits.add(context.derive(rows))
     return TraceSums(
         trace=trace,
         owners=owners,

@@ -1,17 +1,18 @@
 """Where the time of calls went, by reason: on a CPU, ready to run, or waiting for something.
 
-In: operations with their shares, and stretches without a CPU, both of the layer ``waits``. Out: sums by class of call.
-The parts of a class add up to the time of its calls. Memory: 17 B for each stretch.
+In: operations with their shares, and stretches without a CPU, both of the layer ``waits``. Out: sums by class of call,
+by file and by process. The parts of a class add up to the time of its calls. Memory: 17 B for each stretch.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64
+from lo2io.model import UNKNOWN_I64, CallClass
 from lo2io.model.layers import WAITS
 from lo2io.reports.summary.classes import NR_CLASSES
 
@@ -69,15 +70,27 @@ class WaitTally:
         self.unknown_ns = np.zeros(NR_CLASSES, np.int64)
         self.times = np.zeros((NR_CLASSES, len(self.names)), np.int64)
         self.total_ns = np.zeros((NR_CLASSES, len(self.names)), np.int64)
+        self.of_file: dict[str, Waited] = {name: Waited() for name in self.names}
+        """Reason → the waits of calls on each file group."""
+        self.of_process: dict[str, Waited] = {name: Waited() for name in self.names}
+        """Reason → the waits of each process' calls that are no syncs."""
         self._owner, self._reason, self._lasted = _read_waits(trace) if self.recorded else _NO_WAITS
+
+    def calls(self, reason: str) -> NDArray[np.uint64]:
+        """Ids of the calls that waited for this, in their order; some more than once."""
+        if reason not in self.names:
+            return np.zeros(0, np.uint64)
+        found: NDArray[np.uint64] = self._owner[self._reason == self.names.index(reason)]
+        return found
 
     def which(self, rows: Columns) -> NDArray[np.intp]:
         """The calls among these that did not keep their CPU; their classes are needed."""
         kept = (rows["run_queue_ns"] == 0) & (rows["blocked_ns"] == 0)
         return np.flatnonzero(~kept & (rows["end_time_ns"] != UNKNOWN_I64))
 
-    def add(self, rows: Columns, classes: NDArray[np.intp]) -> None:
-        """Add calls, of which each class is known."""
+    def add(self, rows: Columns) -> None:
+        """Add calls, with what :meth:`~lo2io.reports.summary.adding.RowContext.derive` works out."""
+        classes = rows["class"]
         known = rows["blocked_ns"] != UNKNOWN_I64
         duration = np.maximum(rows["end_time_ns"] - rows["begin_time_ns"], 0)
         np.add.at(self.unknown_ns, classes[~known], duration[~known])
@@ -89,6 +102,30 @@ class WaitTally:
         places = _ranges(begin, end)
         np.add.at(self.times, (numbers, self._reason[places]), self._lasted[places] > 0)
         np.add.at(self.total_ns, (numbers, self._reason[places]), self._lasted[places])
+        sync = (rows["class"] == CallClass.SYNC) | rows["synced"]
+        of = np.repeat(np.flatnonzero(known), end - begin)
+        for number in np.unique(self._reason[places]).tolist():
+            which = self._reason[places] == number
+            lasted = self._lasted[places][which]
+            self.of_file[self.names[number]].add(rows["group"][of][which], lasted)
+            alone = ~sync[of][which]
+            self.of_process[self.names[number]].add(rows["process"][of][which][alone], lasted[alone])
+
+
+class Waited:
+    """How often and how long the calls of each file, or of each process, waited for one thing."""
+
+    def __init__(self) -> None:
+        self.times: Counter[int] = Counter()
+        self.total_ns: Counter[int] = Counter()
+
+    def add(self, keys: NDArray[np.intp], lasted: NDArray[np.int64]) -> None:
+        """Add waits: the number of the file or process of each, and its length in ns."""
+        found, place, times = np.unique(keys, return_inverse=True, return_counts=True)
+        total_ns = np.zeros(len(found), np.int64)
+        np.add.at(total_ns, place, lasted)
+        self.times.update(dict(zip(found.tolist(), times.tolist(), strict=True)))
+        self.total_ns.update(dict(zip(found.tolist(), total_ns.tolist(), strict=True)))
 
 
 def wait_row(tally: WaitTally, kind: str, key: int | slice | list[int], calls: int, total_ns: int) -> WaitRow:

@@ -1,0 +1,132 @@
+"""Rules about locks, the journal, dirty pages, read-ahead: traces that provoke them, and the nearest that must not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from build import tablemaker
+from build.tablemaker import READ, WRITE, Row, make_batch, meta, write_trace
+
+from lo2io.catalog.wait_reasons import load_reasons
+from lo2io.reports.summary.summary import summarize
+from lo2io.trace.columns import CACHE_VERDICT, FILL_REASON
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lo2io.reports.findings.finding import Finding
+
+MS, PAGE, KIB = 1_000_000, 4096, 1 << 10
+SPAN = 1000 * MS
+HIT, MISS = (CACHE_VERDICT.index(name) for name in ("hit", "miss"))
+REASONS = load_reasons().names
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Writes operations and other tables as a trace with the layers, and gives what stands out by rule."""
+    monkeypatch.setattr(tablemaker, "CALLS", (*tablemaker.CALLS, tablemaker.known_call("fsync")))
+    numbers = iter(range(100))
+
+    def find(operations: list[Row], **tables: list[Row]) -> dict[str, Finding]:
+        folder = tmp_path / str(next(numbers))
+        folder.mkdir()
+        rows = [{"id": index + 1, "task": 0, "handle": 0, **row} for index, row in enumerate(operations)]
+        batch = make_batch(
+            tasks=[{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"app"}],
+            handles=[{"handle": 0, "process": 7, "file": 0, "fd": 3}],
+            files=[{"file": 0, "path": b"/data/f", "mode": 0o100644}],
+            operations=rows,
+            **tables,
+        )
+        trace = write_trace(folder, [batch], spool=meta(layers=("cache", "waits")), span=(0, SPAN))
+        return {finding.rule: finding for finding in summarize(trace).findings}
+
+    return find
+
+
+def waiting(number: int, reason: str, each_ns: int, call: int = WRITE) -> tuple[list[Row], list[Row]]:
+    """Calls one after the other that wait as long as they last, and what they wait for."""
+    calls, waits = [], []
+    for index in range(number):
+        begin, end = index * 2 * each_ns, (index * 2 + 1) * each_ns
+        calls.append(
+            {"call": call, "begin_time_ns": begin, "end_time_ns": end, "run_queue_ns": 0, "blocked_ns": each_ns}
+            | {"bytes_result": 100 * KIB, "bytes_request": 100 * KIB, "offset_bytes": index * 100 * KIB}
+        )
+        waits.append(
+            {"before": index, "task": 0, "begin_time_ns": begin, "end_time_ns": end, "wake_time_ns": end}
+            | {"state": 2, "reason": REASONS.index(reason)}
+        )
+    return calls, waits
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason", "subject"),
+    [
+        ("lock-contention", "lock", "/data/f"),
+        ("journal-bound", "journal", "app (100)"),
+        ("throttled-writer", "throttled", "app (100)"),
+    ],
+)
+def test_waits(found: Any, rule: str, reason: str, subject: str) -> None:
+    """A tenth of the recording, 100 ms, and 20 times at least."""
+    calls, waits = waiting(20, reason, 5 * MS)
+    finding = found(calls, off_cpu=waits)[rule]
+    assert (finding.subject, finding.rows, finding.cost_ns, finding.share) == (subject, 20, 100 * MS, 0.1)
+    assert finding.ids == tuple(range(1, 11))
+    assert finding.evidence == {"waits": 20, "wait_ns": 100 * MS}
+    for number, each_ns in ((20, 5 * MS - 1), (19, 10 * MS)):
+        calls, waits = waiting(number, reason, each_ns)
+        assert rule not in found(calls, off_cpu=waits)
+    calls, waits = waiting(20, "page", 5 * MS)
+    assert rule not in found(calls, off_cpu=waits)
+
+
+def test_syncs_are_meant_to_wait_for_the_journal(found: Any) -> None:
+    """Rules about syncs tell of them."""
+    calls, waits = waiting(20, "journal", 5 * MS, call=len(tablemaker.CALLS) - 1)
+    assert not found(calls, off_cpu=waits).keys() & {"journal-bound", "lock-contention"}
+
+
+def fill(pages: int, used: int, why: str = "ahead") -> Row:
+    """A run of pages."""
+    return {"task": 0, "file": 0, "pages": pages, "page_bytes": PAGE, "why": FILL_REASON.index(why), "used_pages": used}
+
+
+def reads(number: int, cache: int, *, missed: int = 0, step: int = 1, size: int = PAGE, wait_ns: int = 0) -> list[Row]:
+    """Reads of one size, in the file's order with ``step`` 1."""
+    told = {"cache": cache, "cache_missed_pages": missed, "cache_ahead_pages": 0, "cache_wait_ns": wait_ns}
+    return [
+        {"call": READ, "begin_time_ns": index * MS, "end_time_ns": index * MS + max(wait_ns, 500), **told}
+        | {"bytes_result": size, "bytes_request": size, "offset_bytes": index * step * size}
+        for index in range(number)
+    ]
+
+
+def test_wasted_read_ahead(found: Any) -> None:
+    """4 MiB, and half of what was read from the disk."""
+    finding = found(reads(10, HIT), fills=[fill(1024, 0)])["wasted-read-ahead"]
+    assert (finding.subject, finding.rows, finding.cost_ns) == ("/data/f", 10, None)
+    assert finding.evidence == {"unused_bytes": 1024 * PAGE, "ahead_bytes": 1024 * PAGE, "reads": 10}
+    assert "wasted-read-ahead" not in found(reads(10, HIT), fills=[fill(1024, 1)])
+    assert "wasted-read-ahead" not in found(reads(1, MISS, missed=1025), fills=[fill(1024, 0)])
+    assert "wasted-read-ahead" not in found(reads(10, HIT), fills=[fill(1024, 0, "write")])
+
+
+def test_no_read_ahead(found: Any) -> None:
+    """100 reads that missed, nine of ten in the file's order, small, and little read ahead."""
+    fills = [fill(100, 100, "demand")]
+    finding = found(reads(100, MISS, missed=1, wait_ns=MS), fills=fills)["no-read-ahead"]
+    assert (finding.subject, finding.rows, finding.cost_ns) == ("/data/f", 100, 100 * MS)
+    assert finding.evidence == {"misses": 100, "reads": 100, "missed_bytes": 100 * PAGE, "ahead_bytes": 0}
+    for others in (
+        reads(99, MISS, missed=1, wait_ns=MS + MS // 10),
+        reads(100, MISS, missed=1, wait_ns=MS - 1),
+        reads(100, MISS, missed=1, wait_ns=MS, step=99),
+        reads(100, MISS, missed=17, wait_ns=MS, size=17 * PAGE),
+        reads(100, HIT, wait_ns=MS),
+    ):
+        assert "no-read-ahead" not in found(others, fills=fills)
+    assert "no-read-ahead" not in found(reads(100, MISS, missed=1, wait_ns=MS), fills=[fill(100, 100)])

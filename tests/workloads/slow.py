@@ -1,0 +1,83 @@
+"""Does I/O that is slow for one known reason. Run as a program in a file system of its own: ``slow.py NAME``."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import threading
+
+PAGE, MIB = 4096, 1 << 20
+BIG = 256 * MIB
+STRIDE = BIG // 1000 // PAGE * PAGE
+
+
+def append_together() -> None:
+    """Two threads append to one file past the page cache."""
+
+    def work() -> None:
+        fd = os.open("shared", os.O_WRONLY | os.O_CREAT | os.O_DIRECT | os.O_APPEND)
+        page = mmap.mmap(-1, PAGE)
+        for _ in range(1000):
+            os.write(fd, page)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def create_many() -> None:
+    """Create files until a small journal is full again and again."""
+    os.mkdir("d")  # noqa: PTH102 # pathlib takes time to import
+    for number in range(12_000):
+        os.close(os.open(f"d/{number}", os.O_WRONLY | os.O_CREAT))
+
+
+def write_much() -> None:
+    """Write more than may be dirty."""
+    fd, piece = os.open("dirty", os.O_WRONLY | os.O_CREAT), bytes(MIB)
+    for number in range(250):
+        os.pwrite(fd, piece, number * MIB)
+
+
+def read_pairs() -> None:
+    """Read two pages one behind the other, at places far from each other: the kernel expects more."""
+    fd = os.open("big", os.O_RDONLY)
+    for number in range(400):
+        place = number * 7919 % 1000 * STRIDE
+        os.pread(fd, PAGE, place)
+        os.pread(fd, PAGE, place + PAGE)
+
+
+def read_in_order() -> None:
+    """Read page by page, having said that reads will jump."""
+    fd = os.open("big", os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    for number in range(4000):
+        os.pread(fd, PAGE, number * PAGE)
+
+
+WORK = {
+    "lock-contention": append_together,
+    "journal-bound": create_many,
+    "throttled-writer": write_much,
+    "wasted-read-ahead": read_pairs,
+    "no-read-ahead": read_in_order,
+}
+"""Name of the finding → what is slow for this reason."""
+
+
+def prepare() -> None:
+    """Make the file that is read, and leave none of it in the page cache."""
+    fd = os.open("big", os.O_RDWR | os.O_CREAT)
+    for number in range(BIG // MIB):
+        os.pwrite(fd, bytes(MIB), number * MIB)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+if __name__ == "__main__":
+    WORK[sys.argv[1]]()
