@@ -24,10 +24,11 @@ from lo2io.kernel.idle import TIMER_EVENT, IdleSamples, try_idle
 from lo2io.kernel.namespaces import check_namespaces
 from lo2io.kernel.sysfs import read_online_cpus
 from lo2io.kernel.tracefs import event_exists, find_tracefs, lacking_events
+from lo2io.model.layers import LAYERS
 from lo2io.reports.doctor.rings import RingFacts, ask_rings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lo2io.catalog.catalog import Catalog
 
@@ -75,6 +76,8 @@ class Facts:
     rings: RingFacts
     bpf: Answer
     """Result of loading and attaching lo2io's programs in the kernel for a try."""
+    layers: Mapping[str, tuple[str, ...]]
+    """Layer → its tracepoints that this kernel lacks; empty: the layer can be recorded."""
     cgroups: Answer
     """The folder of the cgroup root that perf knows."""
     namespaces: Answer
@@ -124,6 +127,7 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
         otf2_print=shutil.which("otf2-print"),
         rings=ask_rings(catalog, tracefs, root, readable=number is not None),
         bpf=_ask_bpf(cpus[0], number),
+        layers=_ask_layers(tracefs, readable=number is not None),
         cgroups=cgroups,
         namespaces=_ask_namespaces(root),
         idle=_ask_idle(tracefs, cpus, has_lost=attempts.lost.ok),
@@ -151,6 +155,11 @@ def _ask_cgroups(root: Path) -> Answer:
         return Answer(str(find_cgroup("/", root).folder))
     except UsageError as error:
         return Answer(error=str(error), remedy="sudo mount -t cgroup2 none /sys/fs/cgroup")
+
+
+def _ask_layers(tracefs: Path, *, readable: bool) -> dict[str, tuple[str, ...]]:
+    wanted = {layer.name: layer.tracepoints if readable else () for layer in LAYERS.values()}
+    return {name: tuple(each for each in events if not event_exists(tracefs, each)) for name, events in wanted.items()}
 
 
 def _ask_bpf(cpu: int, tracepoint_id: int | None) -> Answer:

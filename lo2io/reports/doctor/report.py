@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from lo2io.errors import AccessError
 from lo2io.kernel import access
+from lo2io.model.layers import LAYERS
 from lo2io.reports.doctor.facts import PROBE_EVENT, ROOT, Facts, gather
 from lo2io.reports.doctor.rings import FOLLOWED, describe_rings
 from lo2io.units import format_bytes
@@ -95,6 +96,7 @@ def judge(facts: Facts) -> Diagnosis:
             *_libraries(facts),
             _io_uring(facts),
             _programs(facts),
+            *_layers(facts),
         )
     )
 
@@ -320,6 +322,23 @@ def _programs(facts: Facts) -> Check:
     meaning = "calls are recorded as perf samples, which costs more, and only files that /proc shows have names"
     wanting = not {"CAP_BPF", "CAP_PERFMON"} <= facts.capabilities and "CAP_SYS_ADMIN" not in facts.capabilities
     return Check(name, WARN, facts.bpf.error, meaning, _more_rights(facts) if wanting else facts.bpf.remedy)
+
+
+def _layers(facts: Facts) -> Iterator[Check]:
+    """A check only where programs can be loaded: layers are theirs."""
+    if facts.bpf.error:
+        return
+    found = ", ".join(name for name, missing in facts.layers.items() if not missing) or "none"
+    lacks = [f"{name}: no {_some(missing)}" for name, missing in facts.layers.items() if missing]
+    if lacks:
+        remedy = f"a kernel with these tracepoints ({'; '.join(lacks)})"
+        yield Check("layers", WARN, found, f"recordings do not tell {_untold(facts)}", remedy)
+    else:
+        yield Check("layers", OK, found, "recordings tell why calls were slow: lo2io why, lo2io report")
+
+
+def _untold(facts: Facts) -> str:
+    return "; ".join(LAYERS[name].tells for name, missing in facts.layers.items() if missing)
 
 
 def _more_rights(facts: Facts) -> str:

@@ -41,6 +41,7 @@ HEALTHY = Facts(
     otf2_print="/usr/bin/otf2-print",
     rings=RingFacts(setup=YES, disabled="0", there=17),
     bpf=Answer("loaded and attached"),
+    layers={"parts": (), "waits": ()},
     cgroups=Answer("/sys/fs/cgroup"),
     namespaces=Answer("the kernel's own"),
     idle=IdleSamples(120, 120, 300_000_000),
@@ -126,6 +127,7 @@ def test_healthy_machine() -> None:
             "sudo",
             {"root": False, "capabilities": PRIVILEGED - {"CAP_BPF"}, "bpf": Answer(error="refused", remedy="get it")},
         ),
+        ("layers", "warn", "waits: no sched:sched_waking", {"layers": {"parts": (), "waits": ("sched:sched_waking",)}}),
     ],
 )
 def test_each_lack(name: str, status: str, remedy: str, changes: dict[str, Any]) -> None:
