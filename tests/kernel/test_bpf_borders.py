@@ -32,6 +32,7 @@ _TURNS = """
 import os
 (first, second), (third, fourth) = os.pipe(), os.pipe()
 if os.fork():
+    os.write(second, b"x"); os.read(third, 1); os.write(1, b"x")
     while True: os.write(second, b"x"); os.read(third, 1)
 else:
     while True: os.read(first, 1); os.write(fourth, b"x")
@@ -41,8 +42,12 @@ else:
 @contextlib.contextmanager
 def turns() -> Iterator[None]:
     """Two processes that wait for each other again and again."""
-    with subprocess.Popen([sys.executable, "-S", "-c", _TURNS], start_new_session=True) as first:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", _TURNS], stdout=subprocess.PIPE, start_new_session=True
+    ) as first:
+        assert first.stdout is not None
         try:
+            assert first.stdout.read(1) == b"x"
             yield
         finally:
             os.killpg(first.pid, signal.SIGKILL)

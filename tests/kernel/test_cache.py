@@ -139,7 +139,7 @@ def test_verdicts_are_mincores(system: str, reads: Reads) -> None:
             continue
         assert row["cache"] in LIKELY
         assert (row["cache"] == "miss") == (told["lacking"] > 0)
-        assert (row["cache_wait_ns"] > 0) or row["cache"] != "wait"
+        assert row["cache"] != "wait" or row["cache_wait_ns"] != 0  # null: the end of a wait was not seen
         unlike += (row["cache"] == "hit") != told["ready"]
         verdicts[row["cache"]] += 1
     assert unlike <= MOST_UNLIKE

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [
+    pytest.mark.alone,  # the share of the recording that each fault takes is compared with a threshold
     pytest.mark.requires(
         "root", "tracefs", "events", "losetup", "mkfs.ext4", "sched:sched_switch", "sched:sched_waking"
     ),

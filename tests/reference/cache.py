@@ -138,6 +138,7 @@ class Cache:
     def judge(self, op: Pending, row: Row, *, completed: bool) -> Row:
         """The columns of the call's row, which has its offset. Makes the rows of fills and evictions."""
         reads, deeds, file = op.spec.kind is CallKind.READ, op.deeds, file_of(op.handle)
+        deeds.unseen |= self.waiting.get(op.task.index, -1) >= op.time
         if not self.on or not (reads or deeds.runs):
             return NO_READ
         got, offset = row["bytes_result"] if completed else None, row["offset_bytes"]

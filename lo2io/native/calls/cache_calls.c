@@ -98,6 +98,8 @@ void cache_call_left(engine *e, task *t, uint32_t row, bool completed)
     lo2_operation_columns *o = &e->batch->operations;
     cache_cause cause = cause_of(e, t, t->tid);
     cause.act = act_of(&e->calls[p->call]);
+    if (t->io_wait && t->io_wait >= p->begin)
+        p->deeds.unseen = true; /* the end of its last wait was not seen */
     if (!p->deeds.first && cause.act != ACT_READ)
         return;
     cache_file file = p->handle == NONE ? NO_FILE : cache_file_of(description_of(e, p->handle));
