@@ -62,6 +62,7 @@ def _all_code(root: Path) -> dict[str, str]:
     }
 
 
+@cache
 def python_code(text: str) -> str:
     """Lines of code, without comments, docstrings and blank lines; the same under every version of Python."""
     lines = text.splitlines()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lo2io.model import Batch, SpoolMeta
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "100")), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "50")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 WORDS: dict[str, tuple[Any, ...]] = {
     "pid": (100, 101, 102, 55),

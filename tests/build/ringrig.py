@@ -158,8 +158,8 @@ class Rig:
                 self.paths[int(number)] = batch.text[at : at + size]
             for name in TABLES:
                 columns = getattr(batch, name)
-                size = len(next(iter(columns.values())))
-                self.rows[name] += [{key: _known(array, at) for key, array in columns.items()} for at in range(size)]
+                lists = [_known(array) for array in columns.values()]
+                self.rows[name] += [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
         self.totals = engine.totals
         self.rows["rings"].sort(key=lambda row: row["ring"])
         return self
@@ -175,7 +175,6 @@ class Rig:
         return row
 
 
-def _known(array: Any, at: int) -> int | None:
-    value = int(array[at])
-    unknown = {8: UNKNOWN_I64, 4: UNKNOWN_U32}.get(array.dtype.itemsize)
-    return None if value == unknown and array.dtype.kind + str(array.dtype.itemsize) in {"i8", "u4"} else value
+def _known(array: Any) -> list[int | None]:
+    unknown = {"i8": UNKNOWN_I64, "u4": UNKNOWN_U32}.get(array.dtype.kind + str(array.dtype.itemsize))
+    return [None if value == unknown else int(value) for value in array.tolist()]

@@ -114,7 +114,7 @@ class Machine:
 
 
 @settings(
-    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "150")), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "75")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 @given(STEPS)
 def test_same_verdicts(steps: list[tuple[str, int, int, int, int]]) -> None:

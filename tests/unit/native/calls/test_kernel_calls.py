@@ -31,7 +31,7 @@ __all__ = ["each_engine"]
 EXPLICIT, FOLLOWED, KERNEL = 1, 2, 3
 OFFSETS = ("call", "offset_bytes", "offset_source")
 SETTINGS = settings(
-    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "100")), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "50")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 TOLD = st.tuples(st.none() | st.integers(0, 300), st.none() | st.integers(-1, 2**33))
 

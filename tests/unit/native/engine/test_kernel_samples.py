@@ -30,7 +30,7 @@ SUBSYSTEMS = ("block", "io_uring", "sched")
 CTX, REQ = 0xFFFF_8880_0000_1000, 0xFFFF_8880_0000_2000
 DISK = 8 << 20
 SETTINGS = settings(
-    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "60")), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "30")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 MANY = 5_000
 """More events than the native engine holds back, and fewer than it reads at once."""

@@ -31,7 +31,7 @@ SYNCS = tuple(
 )
 """What both clocks may have been read as."""
 SETTINGS = settings(
-    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "150")), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "75")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reference.aio import CANCELED, Aio
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "50")),
+    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "25")),
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),

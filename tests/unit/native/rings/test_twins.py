@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reference.histories import History
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "100")),
+    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "50")),
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
