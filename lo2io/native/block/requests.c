@@ -453,6 +453,17 @@ static bool completed(engine *e, block_sample *s, int64_t time)
     return true;
 }
 
+/* The programs make no other kinds. */
+static bool are_parts(const lo2_kernel_parts *record)
+{
+    if (record->count > LO2_PARTS_ROOM)
+        return false;
+    for (uint8_t i = 0; i < record->count; i++)
+        if (record->parts[i].kind > LO2_PART_SWAP)
+            return false;
+    return true;
+}
+
 void on_kernel_parts(engine *e, const uint8_t *content, uint32_t length)
 {
     lo2_kernel_parts record;
@@ -462,7 +473,11 @@ void on_kernel_parts(engine *e, const uint8_t *content, uint32_t length)
         return;
     }
     memcpy(&record, content, sizeof record);
-    if (record.count > LO2_PARTS_ROOM || !e->requests.nr_buckets)
+    if (!are_parts(&record)) {
+        e->totals.nr_undecoded++;
+        return;
+    }
+    if (!e->requests.nr_buckets)
         return;
     for (request *r = *bucket_of(&e->requests, record.disk, record.sector); r; r = r->chain)
         if (r->device == record.disk && r->sector == record.sector && r->issued && (!newest || r->issue > newest->issue))

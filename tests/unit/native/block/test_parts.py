@@ -58,6 +58,16 @@ def rows(spool: KernelSpool, layers: tuple[str, ...] = ("parts",)) -> list[dict[
     return found
 
 
+@pytest.mark.parametrize("kind", [FLUSH, ZEROES + 1, 255])
+def test_kinds_that_no_program_makes_are_counted(spool: KernelSpool, kind: int) -> None:
+    """The record tells nothing, and the table has no such kind."""
+    block(spool, 60_000, "rq_issue", 100, 8)
+    parts(spool, 60_001, 100, part(4096, kind=kind))
+    block(spool, 60_010, "rq_complete", 100, 8)
+    found = native_rows(spool.write(layers=("parts",)), 1 << 10)
+    assert (found["request_parts"], found["totals"]["nr_undecoded"]) == ([], 1)
+
+
 def test_parts_stand_in_the_order_of_the_sectors(spool: KernelSpool) -> None:
     """Each has its first sector, and its file if that is known; several records are one request."""
     block(spool, 60_000, "rq_issue", 100, 24)
