@@ -29,6 +29,10 @@ search:  ## made-up histories that make test does not try; LO2IO_EXAMPLES=N of e
 	@scripts/setup.sh test
 	LO2IO_EXAMPLES=$${LO2IO_EXAMPLES:-500} $(python) -m pytest -n auto -m hypothesis --ignore=tests/kernel
 
+fuzz:  ## damaged recordings that make test does not try; LO2IO_FUZZ=N of them (500), as root
+	@scripts/setup.sh test
+	LO2IO_FUZZ=$${LO2IO_FUZZ:-500} $(python) -m pytest tests/kernel/test_fuzz.py
+
 lint:  ## ruff, mypy, import layers, rooms of the C files, spelling
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory run-lint
@@ -55,4 +59,4 @@ clean:  ## remove all built files, and .venv
 	rm -rf *.egg-info lo2io/native/_lib.c lo2io/native/_lib.abi3.so lo2io/bpf/programs/*.o
 	find . -name __pycache__ -type d -prune -exec rm -r {} +
 
-.PHONY: help demo test search lint run-lint run-unit run-kernel bench docs clean
+.PHONY: help demo test search fuzz lint run-lint run-unit run-kernel bench docs clean
