@@ -76,7 +76,7 @@ SAMPLE = Declared(
 LAYERS = Declared(
     str,
     ("--layers",),
-    "Record these layers between calls and disks, separated by commas: parts, cache, waits; all; none. "
+    "Record these layers between calls and disks, separated by commas: parts, cache, dirty, waits; all; none. "
     "[default: all, where programs in the kernel record]",
     "NAMES",
 )

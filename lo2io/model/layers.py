@@ -51,6 +51,12 @@ _LAYERS: tuple[Layer, ...] = (
         ("filemap:mm_filemap_add_to_page_cache", "filemap:mm_filemap_delete_from_page_cache"),
         among_events=True,
     ),
+    Layer(
+        "dirty",
+        "who dirtied the pages that the disk writes",
+        ("writeback:writeback_dirty_folio",),
+        among_events=True,
+    ),
     Layer(WAITS, "where the time of each call went", ("sched:sched_switch", "sched:sched_waking"), optional=LOCKS),
 )
 LAYERS: dict[str, Layer] = {layer.name: layer for layer in _LAYERS}

@@ -297,6 +297,23 @@ REQUEST_PARTS: Final = (
     Column("inner_device", "uint64", "", "of a loop device's direct I/O: the file whose pages these are; 0: none"),
     Column("inner_inode", "uint64", "", "the same file's inode"),
 )
+CHARGED: Final = ("unknown", "dirtied", "direct")
+WRITE_BACKS: Final = (
+    Column("request", "uint64", "", "id in requests; null: no request has written these pages", 0),
+    Column("number", "uint16", "", "place of the part among the request's parts"),
+    Column("charged", "uint8", "", "how the thread is known", labels=CHARGED),
+    reference("task", "row of threads; null: not recorded, or unknown"),
+    reference("tid", "thread; null: unknown"),
+    Column("device", "uint64", "", "s_dev, major << 20 | minor; of a disk's own pages that disk"),
+    Column("inode", "uint64", "", "0: none"),
+    reference("file", "row of files; null: not known"),
+    size_column("offset_bytes", "in the file; null: not known"),
+    Column("bytes", "uint64", "B", "size"),
+    time_column("first_dirtied_ns", "the first of these pages became dirty; null: direct, or not known"),
+    time_column("last_dirtied_ns", "the last of them did"),
+    time_column("issue_time_ns", "the request went to the device; null: there is none"),
+    time_column("complete_time_ns", "the request ended; null: not seen, or there is none"),
+)
 COMPLETENESS: Final = (
     Column("event", "", "", "tracepoint", kind="string"),
     number_of("cpu", "CPU"),

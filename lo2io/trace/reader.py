@@ -40,6 +40,7 @@ from lo2io.trace.columns import (
     REQUEST_PARTS,
     REQUESTS,
     THREADS,
+    WRITE_BACKS,
     Column,
 )
 from lo2io.trace.names import ANCHOR, DIRECTORY, METADATA_FILE, table_file
@@ -95,6 +96,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "rings": RINGS,
     "off_cpu": OFF_CPU,
     "request_parts": REQUEST_PARTS,
+    "write_backs": WRITE_BACKS,
     "fills": FILLS,
     "evictions": EVICTIONS,
     "kernel_stacks": KERNEL_STACKS,

@@ -165,6 +165,11 @@ _RULES = (
     Rule("table.waits", _E, "The stretches of a call without a CPU lie in it, apart, and are the parts of its time."),
     Rule("table.path", _E, "A call has at most two paths, one for each place."),
     Rule("request.parts", _E, "The parts of a block request add up to the bytes that it carries."),
+    Rule(
+        "request.charged",
+        _E,
+        "Of each part that a request writes, the charges are its bytes, and each follows its dirtying.",
+    ),
     Rule("cache.verdict", _E, "A read that missed pages is a miss, and no other; a hit does not wait."),
     Rule(
         "cache.fills", _E, "The fills that a read caused have the pages of its columns; no more are used than filled."

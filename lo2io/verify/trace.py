@@ -68,6 +68,7 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> No
     from lo2io.verify.parts import check_parts  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
     from lo2io.verify.waits import WaitRules, has_waits  # noqa: PLC0415
+    from lo2io.verify.write_backs import check_write_backs  # noqa: PLC0415
 
     if (anchor.parent / DIRECTORY / METADATA_FILE).exists():
         trace = open_trace(anchor.parent)
@@ -76,6 +77,8 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> No
             TableRules(trace, verdict).check(counts)
         if "parts" in trace.metadata.get("layers", ()):
             check_parts(trace, verdict)
+        if "dirty" in trace.metadata.get("layers", ()):
+            check_write_backs(trace, verdict)
         if knows_cache(trace):
             check_cache(trace, verdict)
         if knows_paths(trace):

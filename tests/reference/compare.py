@@ -40,6 +40,7 @@ TABLES = (
     "fills",
     "evictions",
     "request_parts",
+    "write_backs",
     *RING_TABLES,
 )
 EXACT_U32 = ("flags", "fd", "tid", "prev_tid", "next_tid", "cpu", "device", "call")

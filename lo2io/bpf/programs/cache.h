@@ -20,6 +20,8 @@
 
 /* ---- runs ---- */
 
+enum { LO2_MOST_DIRTY = 64 }; /* pages of a run: a long call's first pages may be written back while the call goes on */
+
 INLINE void lo2_write_run(struct lo2_bpf_cpu *cpu, struct lo2_bpf_run *run)
 {
     __u32 number = bpf_get_smp_processor_id();
@@ -42,20 +44,23 @@ LO2_ONCE int lo2_write_runs(void)
     cpu->cache.open = 0;
     lo2_write_run(cpu, &cpu->cache.runs[LO2_RUN_FILLS]);
     lo2_write_run(cpu, &cpu->cache.runs[LO2_RUN_EVICTIONS]);
+    lo2_write_run(cpu, &cpu->cache.runs[LO2_RUN_DIRTY]);
     return 0;
 }
+
+INLINE bool lo2_has_runs(void) { return lo2_has_layer(LO2_LAYER_cache) || lo2_has_layer(LO2_LAYER_dirty); }
 
 /* No run goes on beyond this moment. */
 INLINE void lo2_end_runs_of(const struct lo2_bpf_cpu *cpu)
 {
-    if (lo2_has_layer(LO2_LAYER_cache) && cpu->cache.open)
+    if (lo2_has_runs() && cpu->cache.open)
         lo2_write_runs();
 }
 
 INLINE void lo2_end_runs(void)
 {
     __u32 number;
-    const struct lo2_bpf_cpu *cpu = lo2_has_layer(LO2_LAYER_cache) ? lo2_this_cpu(&number) : NULL;
+    const struct lo2_bpf_cpu *cpu = lo2_has_runs() ? lo2_this_cpu(&number) : NULL;
 
     if (cpu)
         lo2_end_runs_of(cpu);
@@ -91,13 +96,13 @@ INLINE void lo2_run_on(struct lo2_bpf_cpu *cpu, struct lo2_bpf_run *run, const s
     lo2_kernel_pages *record = &run->record;
 
     if (record->pages && run->mapping == (__u64)mapping && record->head.tid == (__u32)task->pid &&
-        record->first_page + record->pages == index) {
+        record->first_page + record->pages == index && (type != LO2_KERNEL_DIRTY || record->pages < LO2_MOST_DIRTY)) {
         record->pages += pages;
         return;
     }
     lo2_write_run(cpu, run);
     run->mapping = lo2_as_number(mapping);
-    if (type == LO2_KERNEL_EVICT ? !*lo2_filled_place(run->mapping) : !lo2_is_recorded(task))
+    if (type == LO2_KERNEL_EVICT ? !*lo2_filled_place(run->mapping) : type == LO2_KERNEL_FILL && !lo2_is_recorded(task))
         return;
     if (type == LO2_KERNEL_FILL)
         *lo2_filled_place(run->mapping) = 1;
@@ -119,8 +124,12 @@ INLINE int lo2_on_folio(const struct folio *folio, enum lo2_run kind, __u16 type
     if (!lo2_switch.on)
         return 0;
     cpu = lo2_this_cpu(&number);
-    if (!cpu || cpu->cache.busy)
+    if (!cpu)
         return 0;
+    if (cpu->cache.busy) {
+        lo2_lose_event(&cpu->sampling.of_layers, bpf_ktime_get_ns());
+        return 0;
+    }
     cpu->cache.busy = 1;
     lo2_run_on(cpu, &cpu->cache.runs[kind], folio, type);
     barrier();
@@ -182,6 +191,8 @@ INLINE void lo2_cache_switches(struct lo2_bpf_cpu *cpu, __u32 number, const stru
     const struct task_struct *prev = bpf_get_current_task_btf();
 
     lo2_end_runs_of(cpu);
+    if (!lo2_has_layer(LO2_LAYER_cache))
+        return;
     if (lo2_waits_for_io(prev))
         lo2_note_wait(cpu, number, prev, false);
     if (lo2_waits_for_io(next))
@@ -199,8 +210,7 @@ INLINE void lo2_leave_cpu(const struct task_struct *next)
 
     if (!cpu)
         return;
-    if (lo2_has_layer(LO2_LAYER_cache))
-        lo2_cache_switches(cpu, cpu_number, next);
+    lo2_cache_switches(cpu, cpu_number, next);
     if (cpu->slot.occupied && !cpu->busy)
         lo2_flush_slot(cpu, lo2_ring(&cpu_number));
 }

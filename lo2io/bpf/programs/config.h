@@ -106,7 +106,8 @@ enum lo2_layer {
     LO2_LAYER_parts = 0,
     LO2_LAYER_cache = 1,
     LO2_LAYER_waits = 2,
-    LO2_NR_LAYERS = 3
+    LO2_LAYER_dirty = 4,
+    LO2_NR_LAYERS = 5
 };
 
 struct lo2_bpf_told {                /* in the section .rodata.lo2io */
@@ -225,12 +226,12 @@ struct lo2_bpf_sampling {
     struct lo2_bpf_losing of_layers; /* records of layers. No count of events has them */
 };
 
-/* A run of pages that may go on, for the layer `cache`. */
+/* A run of pages that may go on, for the layers `cache` and `dirty`. */
 struct lo2_bpf_run {
     uint64_t mapping;                /* struct address_space * */
     lo2_kernel_pages record;         /* pages 0: there is no run */
 };
-enum lo2_run { LO2_RUN_FILLS = 0, LO2_RUN_EVICTIONS = 1, LO2_RUNS = 2 };
+enum lo2_run { LO2_RUN_FILLS = 0, LO2_RUN_EVICTIONS = 1, LO2_RUN_DIRTY = 2, LO2_RUNS = 3 };
 
 /* Programs do not take the CPU for runs: one that meets another at work leaves the run alone. */
 struct lo2_bpf_cache {

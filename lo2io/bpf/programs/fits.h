@@ -38,6 +38,7 @@ typedef void (*btf_trace_block_bio_frontmerge)(void *, struct bio *);
 typedef void (*btf_trace_block_bio_queue)(void *, struct bio *);
 typedef void (*btf_trace_mm_filemap_add_to_page_cache)(void *, struct folio *);
 typedef void (*btf_trace_mm_filemap_delete_from_page_cache)(void *, struct folio *);
+typedef void (*btf_trace_writeback_dirty_folio)(void *, struct folio *, struct address_space *);
 
 #define LO2_HAS(name) bpf_core_type_exists(btf_trace_##name)
 #define LO2_HAS_REQ(name) (LO2_HAS(name) && bpf_core_field_exists(struct io_kiocb, cqe))

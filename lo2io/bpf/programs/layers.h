@@ -6,6 +6,7 @@
 #define LO2IO_BPF_LAYERS_H
 
 #include "cache.h"
+#include "dirty.h"
 #include "parts.h"
 #include "waits.h"
 
@@ -15,7 +16,7 @@
 SEC("raw_tp/sys_enter")
 int lo2_layers_fit(void *context)
 {
-    return LO2_LAYER_BIT(parts) | LO2_LAYER_BIT(cache) | LO2_LAYER_BIT(waits);
+    return LO2_LAYER_BIT(parts) | LO2_LAYER_BIT(cache) | LO2_LAYER_BIT(waits) | LO2_LAYER_BIT(dirty);
 }
 
 #endif

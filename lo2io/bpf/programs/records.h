@@ -18,7 +18,7 @@
  * it, with the time of its entry. If calls are perf samples, facts come before the sample of the exit: they hold at the
  * exit of the call that their thread is in, or has just left.
  *
- * FILL, EVICT and IOWAIT lie among the SAMPLE records. The FILL and EVICT records of a call have times between its entry and its
+ * FILL, EVICT, DIRTY and IOWAIT lie among the SAMPLE records. The FILL and EVICT records of a call have times between its entry and its
  * exit.
  *
  * SAMPLE records have a buffer of their own, with its own LOST records. The programs that write them interrupt one another.
@@ -46,6 +46,7 @@ enum lo2_kernel_record {
     LO2_KERNEL_EXEC = 12,    /* the command line of a process after an exec */
     LO2_KERNEL_SAMPLE = 13,  /* an event of a tracepoint that is no system call */
     LO2_KERNEL_PARTS = 14,   /* of the layer `parts`: the files whose bytes a block request carries */
+    LO2_KERNEL_DIRTY = 15,   /* of the layer `dirty`: pages that a thread made dirty */
     LO2_KERNEL_FILL = 17,    /* of the layer `cache`: pages that a thread put into the page cache */
     LO2_KERNEL_EVICT = 18,   /* ... pages that a thread took out of it */
     LO2_KERNEL_SLEEP = 19,   /* of the layer `waits`: a stretch of a call in which the thread had no CPU */
@@ -212,7 +213,7 @@ typedef struct {
     uint64_t lost;
 } lo2_kernel_lost;
 
-/* FILL, EVICT: a run of pages, one behind the other, in one call or one stretch on a CPU. */
+/* FILL, EVICT, DIRTY: a run of pages, one behind the other, in one call or one stretch on a CPU. */
 typedef struct {
     lo2_kernel_head head;    /* of the thread that did it; time at which the run was known to have ended */
     uint64_t begin_ns;       /* of its first page */
@@ -227,6 +228,7 @@ typedef struct {
 } lo2_kernel_pages;
 typedef lo2_kernel_pages lo2_kernel_fill;
 typedef lo2_kernel_pages lo2_kernel_evict;
+typedef lo2_kernel_pages lo2_kernel_dirty;
 
 typedef struct {
     lo2_kernel_head head;    /* of the thread that waits */

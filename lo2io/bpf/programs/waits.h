@@ -178,8 +178,7 @@ int lo2_waits_sched_switch(__u64 *context)
     cpu = lo2_this_cpu(&cpu_number);
     if (!cpu)
         return 0;
-    if (lo2_has_layer(LO2_LAYER_cache))
-        lo2_cache_switches(cpu, cpu_number, next);
+    lo2_cache_switches(cpu, cpu_number, next);
     if (cpu->busy) {
         __sync_fetch_and_add(&cpu->misses.skipped, 1);
         return 0;

@@ -210,6 +210,32 @@ typedef struct {
     uint64_t *inner_inode;
 } lo2_request_part_columns;
 
+enum lo2_charged {
+    LO2_CHARGED_UNKNOWN = 0,
+    LO2_CHARGED_DIRTIED = 1,    /* to the thread that dirtied the pages */
+    LO2_CHARGED_DIRECT = 2      /* to the thread that sent the request: direct I/O */
+};
+
+/*
+ * One row per run of bytes of a file's data that a request writes for one thread. The rows of a request come at its end. Rows of pages
+ * that no request has written come last.
+ */
+typedef struct {
+    uint64_t *request;          /* id of the request's row; 0: nobody has written them */
+    uint16_t *number;           /* place of the part among the request's parts */
+    uint8_t *charged;           /* enum lo2_charged */
+    uint32_t *task;             /* UINT32_MAX: not recorded, or unknown */
+    uint32_t *tid;              /* UINT32_MAX: unknown */
+    uint64_t *device;           /* as in lo2_request_part_columns, like the next three */
+    uint64_t *inode;
+    uint32_t *file;
+    int64_t *offset_bytes;
+    uint64_t *bytes;
+    int64_t *first_dirtied_ns, *last_dirtied_ns; /* DIRTIED: when the first and the last of the pages became dirty */
+    int64_t *issue_time_ns;     /* of the request; unknown: there is none */
+    int64_t *complete_time_ns;
+} lo2_write_back_columns;
+
 /*
  * One row per completion of a block request, or of a part of one, in the order of the samples. All senders count,
  * recorded or not, for the rows are compared with the kernel's own accounts.

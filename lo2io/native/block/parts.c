@@ -1,4 +1,5 @@
 /* The parts of block requests. A request keeps them until it ends; then they are rows, which wait in a queue for room. */
+#include "block/dirty.h"
 #include "block/parts.h"
 #include "tables/inodes.h"
 
@@ -59,8 +60,10 @@ void parts_end(engine *e, request *r)
                                     ? inode_file(e, held->part.device, held->part.inode, held->part.generation) : NONE,
                         .cut = !next && r->parts_cut};
         sector += held->part.bytes >> SECTOR_SHIFT;
-        if (r->written)
+        if (r->written) {
             queue(e, &row);
+            dirty_written(e, r, &row);
+        }
         GIVE_BACK(e, free_parts, at - 1);
     }
     r->first_part = r->last_part = 0;

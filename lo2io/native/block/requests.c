@@ -308,7 +308,7 @@ static request *request_new(engine *e)
     }
     if (r == set->spare)
         set->spare = r->chain;
-    *r = (request){.older = set->newest, .insert = UNKNOWN, .issue = UNKNOWN, .bytes_issued = UNKNOWN,
+    *r = (request){.older = set->newest, .insert = UNKNOWN, .issue = UNKNOWN, .complete = UNKNOWN, .bytes_issued = UNKNOWN,
                    .bytes_result = UNKNOWN, .id = e->next_id++};
     *(set->newest ? &set->newest->newer : &set->oldest) = r;
     set->newest = r;
@@ -447,6 +447,7 @@ static bool completed(engine *e, block_sample *s, int64_t time)
         link_key(&e->requests, r);
         return false;
     }
+    r->complete = time;
     write_event(e, r, LO2_RQ_COMPLETE, time, s->cpu, r->bytes_result);
     write_row(e, r, LO2_RQ_COMPLETED, time);
     request_drop(e, r);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "block/requests.h"
+#include "block/dirty.h"
 #include "block/parts.h"
 #include "cache/cache.h"
 #include "calls/calls.h"
@@ -240,7 +241,8 @@ static void dispatch(engine *e, stream *s)
 /* Writes the rows that wait; true if none waits any more. */
 static bool flush(engine *e)
 {
-    return tables_flush(e) && cache_flush(e) && parts_flush(e) && (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
+    return tables_flush(e) && cache_flush(e) && parts_flush(e) && dirty_flush(e) &&
+           (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
 }
 
 /* Ends everything that is still alive at the end of the spool; false if the batch is full. */
@@ -248,6 +250,7 @@ static bool finish(engine *e)
 {
     if (!requests_finish(e))
         return false;
+    dirty_finish(e);
     for (; e->finish_task < e->tasks.count; e->finish_task++) {
         if (!batch_has_room(e) || !flush(e))
             return false;
@@ -265,7 +268,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     batch->nr_completions = batch->nr_switches = batch->nr_off_cpu = 0;
     batch->nr_ring_requests = batch->nr_ring_events = batch->nr_ring_works = batch->nr_ring_states = 0;
     batch->nr_batches = batch->nr_rings = batch->nr_iocbs = 0;
-    batch->nr_request_parts = batch->nr_fills = batch->nr_evictions = 0;
+    batch->nr_request_parts = batch->nr_write_backs = batch->nr_fills = batch->nr_evictions = 0;
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;
@@ -390,13 +393,14 @@ void lo2_engine_free(lo2_engine *e)
     kernel_facts_free(e);
     cache_free(e);
     parts_free(e);
+    dirty_free(e);
     inodes_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
                      e->process_by_pid, e->exit_by_tid, e->pid_by_tid, e->tasks.at, e->free_tasks.at,
                      e->processes.at, e->free_processes.at,
                      e->tables.at, e->free_tables.at, e->handles.at, e->free_handles.at, e->descriptions.at,
                      e->free_descriptions.at, e->handle_queue.at, e->event_queue.at,
-                     e->task_queue.at, e->name.at, e->gaps.at, e};
+                     e->task_queue.at, e->write_back_queue.at, e->name.at, e->gaps.at, e};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
 }

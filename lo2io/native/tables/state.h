@@ -209,7 +209,7 @@ typedef struct request {
     uint64_t issued_sector;
     uint32_t device, task, pid, tid;
     uint32_t task_index;          /* where the task was; that place may hold another task by now */
-    int64_t begin, insert, issue, bytes_request, bytes_issued, bytes_result;
+    int64_t begin, insert, issue, complete, bytes_request, bytes_issued, bytes_result;
     int64_t end_latest;           /* of an end that was not seen: no later than this */
     int32_t error;
     uint16_t flags, nr_requeues, nr_merges, nr_completions;
@@ -221,6 +221,8 @@ typedef struct request {
 
 typedef struct { lo2_kernel_part part; uint32_t next; } held_part;
 typedef struct { uint64_t request, sector; lo2_kernel_part part; uint32_t file; uint16_t number; bool cut; } part_row;
+typedef struct { uint64_t request, device, inode, bytes; int64_t offset, first_dirtied, last_dirtied, issue, complete;
+                 uint32_t task, tid, file, generation; uint16_t number; uint8_t charged; } write_back;
 
 /* A thread at one moment; task NONE: not known. */
 typedef struct { uint32_t task, task_index, pid, tid; bool recorded; } submitter;
@@ -338,6 +340,9 @@ struct lo2_engine {
     VEC(uint32_t) free_parts;
     VEC(part_row) part_queue;
     uint32_t parts_out;
+    struct dirty_pages *dirty;    /* NULL: nobody has dirtied a page */
+    VEC(write_back) write_back_queue;
+    uint32_t write_backs_out;
     struct ring_set *rings;       /* NULL: none is known */
     struct ring_request_set *ring_requests;
     struct iocb_set *iocbs;       /* NULL: none is known */

@@ -13,6 +13,7 @@ from lo2io.reports.html.io_sheets import io_sheets
 from lo2io.reports.html.ring_sheets import ring_sheets
 from lo2io.reports.text.lines import who
 from lo2io.reports.text.parts import text_of
+from lo2io.reports.text.write_backs import TITLE, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.parts import PartsSummary
     from lo2io.reports.summary.summary import Activity, Summary
     from lo2io.reports.summary.usage import UsageRow
+    from lo2io.reports.summary.write_backs import WriteBackSummary
 
 _ACTIVITY: Final = (
     ("calls", True), ("reads", True), ("writes", True), ("read", True), ("written", True), ("time", True),
@@ -158,6 +160,37 @@ def _parts(parts: PartsSummary) -> Sheet:
     return sheet("parts", "What block requests carried", heads, rows)
 
 
+def _write_backs(found: WriteBackSummary) -> list[Sheet]:
+    heads = [
+        ("written", True),
+        ("deferred", True),
+        ("device time", True),
+        ("to disk: p50", True),
+        ("max", True),
+        ("unwritten", True),
+    ]
+    note = "deferred: in requests that another process sent; unwritten: dirty when the recording ended"
+    made = []
+    for name, title, rows in (
+        ("write-backs", TITLE, (*found.processes, found.total)),
+        ("write-backs-files", f"{TITLE}: files", found.files),
+    ):
+        cells = [
+            [
+                Cell(name_of(row)),
+                size(row.bytes_written_back),
+                size(row.bytes_deferred),
+                time(row.device_time_ns),
+                time(row.until_disk.p50_ns if row.until_disk.nr else None),
+                time(row.until_disk.max_ns if row.until_disk.nr else None),
+                size(row.bytes_unwritten),
+            ]
+            for row in rows
+        ]
+        made.append(sheet(name, title, [("process" if name == "write-backs" else "file", False), *heads], cells, note))
+    return made
+
+
 def _losses(summary: Summary) -> Sheet:
     columns = [("CPU", True), ("buffer full", True), ("times", True), ("for", True), ("vanished", True)]
     rows = [
@@ -185,6 +218,7 @@ def sheets(summary: Summary) -> list[Sheet]:
     every += io_sheets(summary.io) if summary.io else []
     every += cache_sheets(summary.cache) if summary.cache else []
     every += [_parts(summary.parts)] if summary.parts else []
+    every += _write_backs(summary.write_backs) if summary.write_backs else []
     every += ring_sheets(summary.rings) if summary.rings else []
     every += [_losses(summary), _accounts(summary)]
     return [each for each in every if each.rows]

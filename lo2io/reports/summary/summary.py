@@ -31,6 +31,7 @@ from lo2io.reports.summary.parts import summarize_parts
 from lo2io.reports.summary.sums import gather
 from lo2io.reports.summary.tally import NR_REQUEST_OPS
 from lo2io.reports.summary.usage import UsageRow, not_recorded
+from lo2io.reports.summary.write_backs import summarize_write_backs
 from lo2io.trace.reader import REQUEST_OPERATION
 from lo2io.units import NS_PER_S
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.parts import PartsSummary
     from lo2io.reports.summary.sums import TraceSums
     from lo2io.reports.summary.tally import OperationTally, RequestTally, Sums
+    from lo2io.reports.summary.write_backs import WriteBackSummary
     from lo2io.trace.reader import Trace
 
 
@@ -322,6 +324,8 @@ class Summary:
     """Where the time went; None: the layer ``waits`` was not recorded, or there was no call."""
     parts: PartsSummary | None = None
     """What block requests carried; None: the layer ``parts`` was not recorded, or there was no request."""
+    write_backs: WriteBackSummary | None = None
+    """Who caused the disk's writes; None: the layer ``dirty`` was not recorded, or nothing was dirtied or written."""
     foreign: Foreign | None = None
     """Facts about an archive without lo2io's tables; None: the trace has these tables."""
 
@@ -373,6 +377,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         answer=answer(io.time.waits[0] if io and io.time.waits else None, usage),
         cache=summarize_cache(sums),
         parts=summarize_parts(sums),
+        write_backs=summarize_write_backs(sums),
         usage=usage,
         not_recorded=not_recorded(meta, usage) if usage else {},
         foreign=foreign,

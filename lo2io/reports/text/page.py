@@ -29,6 +29,7 @@ from lo2io.reports.text.lines import (
 )
 from lo2io.reports.text.parts import render_parts
 from lo2io.reports.text.rings import render_rings
+from lo2io.reports.text.write_backs import render_write_backs
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def render_page(summary: Summary, console: Console) -> None:
         render_cache(summary.cache, console)
     if summary.parts:
         render_parts(summary.parts, console)
+    if summary.write_backs:
+        render_write_backs(summary.write_backs, console)
     _errors(summary, console)
     if summary.rings:
         render_rings(summary.rings, console)

@@ -179,7 +179,8 @@ class _Choice:
         self._note("files", ("file",), lambda rows: passing.files.at(rows["file"]))
         for table, column in (("paths", "operation"), ("batches", "id"), ("iocbs", "operation")):
             self._note(table, (column,), lambda rows, column=column: self._calls.holds(rows[column]))  # type: ignore[misc]
-        self._note("request_parts", ("request",), lambda rows: self._served.holds(rows["request"]))
+        for table in ("request_parts", "write_backs"):
+            self._note(table, ("request",), lambda rows: self._served.holds(rows["request"]))
         for table in ("fills", "evictions"):
             self._note(
                 table, ("cause",), lambda rows: self._calls.holds(rows["cause"]) | passing.rings.holds(rows["cause"])

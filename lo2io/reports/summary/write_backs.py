@@ -1,0 +1,186 @@
+"""Who caused the disk's writes: bytes of files' data by the process that dirtied their pages, whoever sent the request.
+
+In: the tables of charges, of requests and of files. Out: a :class:`WriteBackSummary`. Memory grows with the number of
+requests, processes and files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.reports.summary.histogram import Latency, LatencyHistograms
+from lo2io.trace.columns import CHARGED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+    from lo2io.reports.summary.owners import Owners
+    from lo2io.reports.summary.sums import TraceSums
+    from lo2io.trace.reader import Trace
+
+    Integers = NDArray[np.int64]
+
+MAX_ROWS: Final = 100
+"""Processes and files listed by the bytes that were written for them."""
+_COLUMNS: Final = (
+    "request", "charged", "task", "tid", "file", "bytes", "first_dirtied_ns", "issue_time_ns", "complete_time_ns",
+)  # fmt: skip
+_UNKNOWN: Final = CHARGED.index("unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBackRow:
+    """Bytes of files' data that disks wrote for one process, or of one file. Requests that failed count, too."""
+
+    kind: str
+    """``process``; ``others``: processes that were not recorded; ``unknown``: nobody knows who; ``file``; ``all``."""
+    path: str | None
+    """Of a file: its path, if anybody who is recorded had opened it."""
+    pid: int | None
+    process: str | None
+    bytes_written_back: int
+    bytes_deferred: int
+    """Of them, in requests that another process sent, such as a worker of the kernel."""
+    device_time_ns: int
+    """From issue to completion of each request, as far as its bytes are theirs."""
+    bytes_unwritten: int
+    """In pages that were dirty, and that no request had carried when the recording ended; deleted files' pages, too."""
+    until_disk: Latency
+    """From the time at which a run of pages became dirty until the request with them had ended, a run each."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBackSummary:
+    """The part of the report about who caused the disk's writes."""
+
+    total: WriteBackRow
+    processes: tuple[WriteBackRow, ...]
+    """Most bytes first."""
+    files: tuple[WriteBackRow, ...]
+    """The same; one row has all files without a name."""
+
+
+class _Senders:
+    """Of each request: the process that sent it, and its bytes."""
+
+    def __init__(self, trace: Trace, owners: Owners) -> None:
+        batches = list(trace.batches("requests", ("id", "task", "bytes_issued")))
+        ids = np.concatenate([rows["id"] for rows in batches]) if batches else np.zeros(0, np.uint64)
+        order = np.argsort(ids)
+        self._ids = ids[order]
+        joined = {name: np.concatenate([rows[name] for rows in batches])[order] for name in ("task", "bytes_issued")}
+        self._process, self._bytes = owners.processes(joined["task"]), joined["bytes_issued"]
+
+    def of(self, request: NDArray[np.uint64]) -> tuple[Integers, Integers]:
+        """Process and bytes of these requests, which are all known."""
+        place = np.searchsorted(self._ids, request)
+        return self._process[place], np.maximum(self._bytes[place], 1)
+
+
+class _Sums:
+    """Sums by a number: columns are written back, deferred, device time, unwritten."""
+
+    def __init__(self, nr: int) -> None:
+        self.numbers = np.zeros((nr, 4), np.int64)
+
+    def add(self, place: Integers, numbers: Integers) -> None:
+        np.add.at(self.numbers, place, numbers)
+
+    def most(self) -> list[int]:
+        """The places with bytes: most written, then most unwritten first."""
+        written, unwritten = self.numbers[:, 0], self.numbers[:, 3]
+        order = np.lexsort((-unwritten, -written))
+        chosen: list[int] = order[(written + unwritten)[order] > 0][:MAX_ROWS].tolist()
+        return chosen
+
+
+def summarize_write_backs(sums: TraceSums) -> WriteBackSummary | None:
+    """Sum up the charges; None: the layer was not recorded, or no page of a file was dirtied or written.
+
+    Raises:
+        TraceError: A table is missing or damaged.
+    """
+    trace, owners = sums.trace, sums.owners
+    if "dirty" not in trace.metadata.get("layers", ()) or not trace.rows("write_backs"):
+        return None
+    by_process, by_file = _Sums(owners.nr_processes + 2), _Sums(owners.nr_files + 1)
+    senders = _Senders(trace, owners)
+    for rows in trace.batches("write_backs", _COLUMNS):
+        process, file = _process_of(rows, owners), _file_of(rows, owners)
+        numbers = _numbers(rows, process, senders)
+        by_process.add(process, numbers)
+        by_file.add(file, numbers)
+    shown, files = by_process.most(), by_file.most()
+    late = _latencies(trace, owners, shown, files)
+    names = sums.people.names({place for place in shown if place < owners.nr_processes})
+    paths = trace.texts("files", "file", "path", [place for place in files if place < owners.nr_files])
+    processes = [
+        replace(
+            _row(by_process.numbers[place], late.latency(1 + at), _kind(place, owners)),
+            pid=sums.people.pid(place) if place < owners.nr_processes else None,
+            process=names.get(place),
+        )
+        for at, place in enumerate(shown)
+    ]
+    return WriteBackSummary(
+        _row(by_process.numbers.sum(axis=0), late.latency(0), "all"),
+        tuple(processes),
+        tuple(
+            _row(by_file.numbers[place], late.latency(1 + len(shown) + at), "file", paths.get(place))
+            for at, place in enumerate(files)
+        ),
+    )
+
+
+def _process_of(rows: Columns, owners: Owners) -> Integers:
+    """The charged process; behind the last one first those that are not recorded, then unknown."""
+    known = owners.processes(rows["task"])
+    return np.where(rows["charged"] == _UNKNOWN, owners.nr_processes + 1, known)
+
+
+def _file_of(rows: Columns, owners: Owners) -> Integers:
+    return np.where(rows["file"] == UNKNOWN_U32, owners.nr_files, rows["file"]).astype(np.int64)
+
+
+def _kind(place: int, owners: Owners) -> str:
+    return "process" if place < owners.nr_processes else "others" if place == owners.nr_processes else "unknown"
+
+
+def _numbers(rows: Columns, process: Integers, senders: _Senders) -> Integers:
+    """Shape (rows, 4): what :class:`_Sums` adds."""
+    size = rows["bytes"].astype(np.int64)
+    numbers = np.zeros((len(size), 4), np.int64)
+    written = rows["request"] != 0
+    numbers[~written, 3] = size[~written]
+    numbers[written, 0] = size[written]
+    sender, whole = senders.of(rows["request"][written])
+    numbers[written, 1] = size[written] * (sender != process[written])
+    issue, complete = rows["issue_time_ns"][written], rows["complete_time_ns"][written]
+    lasted = np.where((complete != UNKNOWN_I64) & (issue != UNKNOWN_I64), complete - issue, 0)
+    numbers[written, 2] = np.rint(lasted * (size[written] / whole)).astype(np.int64)
+    return numbers
+
+
+def _latencies(trace: Trace, owners: Owners, shown: list[int], files: list[int]) -> LatencyHistograms:
+    """Histograms of all rows, of the shown processes, and of the shown files; memory: 48 KiB each."""
+    late = LatencyHistograms(1 + len(shown) + len(files))
+    processes, places = np.full(owners.nr_processes + 2, -1), np.full(owners.nr_files + 1, -1)
+    processes[shown] = 1 + np.arange(len(shown))
+    places[files] = 1 + len(shown) + np.arange(len(files))
+    for rows in trace.batches("write_backs", _COLUMNS):
+        known = (rows["first_dirtied_ns"] != UNKNOWN_I64) & (rows["complete_time_ns"] != UNKNOWN_I64)
+        lasted = (rows["complete_time_ns"] - rows["first_dirtied_ns"])[known]
+        late.add(np.zeros(len(lasted)), lasted)
+        for number in (processes[_process_of(rows, owners)], places[_file_of(rows, owners)]):
+            late.add(number[known & (number >= 0)], lasted[number[known] >= 0])
+    return late
+
+
+def _row(numbers: Integers, until_disk: Latency, kind: str, path: str | None = None) -> WriteBackRow:
+    written, deferred, device_ns, unwritten = numbers.tolist()
+    return WriteBackRow(kind, path, None, None, written, deferred, device_ns, unwritten, until_disk)

@@ -1,0 +1,54 @@
+"""The rules of charges: who dirtied what requests write.
+
+In: the tables. Out: findings. ``docs/explanation/rules/dirty.md`` says what a charge is.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lo2io.trace.reader import Trace
+    from lo2io.verify.rules import Verification
+
+_TIMES = ("first_dirtied_ns", "last_dirtied_ns", "issue_time_ns", "complete_time_ns")
+
+
+def check_write_backs(trace: Trace, verdict: Verification) -> None:
+    """Report parts of which more or less is charged than they have, and charges whose times are out of order.
+
+    Memory grows with the number of parts.
+
+    Raises:
+        TraceError: A table cannot be read.
+    """
+    charged = _sums(trace, "write_backs")
+    parts = _sums(trace, "request_parts")
+    for key, total in charged.items():
+        if key[0] and total != parts.get(key):
+            verdict.report("request.charged", f"write_backs: part {key[1]} of {key[0]}: its charges are not its bytes")
+    for rows in trace.batches("write_backs", ("request", *_TIMES)):
+        bad = np.zeros(len(rows["request"]), np.bool_)
+        for earlier, later in pairwise(_TIMES):
+            known = (rows[earlier] != UNKNOWN_I64) & (rows[later] != UNKNOWN_I64)
+            bad |= known & (rows[earlier] > rows[later])
+        for number in rows["request"][bad].tolist():
+            verdict.report("request.charged", f"write_backs: a charge of {number} precedes its dirtying")
+
+
+def _sums(trace: Trace, table: str) -> dict[tuple[int, int], int]:
+    """Bytes by request and number of the part."""
+    sums: dict[tuple[int, int], int] = {}
+    rows: Iterable[tuple[int, int, int]]
+    for batch in trace.batches(table, ("request", "number", "bytes")):
+        rows = zip(*(batch[name].tolist() for name in ("request", "number", "bytes")), strict=True)
+        for request, number, size in rows:
+            sums[request, number] = sums.get((request, number), 0) + size
+    return sums
