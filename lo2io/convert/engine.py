@@ -157,7 +157,7 @@ class Engine:
         config.start_ns = meta.start_ns
         config.cache = _cache_layer(meta)
         config.parts = "parts" in meta.layers
-        config.dirty = "dirty" in meta.layers
+        config.dirty = {"dirty", "parts"} <= set(meta.layers)
         self._set_clock(config)
         self._set_completions(config)
         return config

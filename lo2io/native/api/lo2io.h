@@ -68,7 +68,7 @@ typedef struct {
     uint32_t sched_blocked; /* of these, the bits of an uninterruptible wait */
     uint8_t cache;          /* enum lo2_cache_layer */
     uint8_t parts;          /* the layer `parts` was recorded */
-    uint8_t dirty;          /* the layer `dirty` was recorded */
+    uint8_t dirty;          /* the layers `dirty` and `parts` were recorded */
     uint8_t waits;          /* the layer `waits` was recorded: SLEEP tells of stretches without a CPU */
     const uint8_t *stack_reasons; /* enum lo2_wait_reason of each kernel stack; read while the engine lives */
     uint32_t nr_stacks;

@@ -150,6 +150,8 @@ void on_kernel_dirty(engine *e, const uint8_t *content, uint32_t length)
         e->totals.nr_undecoded++;
         return;
     }
+    if (!e->config.dirty || !told.mode)
+        return;
     if (!e->dirty && !(e->dirty = calloc(1, sizeof *e->dirty))) {
         e->out_of_memory = true;
         return;
@@ -253,6 +255,7 @@ void dirty_written(engine *e, const request *r, const part_row *part)
     add_row(e, &row);
 }
 
+/* Of a disk's own pages it is not known whether they are a file system's metadata, whose requests charge nobody. */
 void dirty_finish(engine *e)
 {
     const struct dirty_pages *d = e->dirty;
@@ -260,8 +263,8 @@ void dirty_finish(engine *e)
         const chunk *c = &d->chunks.at[i];
         for (uint32_t place = 0; place < CHUNK_PAGES; place++) {
             const dirtying *by = &c->pages[place].newest;
-            bool told = by->task != NONE || e->config.all_tasks;
-            if (by->time == UNKNOWN || by->time <= e->lost_until || c->carried >> place & 1 || !told)
+            bool shown = c->inode && (by->task != NONE || e->config.all_tasks);
+            if (by->time == UNKNOWN || by->time <= e->lost_until || c->carried >> place & 1 || !shown)
                 continue;
             write_back row = {
                 .task = by->task, .tid = by->tid, .charged = LO2_CHARGED_DIRTIED, .device = c->device, .inode = c->inode,

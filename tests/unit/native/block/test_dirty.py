@@ -34,7 +34,7 @@ def spool(tmp_path: Path) -> KernelSpool:
 
 def dirty(spool: KernelSpool, t: int, tid: int, first: int, pages: int, **more: int) -> None:
     """A record ``DIRTY`` of /f on CPU 0, of pages that became dirty at that moment."""
-    told = {"begin_ns": t, "device": DEVICE, "inode": 7, "generation": 5, "page_bytes": PAGE, **more}
+    told = {"begin_ns": t, "device": DEVICE, "inode": 7, "generation": 5, "mode": 0o100644, "page_bytes": PAGE, **more}
     spool.events[0].append(framed(pack("dirty", t, tid, first_page=first, pages=pages, **told)))
 
 
@@ -144,3 +144,11 @@ def test_without_the_layer_there_are_no_charges(spool: KernelSpool) -> None:
     written(spool, 60_100, part(PAGE))
     tables = native_rows(spool.write(layers=("parts",)), 1 << 10)
     assert (tables["write_backs"], tables["totals"]["nr_undecoded"]) == ([], 2)
+
+
+def test_pages_that_are_no_file_s_are_left_out(spool: KernelSpool) -> None:
+    """A file system's own have no mode. A disk's own are charged, but may be metadata, and are not told as unwritten."""
+    dirty(spool, 60_000, 10, 0, 1, mode=0)
+    dirty(spool, 60_010, 20, 0, 2, inode=0, mode=0o060600, generation=0)
+    written(spool, 60_100, {**part(PAGE, inode=0), "device": DEVICE})
+    assert charges(spool) == [(0, 1, 20, DIRTIED)]
