@@ -7,9 +7,10 @@ Each workload (`layers.c`) times itself after its file has been prepared.
 from __future__ import annotations
 
 import shutil
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from common import Settings, build, column, in_turns, middle, require, run, spread, table, verdict
+from common import Settings, build, column, in_turns, middle, names_of, require, run, spread, table, verdict
 from tracers import Lo2io, PerfRecord, Untraced
 
 from lo2io.kernel.tracefs import event_exists, find_tracefs
@@ -97,7 +98,7 @@ def _ratios(rows: Sequence[Row], job: str, name: str, key: str) -> list[float]:
 def render(document: Mapping[str, Any]) -> str:
     """A table of wall time, one of CPU time, and the verdict."""
     rows = document["runs"]
-    names = [name for name in _tracers() if name != "untraced"]
+    names = [name for name in names_of(rows, "hit") if name != "untraced"]
     parts = [
         f"Medians and least to most of {max(row['run'] for row in rows)} runs in turns; each is divided by the "
         "untraced run of its turn. Untraced, a round takes "
@@ -112,7 +113,8 @@ def render(document: Mapping[str, Any]) -> str:
 
 def _verdict(rows: Sequence[Row], names: Sequence[str]) -> str:
     def more(job: str, key: str) -> float:
-        return middle(rows, f"{job}, {DEFAULT}", key) / middle(rows, f"{job}, {names[0]}", key)
+        pairs = zip(column(rows, f"{job}, {DEFAULT}", key), column(rows, f"{job}, {names[0]}", key), strict=True)
+        return median(with_layers / without for with_layers, without in pairs)
 
     ratios = {job: more(job, "wall_ns") for job in LOOKED_AT}
     said = ", ".join(f"{JOBS[job]} {ratio:.2f}" for job, ratio in ratios.items())
