@@ -18,7 +18,7 @@ def append_together() -> None:
     def work() -> None:
         fd = os.open("shared", os.O_WRONLY | os.O_CREAT | os.O_DIRECT | os.O_APPEND)
         page = mmap.mmap(-1, PAGE)
-        for _ in range(1000):
+        for _ in range(2500):
             os.write(fd, page)
 
     threads = [threading.Thread(target=work) for _ in range(2)]

@@ -147,7 +147,7 @@ def test_without_the_layer_there_are_no_charges(spool: KernelSpool) -> None:
 
 
 def test_pages_that_are_no_file_s_are_left_out(spool: KernelSpool) -> None:
-    """A file system's own have no mode. A disk's own are charged, but may be metadata: they are not told as unwritten."""
+    """A file system's own have no mode. A disk's own are charged, and not told as unwritten: they may be metadata."""
     dirty(spool, 60_000, 10, 0, 1, mode=0)
     dirty(spool, 60_010, 20, 0, 2, inode=0, mode=0o060600, generation=0)
     written(spool, 60_100, {**part(PAGE, inode=0), "device": DEVICE})
