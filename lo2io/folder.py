@@ -366,6 +366,16 @@ def read_regular(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
+def check_regular(path: Path) -> None:
+    """Look before a library opens a file that somebody else may have put there: opening a FIFO waits for its writer.
+
+    Raises:
+        OSError: The file does not exist, or is no regular file (EINVAL).
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+
+
 @contextlib.contextmanager
 def private_umask() -> Iterator[int]:
     """Files created inside, also by libraries, are for their owner alone. Yields the former umask."""

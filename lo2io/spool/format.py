@@ -40,6 +40,8 @@ BACKENDS = ("perf", "bpf")
 MODES = ("process", "system")
 MAX_CPUS = 1 << 16
 """More than any kernel's NR_CPUS."""
+MAX_STACKS = 1 << 16
+"""More kernel stacks than the programs in the kernel tell apart (``LO2_MAX_STACKS``)."""
 MAX_TIME_NS = 1 << 62
 """Sums and differences of two times below this bound fit into 64 bits."""
 SEGMENT_PATTERN = re.compile(r"seg-\d{6,}")
@@ -179,6 +181,7 @@ def _wrong_values(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
     times = [time for time in (meta.start_ns, meta.stop_ns, meta.recording_start_ns) if time is not None]
     yield any(abs(time) > MAX_TIME_NS for time in times), "a time is more than 146 years away"
     yield any(sync.error_ns < 0 for sync in meta.syncs), "the error of a clock is negative"
+    yield any(not 0 <= stack.stack < MAX_STACKS for stack in meta.kernel_stacks), "the number of a kernel stack is none"
     names = [name in {"", ".", ".."} or "/" in name or "\0" in name for name in meta.segments]
     yield any(names), "a segment is no folder of the spool"
     yield meta.backend not in BACKENDS, f"calls were recorded by {meta.backend!r}"

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lo2io.catalog.catalog import load_catalog
 from lo2io.errors import TraceError
-from lo2io.folder import read_regular
+from lo2io.folder import check_regular, read_regular
 from lo2io.model import Columns, Completeness, EventCompleteness
 from lo2io.spool.format import MAX_TIME_NS
 from lo2io.trace.columns import (
@@ -79,6 +79,12 @@ _KINDS: Final[Mapping[str, type]] = {
     **dict.fromkeys(("tables", "completeness"), dict),
     "sample_rate": int,
 }
+NUMBERS_FREE: Final = 1 << 24
+"""Rows are found by arrays as long as the highest number of a row. So that a damaged table cannot ask for any memory,
+each number is below this bound, plus one for each byte on disk of the trace's tables."""
+_THREADS: Final = {"task", "worker", "waker", "holder", "poller", "process", "parent_process"}
+_NUMBERS: Final = _THREADS | {"handle", "handle2", "parent", "description", "file", "ring", "stack"}
+"""Columns with numbers of rows."""
 _LISTS_OF_OBJECTS: Final = ("calls", "opcodes", "devices", "mounts", "syncs")
 
 TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
@@ -250,6 +256,7 @@ class Trace:
             return _without_rows(arrow_schema(name, self.metadata["clock"]), columns)
         path = self.path / DIRECTORY / table_file(name)
         try:
+            check_regular(path)
             # Not memory-mapped: mapped pages count as resident, and a long trace would fill the memory limit.
             source = pa.OSFile(str(path), "rb")
             reader = pa.ipc.open_file(source)
@@ -263,13 +270,41 @@ class Trace:
 
     def _read(self, name: str, reader: pa.RecordBatchFileReader, index: int) -> pa.RecordBatch:
         try:
-            return reader.get_batch(index)
-        except (OSError, ValueError) as error:
-            raise _unreadable(self.path / DIRECTORY / table_file(name), error) from error
+            batch = reader.get_batch(index)
+            batch.validate()
+            self._check_numbers(name, batch)
+        except (OSError, ValueError, MemoryError) as error:  # ArrowMemoryError is a MemoryError
+            raise _unreadable(self.path / DIRECTORY / table_file(name), error, index) from error
+        return batch
+
+    def _check_numbers(self, name: str, batch: pa.RecordBatch) -> None:
+        """Refuse numbers of rows for which the trace is too small.
+
+        Raises:
+            ValueError: The message names the column and the first wrong row of the batch.
+        """
+        unknown = {column.name: column.null for column in TABLES[name]}
+        for column, array in zip(batch.schema.names, batch.columns, strict=True):
+            if column not in _NUMBERS or not pa.types.is_uint32(array.type):
+                continue
+            numbers = as_numpy(array)
+            wrong = numbers >= self._most_rows
+            if unknown.get(column) is not None:
+                wrong &= numbers != unknown[column]
+            if wrong.any():
+                row = int(wrong.argmax())
+                raise ValueError(f"row {row}: {column} {numbers[row]} is beyond the {self._most_rows} that fit")
+
+    @cached_property
+    def _most_rows(self) -> int:
+        """The bound of all numbers of rows."""
+        files = (self.path / DIRECTORY / table_file(name) for name in TABLES)
+        return NUMBERS_FREE + sum(file.stat().st_blocks * 512 for file in files if file.is_file())
 
 
-def _unreadable(path: Path, error: Exception) -> TraceError:
-    return TraceError(f"cannot read the table {path}", str(error), "convert the spool again")
+def _unreadable(path: Path, error: Exception, batch: int | None = None) -> TraceError:
+    where = "" if batch is None else f"batch {batch}: "
+    return TraceError(f"cannot read the table {path}", f"{where}{error}", "convert the spool again")
 
 
 def _without_rows(schema: pa.Schema, columns: Sequence[str] | None) -> pa.RecordBatchFileReader:

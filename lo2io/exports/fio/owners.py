@@ -42,13 +42,13 @@ class Names:
         """Each file's whole name, or the known part of it."""
         file_of = self._of_files(trace)
         direct = _O_DIRECT.get(str(trace.metadata.get("machine")), 0o40000)
-        size = trace.rows("handles") + 1
-        self._files = np.full(size, UNNAMED, np.int64)
-        self._modes = np.zeros(size, np.uint8)
+        self._files = np.full(1, UNNAMED, np.int64)
+        self._modes = np.zeros(1, np.uint8)
         for batch in trace.batches("handles", ["handle", "file", "open_flags"]):
             handle, file = batch["handle"].astype(np.intp), batch["file"]
             short = int(handle.max(initial=0)) + 2 - len(self._files)
             if short > 0:
+                short = max(short, len(self._files))
                 self._files = np.append(self._files, np.full(short, UNNAMED, np.int64))
                 self._modes = np.append(self._modes, np.zeros(short, np.uint8))
             self._files[handle] = file_of[np.minimum(file, len(file_of) - 1)]

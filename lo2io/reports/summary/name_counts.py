@@ -58,7 +58,7 @@ def count_names(trace: Trace) -> NameCounts:
         TraceError: A table is missing or damaged.
     """
     handles, opened = (np.zeros(len(NAME_SOURCE), np.int64) for _ in range(2))
-    of_files = np.zeros(trace.rows("files") + 1, np.uint8)
+    of_files = np.zeros(len(trace.column("files", "file")) + 1, np.uint8)
     for batch in trace.batches("handles", ["name_source", "origin", "used", "file"]):
         source = np.where(batch["file"] == UNKNOWN_U32, 0, batch["name_source"])
         handles += np.bincount(source[batch["used"]], minlength=len(NAME_SOURCE))

@@ -48,12 +48,12 @@ class Owners:
         """The :class:`FileType` of each file group, and True if calls on it wait for another side to write or read."""
 
     def _groups(self, trace: Trace) -> NDArray[np.int32]:
-        groups = np.full(trace.rows("handles") + 1, self.no_handle, np.int32)
+        groups = np.full(1, self.no_handle, np.int32)
         for batch in trace.batches("handles", ["handle", "process", "file", "open_flags"]):
             handle, file, flags = batch["handle"], batch["file"], batch["open_flags"]
             short = int(handle.max(initial=0)) + 2 - len(groups)
             if short > 0:
-                groups = np.append(groups, np.full(short, self.no_handle, np.int32))
+                groups = np.append(groups, np.full(max(short, len(groups)), self.no_handle, np.int32))
             if len(groups) > len(self._is_synced):
                 self._is_synced = np.append(self._is_synced, np.zeros(len(groups) - len(self._is_synced), np.bool_))
             self._is_synced[handle] = (flags != UNKNOWN_U32) & (flags & self._dsync != 0)

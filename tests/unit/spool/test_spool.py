@@ -102,6 +102,7 @@ def altered(**changes: Any) -> bytes:
         (altered(nr_left_out=-1), "negative"),
         (altered(missed_runs=-1), "negative"),
         (altered(recorder_pid=-7), "a process id is none"),
+        *((altered(kernel_stacks=[{"stack": n, "functions": []}]), "kernel stack is none") for n in (-1, 2**16, 2**62)),
         (altered(recorder_pid=2**32), "a process id is none"),
         (altered(stop_ns=2**64 - 1), ".stop_ns: 18446744073709551615 does not fit"),
         (altered(stop_ns=2**63 - 1), "146 years away"),

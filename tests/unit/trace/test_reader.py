@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Completeness, EventCompleteness, Totals
 from lo2io.model.command_lines import command_line
 from lo2io.native.columns import column_dtypes
+from lo2io.reports.summary.name_counts import count_names
+from lo2io.reports.summary.owners import Owners
 from lo2io.trace import reader, writer
 from lo2io.trace.writer import TableWriter
 
@@ -406,3 +409,59 @@ def test_a_damaged_or_missing_table_is_a_trace_error(tmp_path: Path) -> None:
     (tmp_path / "lo2io/files.arrow").unlink()
     with pytest.raises(TraceError, match=r"files\.arrow"):
         trace.column("files", "inode")
+
+
+@pytest.mark.timeout(30)
+def test_a_fifo_in_place_of_a_table_stops_nobody(tmp_path: Path) -> None:
+    """Opening it would wait for a writer."""
+    trace = write_trace(tmp_path, [make_batch(operations=[{}])])
+    (tmp_path / "lo2io/operations.arrow").unlink()
+    os.mkfifo(tmp_path / "lo2io/operations.arrow")
+    with pytest.raises(TraceError, match=r"operations\.arrow: .*no regular file"):
+        trace.table("operations")
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "number"),
+    [
+        ("operations", "handle", 2**31),
+        ("operations", "task", 2**32 - 2),
+        ("threads", "task", 2**32 - 1),
+        ("handles", "file", reader.NUMBERS_FREE + 2**20),
+    ],
+)
+def test_a_number_of_a_row_beyond_any_table_is_a_trace_error(
+    tmp_path: Path, table: str, column: str, number: int
+) -> None:
+    """Readers make arrays as long as the highest number: 8 to 32 GiB for these. Unknown stays unknown."""
+    rows: list[dict[str, Any]] = [{}] * 5
+    batches = [rows, [*rows, {column: number}]]
+    trace = write_trace(tmp_path, [make_batch(**{{"threads": "tasks"}.get(table, table): part}) for part in batches])
+    with pytest.raises(TraceError, match=rf"{table}\.arrow: batch 0: row 10: {column} {number} is beyond the"):
+        trace.column(table, column)
+
+
+def test_a_column_that_claims_gigabytes_is_a_trace_error(tmp_path: Path) -> None:
+    """Before each compressed column stands its size: what is there does not have it."""
+    trace = write_trace(tmp_path, [repeat_operation({"begin_time_ns": 5}, 1000)])
+    file = tmp_path / "lo2io/operations.arrow"
+    head, frame = struct.pack("<q", 8_000), b"\x04\x22\x4d\x18"  # of LZ4
+    content = file.read_bytes()
+    assert head + frame in content
+    for size in (8 << 30, 1 << 46, -5):
+        file.write_bytes(content.replace(head + frame, struct.pack("<q", size) + frame))
+        with pytest.raises(TraceError, match=r"operations\.arrow: batch 0: "):
+            trace.table("operations")
+
+
+def test_rows_that_the_metadata_claim_take_no_memory(tmp_path: Path) -> None:
+    """Arrays are as long as the tables, not as what is said of them."""
+    write_trace(tmp_path, [make_batch(handles=[{"file": 0}], files=[{}], tasks=[{}])])
+    path = tmp_path / "lo2io/metadata.json"
+    metadata = json.loads(path.read_text())
+    for name in ("handles", "files"):
+        metadata["tables"][name]["rows"] = 1 << 50
+    path.write_text(json.dumps(metadata))
+    trace = reader.open_trace(tmp_path)
+    assert count_names(trace)
+    assert Owners(trace).nr_files == 1

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from build.kernelwriter import KernelSpool
 from build.perfwriter import SAMPLE, SpoolBuilder, frame
 from reference.compare import run_native
 
@@ -124,6 +125,26 @@ def test_descriptors_with_high_numbers_take_bounded_memory(tmp_path: Path) -> No
     """Facts that claim the highest descriptor in many processes: names beyond the bound are refused, and counted."""
     before = resident_peak_bytes(tmp_path / "few", 1)
     assert resident_peak_bytes(tmp_path / "many", 60) - before < 400 << 20
+
+
+@pytest.mark.parametrize("fd", [2**29, 2**31 - 1, 2**20 - 1, 2**32 - 1])
+def test_a_corrupt_descriptor_among_records_of_programs_takes_bounded_memory(tmp_path: Path, fd: int) -> None:
+    """In calls, in their results and in the programs' facts: the engine runs within 512 MiB more than it has."""
+    spool = KernelSpool(tmp_path / "spool", 1).fact_task(5, 10, 10, flags=SELECT)
+    spool.kernel_call(60_000, 0, 10, "read", 4, fd=fd, count=4).kernel_call(
+        61_000, 0, 10, "dup2", fd, oldfd=3, newfd=fd
+    )
+    spool.kernel_call(62_000, 0, 10, "openat", fd, dfd=-100).kernel_call(63_000, 0, 10, "close", 0, fd=fd)
+    path = spool.write()
+    script = (
+        "import resource, sys; from pathlib import Path; from reference.compare import run_native\n"
+        "pages = int(Path('/proc/self/statm').read_text().split()[0])\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (512 << 20),) * 2)\n"
+        "print(len(run_native(Path(sys.argv[1]))['operations']))"
+    )
+    line = [sys.executable, "-c", script, str(path)]
+    tests = Path(__file__).parents[3]
+    assert int(subprocess.check_output(line, env={**os.environ, "PYTHONPATH": str(tests)})) == 4
 
 
 def resident_peak_bytes(path: Path, processes: int) -> int:
