@@ -265,15 +265,18 @@ class Trace:
             # Columns are found by the file's own names: in an earlier version's trace they have other places.
             wanted = sorted(reader.schema.names.index(column) for column in columns)
             return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
-        except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise _unreadable(path, error) from error
 
     def _read(self, name: str, reader: pa.RecordBatchFileReader, index: int) -> pa.RecordBatch:
         try:
             batch = reader.get_batch(index)
-            batch.validate()
+            batch.validate(full=True)  # also offsets of texts, UTF-8, and codes without a name
+            for column in batch.columns:
+                if isinstance(column, pa.DictionaryArray):
+                    column.dictionary.validate(full=True)
             self._check_numbers(name, batch)
-        except (OSError, ValueError, MemoryError) as error:  # ArrowMemoryError is a MemoryError
+        except (OSError, ValueError, pa.ArrowException) as error:  # also ArrowMemoryError
             raise _unreadable(self.path / DIRECTORY / table_file(name), error, index) from error
         return batch
 

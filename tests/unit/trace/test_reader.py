@@ -454,6 +454,17 @@ def test_a_column_that_claims_gigabytes_is_a_trace_error(tmp_path: Path) -> None
             trace.table("operations")
 
 
+def test_text_that_is_none_is_a_trace_error(tmp_path: Path) -> None:
+    """A byte that UTF-8 does not have: Arrow reads it, and Python would fail where it is printed."""
+    trace = write_trace(tmp_path, [make_batch(tasks=[{"comm": b"a-command"}])])
+    file = tmp_path / "lo2io/threads.arrow"
+    content = file.read_bytes()
+    assert b"a-command" in content
+    file.write_bytes(content.replace(b"a-command", b"a-\xffommand"))
+    with pytest.raises(TraceError, match=r"threads\.arrow: batch 0: .*UTF8"):
+        trace.table("threads")
+
+
 def test_rows_that_the_metadata_claim_take_no_memory(tmp_path: Path) -> None:
     """Arrays are as long as the tables, not as what is said of them."""
     write_trace(tmp_path, [make_batch(handles=[{"file": 0}], files=[{}], tasks=[{}])])
