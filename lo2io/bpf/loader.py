@@ -31,7 +31,7 @@ from lo2io.bpf.refusals import refused
 from lo2io.bpf.samples import PLACES
 from lo2io.catalog.call_numbers import NO_NUMBER, knows_compat
 from lo2io.errors import AccessError, CaptureError
-from lo2io.model.layers import LAYERS, STACK_FROM_NS, WAITS, any_among_events
+from lo2io.model.layers import FAULTS, LAYERS, STACK_FROM_NS, WAITS, any_among_events
 from lo2io.native._lib import ffi, lib
 from lo2io.native.records import framed, pack
 
@@ -60,6 +60,7 @@ _OPTIONAL = {layer.programs[event.partition(":")[2]] for layer in LAYERS.values(
 """Programs of layers, also untyped, whose tracepoints a kernel may lack. An interrupt that comes during one may spin
 for a lock, and miss another run of it: nothing is lost by that."""
 _UNTYPED = {*_OPTIONAL, *_SWITCH.values(), *_FOLLOW.values(), *_LIVES.values(), *_RINGS.values()}
+_FAULT_OVER = "lo2_faults_over_event"
 _FITS, _LAYERS_FIT = "lo2_fits", "lo2_layers_fit"
 _BLOCK_ERRORS = [
     0,
@@ -224,6 +225,8 @@ class Programs:
         if WAITS in config.layers:
             made.set_entries("lo2_sleepers", lib.LO2_MAX_SLEEPERS)
             made.set_entries("lo2_stacks", lib.LO2_MAX_STACKS)
+        if FAULTS in config.layers:
+            made.set_entries("lo2_faults", lib.LO2_MAX_FAULTS)
         if not config.all_tasks:
             made.set_entries("lo2_selected", 1 << (_PID_BITS - lib.LO2_SELECTED_SHIFT))
         for program in self._unused():
@@ -275,8 +278,19 @@ class Programs:
         Raises:
             AccessError: The kernel refuses.
         """
+        self._link(_ENTER if entry else _EXIT, event_fd, call)
+
+    def attach_faults(self, event_fd: int) -> None:
+        """Let the layer ``faults`` see the page faults that a software event of perf samples.
+
+        Raises:
+            AccessError: The kernel refuses.
+        """
+        self._link(_FAULT_OVER, event_fd, 0)
+
+    def _link(self, program: str, event_fd: int, cookie: int) -> None:
         try:
-            link = libbpf.link_event(self._loaded.program_fd(_ENTER if entry else _EXIT), event_fd, call)
+            link = libbpf.link_event(self._loaded.program_fd(program), event_fd, cookie)
         except OSError as error:
             raise refused("attach a kernel program to a perf event", error) from error
         self._fds.callback(os.close, link)
@@ -549,6 +563,8 @@ class Programs:
         for layer in LAYERS.values():
             if layer.name not in config.layers:
                 unused |= set(layer.programs.values())
+        if FAULTS not in config.layers:
+            unused.add(_FAULT_OVER)
         if not config.layers:
             unused.add(_LAYERS_FIT)
         return unused if config.samples else unused | {_FITS}

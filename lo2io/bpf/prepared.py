@@ -411,7 +411,8 @@ class _Watch:
         options = _HandlerOptions(
             ctypes.sizeof(_HandlerOptions), prepare=ctypes.cast(self._callback, ctypes.c_void_p).value
         )
-        for section, kind, attach in ((_TYPED, _TRACING, _RAW_TP), ("raw_tp/", 17, 0), ("tracepoint", 5, 0)):
+        sections = ((_TYPED, _TRACING, _RAW_TP), ("raw_tp/", 17, 0), ("tracepoint", 5, 0), ("perf_event", 7, 0))
+        for section, kind, attach in sections:
             handler = self._library.libbpf_register_prog_handler(section.encode(), kind, attach, ctypes.byref(options))
             self._handlers.append(libbpf.check(handler))
 

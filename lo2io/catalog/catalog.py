@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lo2io.catalog import compiled
 from lo2io.catalog.wait_reasons import FILE
 from lo2io.errors import CatalogError, UsageError
-from lo2io.model import CallKind, CallSpec, OpcodeSpec, TracepointSpec
+from lo2io.model import CallClass, CallKind, CallSpec, OpcodeSpec, Returns, TracepointSpec
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -29,6 +29,22 @@ MOVING = frozenset({CallKind.READ, CallKind.WRITE, CallKind.SEEK, CallKind.COPY}
 DEFAULT = "default"
 SYSCALLS = "syscalls"
 ALL = "all"
+
+
+PAGE_FAULT = CallSpec(
+    name="page_fault",
+    abi_name="page_fault",
+    group="mmap",
+    core=False,
+    kind=CallKind.READ,
+    returns=Returns.BYTES,
+    io_mode="read",
+    region_role="file_io",
+    fields=MappingProxyType({}),
+    report_class=CallClass.READ,
+    summary="Reads a page of a mapped file that is not in memory. The layer faults tells it.",
+)
+"""A page fault that needed I/O. It is no call and has no tracepoints of calls, but a row like a read's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,11 @@ class Catalog:
     operations: tuple[OperationSpec, ...] = ()
     opcodes: tuple[OpcodeSpec, ...] = ()
     """Opcodes of io_uring, indexed by number."""
+
+    @cached_property
+    def rows(self) -> tuple[CallSpec, ...]:
+        """What a row of ``operations`` may be, by its code: the calls, and behind them page faults."""
+        return (*self.calls, PAGE_FAULT)
 
     @cached_property
     def by_event(self) -> Mapping[str, CallSpec | TracepointSpec]:

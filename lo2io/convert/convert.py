@@ -153,7 +153,7 @@ def convert_folder(
         check_devices(criteria.filter, spool.meta.devices)
         rate = _sample_rate(spool.meta, sample_rate)
         spool.meta = meta = replace(spool.meta, filter=str(criteria.filter), sample_rate=rate)
-        accounts = Reconciler(meta, catalog.calls)
+        accounts = Reconciler(meta, catalog.rows)
         with (
             output as trace,
             whole_trace(trace, spool_folder, force=force) as part,
@@ -188,7 +188,7 @@ def _write_trace(
     from lo2io.trace.writer import TableWriter  # noqa: PLC0415
 
     criteria, engine = batches.criteria, batches.engine
-    calls, opcodes = engine.catalog.calls, engine.catalog.opcodes
+    calls, opcodes = engine.catalog.rows, engine.catalog.opcodes
     with (
         TableWriter(trace, meta, calls, opcodes) as tables,
         Otf2Writer(trace, meta, calls, opcodes, block_records=block_records) as otf2,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from lo2io.catalog.catalog import ENDING, MOVING, left_out
+from lo2io.catalog.catalog import ENDING, MOVING, PAGE_FAULT, left_out
 from lo2io.catalog.layouts import Layout, compile_layout
 from lo2io.catalog.wait_reasons import LOCK, load_reasons
 from lo2io.errors import SpoolError
@@ -158,6 +158,7 @@ class Engine:
         config.cache = _cache_layer(meta)
         config.parts = "parts" in meta.layers
         config.dirty = {"dirty", "parts"} <= set(meta.layers)
+        config.fault_call = self.catalog.rows.index(PAGE_FAULT)
         self._set_clock(config)
         self._set_completions(config)
         return config
@@ -203,14 +204,14 @@ class Engine:
         config.stack_reasons = self._keep(ffi.new("uint8_t[]", numbers))
 
     def _set_calls(self, config: Any) -> None:
-        calls = self._keep(ffi.new("lo2_call[]", max(len(self.catalog.calls), 1)))
-        for row, call in zip(calls, self.catalog.calls, strict=False):
+        calls = self._keep(ffi.new("lo2_call[]", max(len(self.catalog.rows), 1)))
+        for row, call in zip(calls, self.catalog.rows, strict=False):
             row.kind, row.returns, row.vectored = call.kind, call.returns, call.vectored
             row.has_flags = "flags" in call.fields
             row.fixed_flags = -1 if call.fixed_flags is None else call.fixed_flags
             row.fd_unless = call.fd_unless
             row.advises = call.group == _ADVICE
-        config.calls, config.nr_calls = calls, len(self.catalog.calls)
+        config.calls, config.nr_calls = calls, len(self.catalog.rows)
 
     def _set_opcodes(self, config: Any) -> None:
         opcodes = self._keep(ffi.new("lo2_opcode[]", max(len(self.catalog.opcodes), 1)))

@@ -77,7 +77,7 @@ def open_batches(
         finder = Engine(spool, catalog)
         return BatchStream(finder, held)
 
-    passing = find_passing(again, criteria, spool.meta, catalog.calls, lambda: tell(finder))
+    passing = find_passing(again, criteria, spool.meta, catalog.rows, lambda: tell(finder))
     read_before = finder.bytes_read
     with FilteredStream(BatchStream(engine, held), passing, watch) as filtered:
         yield Batches(criteria, engine, filtered, lambda: tell(engine))

@@ -136,6 +136,7 @@ class FilteredStream:
             ("ring_works", passing.rings.holds(batch.ring_works["id"])),
             ("request_parts", self._served.holds(batch.request_parts["request"])),
             ("write_backs", self._served.holds(batch.write_backs["request"])),
+            ("faults", self._causing.holds(batch.faults["operation"])),
             ("fills", self._causing.holds(batch.fills["cause"])),
             ("evictions", self._causing.holds(batch.evictions["cause"]) | passing.files.at(batch.evictions["file"])),
             ("batches", self._entered.holds(batch.batches["id"])),

@@ -196,7 +196,7 @@ def operation_names() -> Mapping[str, Operations]:
     A class has more calls than the one of the same name. ``sys_read`` names the call alone, as in ``--events``.
     """
     catalog = load_catalog()
-    names = {f"sys_{name}": call.name for call in catalog.calls for name in (call.name, call.abi_name)}
+    names = {f"sys_{name}": call.name for call in catalog.rows for name in (call.name, call.abi_name)}
     found = {name: Operations(frozenset({call})) for name, call in names.items()}
     found |= {name.removeprefix("sys_"): operations for name, operations in found.items()}
     for group, events in catalog.groups().items():
@@ -210,7 +210,7 @@ def operation_names() -> Mapping[str, Operations]:
             return spec.kind in kinds or bool(io_mode and spec.io_mode == io_mode)
 
         found[name] = Operations(
-            frozenset(call.name for call in filter(fits, catalog.calls)),
+            frozenset(call.name for call in filter(fits, catalog.rows)),
             frozenset(requests),
             frozenset(opcode.number for opcode in filter(fits, catalog.opcodes)),
         )

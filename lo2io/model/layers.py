@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 
 
 LOCKS = ("lock:contention_begin", "lock:contention_end")
-WAITS = "waits"
+WAITS, FAULTS = "waits", "faults"
 STACK_FROM_NS = 50_000
 """The layer ``waits`` takes the kernel stack of sleeps that last this long. A stack costs 5 µs."""
 _LAYERS: tuple[Layer, ...] = (
@@ -58,6 +58,13 @@ _LAYERS: tuple[Layer, ...] = (
         among_events=True,
     ),
     Layer(WAITS, "where the time of each call went", ("sched:sched_switch", "sched:sched_waking"), optional=LOCKS),
+    Layer(
+        FAULTS,
+        "page faults of mapped files that needed I/O, as reads of these files",
+        ("filemap:mm_filemap_fault",),
+        among_events=True,
+        by_default=False,
+    ),
 )
 LAYERS: dict[str, Layer] = {layer.name: layer for layer in _LAYERS}
 """Name → layer, in the order of the data's way from the disk to the call."""

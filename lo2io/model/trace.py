@@ -56,6 +56,7 @@ class Batch:
     rings: Columns = field(default_factory=dict)
     paths: Columns = field(default_factory=dict)
     iocbs: Columns = field(default_factory=dict)
+    faults: Columns = field(default_factory=dict)
     request_parts: Columns = field(default_factory=dict)
     write_backs: Columns = field(default_factory=dict)
     fills: Columns = field(default_factory=dict)

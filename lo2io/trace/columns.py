@@ -314,6 +314,20 @@ WRITE_BACKS: Final = (
     time_column("issue_time_ns", "the request went to the device; null: there is none"),
     time_column("complete_time_ns", "the request ended; null: not seen, or there is none"),
 )
+FAULTS: Final = (
+    Column("operation", "uint64", "", "id in operations; null: inside of a call, or its begin is not known", 0),
+    Column("inside", "bool", "", "the thread was inside of a recorded call"),
+    reference("task", "row of threads"),
+    number_of("tid", "thread"),
+    time_column("begin_time_ns", "first look for the page; null: not known"),
+    time_column("end_time_ns", "the page was there", known=True),
+    Column("address", "uint64", "", "that the thread touched"),
+    Column("device", "uint64", "", "s_dev, major << 20 | minor; 0: not known"),
+    Column("inode", "uint64", "", "0: none, or not known"),
+    Column("generation", "int64", "", "of the inode", UNKNOWN_I64),
+    reference("file", "row of files; null: not known"),
+    size_column("offset_bytes", "of the page in the file; null: the file is not known"),
+)
 COMPLETENESS: Final = (
     Column("event", "", "", "tracepoint", kind="string"),
     number_of("cpu", "CPU"),

@@ -28,6 +28,7 @@ from lo2io.trace.columns import (
     COMPLETENESS,
     DEVICES,
     EVICTIONS,
+    FAULTS,
     FILES,
     FILLS,
     HANDLES,
@@ -103,6 +104,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "off_cpu": OFF_CPU,
     "request_parts": REQUEST_PARTS,
     "write_backs": WRITE_BACKS,
+    "faults": FAULTS,
     "fills": FILLS,
     "evictions": EVICTIONS,
     "kernel_stacks": KERNEL_STACKS,
@@ -413,7 +415,7 @@ def call_traits(call: CallSpec) -> dict[str, Any]:
 
 def _add_traits(calls: Iterable[dict[str, Any]]) -> None:
     """Complete the calls of a trace that was written before its metadata held them."""
-    known = {call.name: call for call in load_catalog().calls}
+    known = {call.name: call for call in load_catalog().rows}
     for call in calls:
         if "class" not in call:
             spec = known.get(call["tracepoint"])

@@ -170,6 +170,11 @@ _RULES = (
         _E,
         "Of each part that a request writes, the charges are its bytes, and each follows its dirtying.",
     ),
+    Rule(
+        "fault.read",
+        _E,
+        "A page fault outside of calls is one read; a thread has no more faults than the kernel counted.",
+    ),
     Rule("cache.verdict", _E, "A read that missed pages is a miss, and no other; a hit does not wait."),
     Rule(
         "cache.fills", _E, "The fills that a read caused have the pages of its columns; no more are used than filled."

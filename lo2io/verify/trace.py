@@ -64,6 +64,7 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
 def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> None:
     from lo2io.trace.reader import open_trace  # noqa: PLC0415 -- pyarrow takes a while
     from lo2io.verify.cache import check_cache, knows_cache  # noqa: PLC0415
+    from lo2io.verify.faults import check_faults  # noqa: PLC0415
     from lo2io.verify.files import FileRules, check_rows, knows_paths  # noqa: PLC0415
     from lo2io.verify.parts import check_parts  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
@@ -79,6 +80,8 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> No
             check_parts(trace, verdict)
         if "dirty" in trace.metadata.get("layers", ()):
             check_write_backs(trace, verdict)
+        if "faults" in trace.metadata.get("layers", ()):
+            check_faults(trace, verdict)
         if knows_cache(trace):
             check_cache(trace, verdict)
         if knows_paths(trace):

@@ -15,7 +15,7 @@ from reference.engine import TOTALS, Reference
 from reference.fds import NO_FILE, file_row
 from reference.requests import END_UNKNOWN, IN_FLIGHT
 from reference.ring_compare import RING_TABLES, canonical_tables, reference_tables
-from reference.specs import CALL_NAMES, SPECS
+from reference.specs import SPECS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,7 @@ TABLES = (
     "evictions",
     "request_parts",
     "write_backs",
+    "faults",
     *RING_TABLES,
 )
 EXACT_U32 = ("flags", "fd", "tid", "prev_tid", "next_tid", "cpu", "device", "call")
@@ -165,7 +166,7 @@ def native_rows(path: Path, batch_rows: int) -> Tables:
             if isinstance(row["file"], int):
                 row["file"] = files[row["file"]]  # the file's row must have come before
     for row in tables["operations"]:
-        row["call"] = CALL_NAMES[row["call"]]
+        row["call"] = SPECS.rows[row["call"]].name
     totals = {name: getattr(engine.totals, name) for name in TOTALS}
     seen = [engine.seen(i).tolist() for i in range(len(spool.streams()))]
     return tables | {"totals": totals, "seen": seen}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lo2io.catalog.catalog import load_catalog
+from lo2io.catalog.catalog import PAGE_FAULT, load_catalog
 from lo2io.model import CallKind, CallSpec, OpcodeSpec, Returns, Role, TracepointSpec
 
 O_CREAT_WRONLY_TRUNC = 0o1101
@@ -21,6 +21,11 @@ class Specs:
     calls: tuple[CallSpec, ...]
     tracepoints: tuple[TracepointSpec, ...]
     opcodes: tuple[OpcodeSpec, ...]
+
+    @property
+    def rows(self) -> tuple[CallSpec, ...]:
+        """What operations may be, as in the catalog."""
+        return (*self.calls, PAGE_FAULT)
 
 
 def _call(name: str, kind: CallKind, returns: Returns, roles: str = "", **more: object) -> CallSpec:

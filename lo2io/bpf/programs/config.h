@@ -24,6 +24,7 @@ enum {
     LO2_BUFFER_HEAD = 4096,          /* of struct lo2_bpf_buffer; a page, so that user space maps it alone */
     LO2_MAX_SLEEPERS = 1 << 16,      /* places for threads without a CPU: a power of two */
     LO2_MAX_STACKS = 4096,           /* different kernel stacks of sleepers: a power of two */
+    LO2_MAX_FAULTS = 1 << 14,        /* places for threads in a page fault: a power of two */
     LO2_STACK_FRAMES = 32,           /* of each, those nearest to the sleep */
     LO2_BUFFER_SLACK = 40960         /* behind a buffer's data, for the record that begins before their end; as large as any record */
 };
@@ -106,6 +107,7 @@ enum lo2_layer {
     LO2_LAYER_parts = 0,
     LO2_LAYER_cache = 1,
     LO2_LAYER_waits = 2,
+    LO2_LAYER_faults = 3,
     LO2_LAYER_dirty = 4,
     LO2_NR_LAYERS = 5
 };
@@ -269,6 +271,16 @@ struct lo2_bpf_sleeper {
     struct lo2_bpf_lock lock;
 };
 #define LO2_SLEEPER_IN_CALL (1ull << 32)
+
+/* The last look of a thread for a page of a mapped file, at the place tid % LO2_MAX_FAULTS. */
+struct lo2_bpf_fault {
+    uint64_t begin_ns;
+    uint64_t over;                   /* faults that the thread had behind it */
+    uint64_t mapping;                /* struct address_space * */
+    uint64_t page;                   /* place in the file, in pages */
+    uint32_t tid;                    /* 0: nobody's, or being written */
+    uint32_t reserved;
+};
 
 /* A kernel stack, the innermost function first. The one who exchanges `sum` for 0 fills it, and sets `frames` last. */
 struct lo2_bpf_stack {

@@ -73,7 +73,7 @@ struct task_struct {
     struct thread_info thread_info;
     struct sched_entity se;
     __u64 utime, stime;
-    unsigned long nvcsw, nivcsw, maj_flt;
+    unsigned long nvcsw, nivcsw, min_flt, maj_flt;
     struct task_delay_info *delays; /* CONFIG_TASK_DELAY_ACCT; NULL: switched off */
     int pid;                       /* the thread */
     int tgid;                      /* the process */

@@ -7,6 +7,7 @@
 
 #include "cache.h"
 #include "dirty.h"
+#include "faults.h"
 #include "parts.h"
 #include "waits.h"
 
@@ -16,7 +17,7 @@
 SEC("raw_tp/sys_enter")
 int lo2_layers_fit(void *context)
 {
-    return LO2_LAYER_BIT(parts) | LO2_LAYER_BIT(cache) | LO2_LAYER_BIT(waits) | LO2_LAYER_BIT(dirty);
+    return LO2_LAYER_BIT(parts) | LO2_LAYER_BIT(cache) | LO2_LAYER_BIT(waits) | LO2_LAYER_BIT(dirty) | LO2_LAYER_BIT(faults);
 }
 
 #endif

@@ -79,6 +79,14 @@ struct {
     __type(value, struct lo2_bpf_stack);
 } lo2_stacks SEC(".maps");
 
+/* Of the layer `faults`. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);        /* LO2_MAX_FAULTS if the layer is recorded */
+    __type(key, __u32);
+    __type(value, struct lo2_bpf_fault);
+} lo2_faults SEC(".maps");
+
 /* perf events that count an event on a CPU, at CPU * LO2_MAX_SAMPLED + place of the event. */
 struct {
     __uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);

@@ -18,7 +18,7 @@
  * it, with the time of its entry. If calls are perf samples, facts come before the sample of the exit: they hold at the
  * exit of the call that their thread is in, or has just left.
  *
- * FILL, EVICT, DIRTY and IOWAIT lie among the SAMPLE records. The FILL and EVICT records of a call have times between its entry and its
+ * FILL, EVICT, DIRTY, IOWAIT and FAULT lie among the SAMPLE records. The FILL and EVICT records of a call have times between its entry and its
  * exit.
  *
  * SAMPLE records have a buffer of their own, with its own LOST records. The programs that write them interrupt one another.
@@ -50,6 +50,7 @@ enum lo2_kernel_record {
     LO2_KERNEL_FILL = 17,    /* of the layer `cache`: pages that a thread put into the page cache */
     LO2_KERNEL_EVICT = 18,   /* ... pages that a thread took out of it */
     LO2_KERNEL_SLEEP = 19,   /* of the layer `waits`: a stretch of a call in which the thread had no CPU */
+    LO2_KERNEL_FAULT = 20,   /* of the layer `faults`: a page fault that needed I/O */
     LO2_KERNEL_IOWAIT = 21   /* of the layer `cache`: a thread begins or ends to wait for I/O */
 };
 
@@ -235,6 +236,20 @@ typedef struct {
     uint32_t ends;           /* 0: it leaves its CPU; 1: it gets one again */
     uint32_t reserved;
 } lo2_kernel_iowait;
+
+/* A page fault that needed I/O. The file's facts are 0 if it is not known: the page is no file's, or its begin was not seen. */
+typedef struct {
+    lo2_kernel_head head;    /* of the thread; time at which it had its page */
+    uint64_t begin_ns;       /* 0: not known */
+    uint64_t address;        /* that the thread touched */
+    uint64_t device;         /* as in FILL */
+    uint64_t inode;
+    uint64_t page;           /* place in the file, in pages */
+    uint32_t page_bytes;
+    uint32_t generation;
+    uint16_t mode;
+    uint16_t reserved[3];
+} lo2_kernel_fault;
 
 enum lo2_part_kind {
     LO2_PART_UNKNOWN = 0,

@@ -23,6 +23,7 @@ from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import abi
 from lo2io.kernel.symbols import name_functions
 from lo2io.model import CallFilter, EventCounts, KernelStack
+from lo2io.model.layers import FAULTS
 from lo2io.native._lib import lib
 
 if TYPE_CHECKING:
@@ -186,10 +187,16 @@ class Kernel:
                 fd = self._open(sample.name, sample.type, cpu)
                 self._counting.setdefault((sample.name, cpu), []).append(fd)
                 self._programs.count_by(fd, sample, cpu)
+        if FAULTS in self._programs.layers:
+            attr = abi.EventAttr(type=abi.TYPE_SOFTWARE, config=abi.COUNT_SW_PAGE_FAULTS_MAJ, sample_period=1)
+            self._programs.attach_faults(self._open_event("page faults", attr, cpu))
 
     def _open(self, name: str, number: int, cpu: int) -> int:
         """Open a perf event that takes no samples. It is disabled, and this object closes it."""
         attr = abi.EventAttr(type=abi.TYPE_TRACEPOINT, config=number, read_format=abi.FORMAT_ID, flags=abi.DISABLED)
+        return self._open_event(name, attr, cpu)
+
+    def _open_event(self, name: str, attr: abi.EventAttr, cpu: int) -> int:
         try:
             fd = abi.event_open(attr, -1, cpu)
         except OSError as error:

@@ -236,6 +236,22 @@ typedef struct {
     int64_t *complete_time_ns;
 } lo2_write_back_columns;
 
+/* One row per page fault that needed I/O, in the order of their ends. */
+typedef struct {
+    uint64_t *operation;        /* id of the operation that it is; 0: none, for it was inside of a call, or its begin is not known */
+    uint8_t *inside;            /* 1: the thread was inside of a recorded call */
+    uint32_t *task;
+    uint32_t *tid;
+    int64_t *begin_time_ns;     /* unknown: the page is no file's, or the begin was not seen */
+    int64_t *end_time_ns;
+    uint64_t *address;          /* that the thread touched */
+    uint64_t *device;           /* s_dev; 0: not known */
+    uint64_t *inode;
+    int64_t *generation;        /* of the inode; unknown: the file is not known */
+    uint32_t *file;             /* row of the files table; UINT32_MAX: nobody recorded has opened it, or it is not known */
+    int64_t *offset_bytes;      /* of the page in the file; unknown: the file is not known */
+} lo2_fault_columns;
+
 /*
  * One row per completion of a block request, or of a part of one, in the order of the samples. All senders count,
  * recorded or not, for the rows are compared with the kernel's own accounts.

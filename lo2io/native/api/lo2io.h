@@ -70,6 +70,7 @@ typedef struct {
     uint8_t parts;          /* the layer `parts` was recorded */
     uint8_t dirty;          /* the layers `dirty` and `parts` were recorded */
     uint8_t waits;          /* the layer `waits` was recorded: SLEEP tells of stretches without a CPU */
+    uint16_t fault_call;    /* index into the calls: what page faults are called */
     const uint8_t *stack_reasons; /* enum lo2_wait_reason of each kernel stack; read while the engine lives */
     uint32_t nr_stacks;
     uint8_t lock_reason;    /* the number of the reason "lock" */
@@ -91,6 +92,7 @@ typedef struct {
     lo2_request_event_columns request_events;
     lo2_request_part_columns request_parts;
     lo2_write_back_columns write_backs;
+    lo2_fault_columns faults;
     lo2_completion_columns completions;
     lo2_switch_columns switches;
     lo2_off_cpu_columns off_cpu;
@@ -109,7 +111,7 @@ typedef struct {
     uint32_t text_capacity;
     uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_paths, nr_tasks, nr_requests, nr_request_events, nr_losses;
     uint32_t nr_completions, nr_switches, nr_off_cpu;
-    uint32_t nr_request_parts, nr_write_backs, nr_fills, nr_evictions;
+    uint32_t nr_request_parts, nr_write_backs, nr_fills, nr_evictions, nr_faults;
     uint32_t nr_ring_requests, nr_ring_events, nr_ring_works, nr_ring_states, nr_batches, nr_rings,
              nr_iocbs;
     uint32_t text_length;

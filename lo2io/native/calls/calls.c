@@ -169,6 +169,29 @@ static void claim(engine *e, task *t, uint32_t index, uint8_t bit)
         t->pending.first_use |= bit;
 }
 
+uint64_t call_beside(engine *e, task *t, const beside *read)
+{
+    lo2_operation_columns *o = &e->batch->operations;
+    pending_call *p = &t->pending;
+    memcpy(p, &FRESH, sizeof FRESH);
+    p->call = read->call;
+    p->cpu = read->cpu;
+    p->begin = read->begin;
+    p->offset = read->offset;
+    p->positioned = p->counts_bytes = true;
+    p->count = (uint64_t)read->bytes;
+    p->handle = read->handle;
+    if (p->handle != NONE)
+        claim(e, t, p->handle, 1);
+    uint32_t row = emit_operation(e);
+    fill_row(e, t, row);
+    p->active = false;
+    o->end_time_ns[row] = read->end;
+    o->status[row] = STATUS_COMPLETED;
+    o->bytes_result[row] = o->result[row] = read->bytes;
+    return o->id[row];
+}
+
 /*
  * True if the slot held the same from the call's entry on, so that the kernel met that, whenever it looked. A close
  * empties the slot itself: true if no other thread was about to end it.

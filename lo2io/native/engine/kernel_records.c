@@ -12,6 +12,7 @@
 #include "block/requests.h"
 #include "calls/cache_calls.h"
 #include "calls/calls.h"
+#include "calls/faults.h"
 #include "calls/kernel_facts.h"
 #include "engine/gaps.h"
 #include "engine/kernel_records.h"
@@ -151,6 +152,8 @@ void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time)
         on_kernel_pages(e, record, length, time);
     else if (head.type == LO2_KERNEL_IOWAIT)
         on_kernel_io_wait(e, record, length, time);
+    else if (head.type == LO2_KERNEL_FAULT)
+        on_kernel_fault(e, record, length, (uint16_t)s->cpu, time);
     else if (head.type == LO2_KERNEL_LOST)
         on_kernel_lost(e, s, record, length, time);
     else

@@ -224,6 +224,8 @@ typedef struct { uint64_t request, sector; lo2_kernel_part part; uint32_t file; 
 typedef struct { uint64_t request, device, inode, bytes; int64_t offset, first_dirtied, last_dirtied, issue, complete;
                  uint32_t task, tid, file, generation; uint16_t number; uint8_t charged; } write_back;
 
+typedef struct { lo2_kernel_fault record; uint64_t operation; int64_t end; uint32_t task, file; bool inside, known; } fault_row;
+
 /* A thread at one moment; task NONE: not known. */
 typedef struct { uint32_t task, task_index, pid, tid; bool recorded; } submitter;
 typedef struct { uint32_t device; submitter who; } flush_bio;
@@ -343,6 +345,8 @@ struct lo2_engine {
     struct dirty_pages *dirty;    /* NULL: nobody has dirtied a page */
     VEC(write_back) write_back_queue;
     uint32_t write_backs_out;
+    VEC(fault_row) fault_queue;
+    uint32_t faults_out;
     struct ring_set *rings;       /* NULL: none is known */
     struct ring_request_set *ring_requests;
     struct iocb_set *iocbs;       /* NULL: none is known */

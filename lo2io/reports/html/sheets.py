@@ -11,6 +11,7 @@ from lo2io.reports.html.cache_sheets import cache_sheets
 from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, share, sheet, size, text, time
 from lo2io.reports.html.io_sheets import io_sheets
 from lo2io.reports.html.ring_sheets import ring_sheets
+from lo2io.reports.text.faults import notes_of, path_of
 from lo2io.reports.text.lines import who
 from lo2io.reports.text.parts import text_of
 from lo2io.reports.text.write_backs import TITLE, name_of
@@ -18,6 +19,7 @@ from lo2io.reports.text.write_backs import TITLE, name_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lo2io.reports.summary.faults import FaultsSummary
     from lo2io.reports.summary.parts import PartsSummary
     from lo2io.reports.summary.summary import Activity, Summary
     from lo2io.reports.summary.usage import UsageRow
@@ -191,6 +193,12 @@ def _write_backs(found: WriteBackSummary) -> list[Sheet]:
     return made
 
 
+def _faults(faults: FaultsSummary) -> Sheet:
+    rows = [[Cell(path_of(row)), count(row.faults), time(row.time_ns), time(row.longest_ns)] for row in faults.files]
+    heads = [("file", False), ("faults", True), ("time", True), ("longest", True)]
+    return sheet("faults", "Page faults that needed I/O", heads, rows, "; ".join(notes_of(faults)))
+
+
 def _losses(summary: Summary) -> Sheet:
     columns = [("CPU", True), ("buffer full", True), ("times", True), ("for", True), ("vanished", True)]
     rows = [
@@ -219,6 +227,7 @@ def sheets(summary: Summary) -> list[Sheet]:
     every += cache_sheets(summary.cache) if summary.cache else []
     every += [_parts(summary.parts)] if summary.parts else []
     every += _write_backs(summary.write_backs) if summary.write_backs else []
+    every += [_faults(summary.faults)] if summary.faults else []
     every += ring_sheets(summary.rings) if summary.rings else []
     every += [_losses(summary), _accounts(summary)]
     return [each for each in every if each.rows]

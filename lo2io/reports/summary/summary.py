@@ -21,6 +21,7 @@ from lo2io.reports.findings import find
 from lo2io.reports.rings.summary import summarize_rings
 from lo2io.reports.summary.answer import answer
 from lo2io.reports.summary.cache import summarize_cache
+from lo2io.reports.summary.faults import summarize_faults
 from lo2io.reports.summary.file_types import FileType
 from lo2io.reports.summary.hints import why_nothing
 from lo2io.reports.summary.io import device_name, summarize_io
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from lo2io.reports.rings.tally import RingTally
     from lo2io.reports.summary.answer import Answer
     from lo2io.reports.summary.cache import CacheSummary
+    from lo2io.reports.summary.faults import FaultsSummary
     from lo2io.reports.summary.histogram import Latency
     from lo2io.reports.summary.io import IoSummary
     from lo2io.reports.summary.name_counts import NameCounts
@@ -326,6 +328,8 @@ class Summary:
     """What block requests carried; None: the layer ``parts`` was not recorded, or there was no request."""
     write_backs: WriteBackSummary | None = None
     """Who caused the disk's writes; None: the layer ``dirty`` was not recorded, or nothing was dirtied or written."""
+    faults: FaultsSummary | None = None
+    """Page faults that needed I/O; None: the layer ``faults`` was not recorded, or there was none."""
     foreign: Foreign | None = None
     """Facts about an archive without lo2io's tables; None: the trace has these tables."""
 
@@ -378,6 +382,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         cache=summarize_cache(sums),
         parts=summarize_parts(sums),
         write_backs=summarize_write_backs(sums),
+        faults=summarize_faults(sums),
         usage=usage,
         not_recorded=not_recorded(meta, usage) if usage else {},
         foreign=foreign,

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from lo2io.reports.text.cache import render_cache
+from lo2io.reports.text.faults import render_faults
 from lo2io.reports.text.head import FIRST_FINDINGS, print_answer, print_end, print_findings, print_head, print_losses
 from lo2io.reports.text.io import render_io
 from lo2io.reports.text.lines import (
@@ -82,6 +83,7 @@ def render_page(summary: Summary, console: Console) -> None:
         render_parts(summary.parts, console)
     if summary.write_backs:
         render_write_backs(summary.write_backs, console)
+    render_faults(summary.faults, console)
     _errors(summary, console)
     if summary.rings:
         render_rings(summary.rings, console)

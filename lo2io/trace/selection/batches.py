@@ -49,7 +49,7 @@ class Machine:
 
 def call_specs(metadata: Mapping[str, Any]) -> tuple[CallSpec, ...]:
     """The calls by their codes. A call that this version no longer knows counts as one without paths."""
-    known = {call.name: call for call in load_catalog().calls}
+    known = {call.name: call for call in load_catalog().rows}
     return tuple(
         known.get(call["tracepoint"])
         or CallSpec(
