@@ -66,19 +66,24 @@ class WriteBackSummary:
 
 
 class _Senders:
-    """Of each request: the process that sent it, and its bytes."""
+    """Of each request: the process that sent it, and its bytes. Of an unknown one: nobody, and 1 byte."""
 
     def __init__(self, trace: Trace, owners: Owners) -> None:
-        batches = list(trace.batches("requests", ("id", "task", "bytes_issued")))
-        ids = np.concatenate([rows["id"] for rows in batches]) if batches else np.zeros(0, np.uint64)
-        order = np.argsort(ids)
-        self._ids = ids[order]
-        joined = {name: np.concatenate([rows[name] for rows in batches])[order] for name in ("task", "bytes_issued")}
-        self._process, self._bytes = owners.processes(joined["task"]), joined["bytes_issued"]
+        nobody: Columns = {
+            "id": np.zeros(1, np.uint64),
+            "task": np.full(1, UNKNOWN_U32, np.uint32),
+            "bytes_issued": np.zeros(1, np.int64),
+        }
+        batches = [nobody, *trace.batches("requests", tuple(nobody))]
+        joined = {name: np.concatenate([rows[name] for rows in batches]) for name in nobody}
+        order = np.argsort(joined["id"])  # nobody's id is the lowest
+        self._ids = joined["id"][order]
+        self._process, self._bytes = owners.processes(joined["task"][order]), joined["bytes_issued"][order]
 
     def of(self, request: NDArray[np.uint64]) -> tuple[Integers, Integers]:
-        """Process and bytes of these requests, which are all known."""
-        place = np.searchsorted(self._ids, request)
+        """Process and bytes of these requests."""
+        place = np.searchsorted(self._ids, request).clip(max=len(self._ids) - 1)
+        place = np.where(self._ids[place] == request, place, 0)
         return self._process[place], np.maximum(self._bytes[place], 1)
 
 
