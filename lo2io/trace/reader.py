@@ -84,7 +84,7 @@ NUMBERS_FREE: Final = 1 << 24
 """Rows are found by arrays as long as the highest number of a row. So that a damaged table cannot ask for any memory,
 each number is below this bound, plus one for each byte on disk of the trace's tables."""
 _THREADS: Final = {"task", "worker", "waker", "holder", "poller", "process", "parent_process"}
-_NUMBERS: Final = _THREADS | {"handle", "handle2", "parent", "description", "file", "ring", "stack"}
+ROW_NUMBERS: Final = _THREADS | {"handle", "handle2", "parent", "description", "file", "ring", "stack"}
 """Columns with numbers of rows."""
 _LISTS_OF_OBJECTS: Final = ("calls", "opcodes", "devices", "mounts", "syncs")
 
@@ -290,7 +290,7 @@ class Trace:
         """
         unknown = {column.name: column.null for column in TABLES[name]}
         for column, array in zip(batch.schema.names, batch.columns, strict=True):
-            if column not in _NUMBERS or not pa.types.is_uint32(array.type):
+            if column not in ROW_NUMBERS or not pa.types.is_uint32(array.type):
                 continue
             numbers = as_numpy(array)
             wrong = numbers >= self._most_rows

@@ -92,6 +92,8 @@ def row_of(table: str) -> st.SearchStrategy[dict[str, Any]]:
         low, high = SIMPLE[column.dtype]
         if column.labels is not None:
             high = len(LABELS[column.labels] if isinstance(column.labels, str) else column.labels) - 1
+        elif column.name in reader.ROW_NUMBERS and column.dtype == "uint32":
+            high = reader.NUMBERS_FREE - 1  # larger ones are refused in a trace as small as this
         value = st.integers(low, high)
         values[column.name] = value if column.null is None else st.one_of(st.just(column.null), value)
     values |= dict.fromkeys(TEXTS.get(table, ()), st.binary(max_size=12))
