@@ -1,4 +1,4 @@
-"""Damaged recordings are refused in one line, or become traces that keep every rule: no crash, no endless work.
+"""Damaged recordings are refused in one line, or become traces that all commands read: no crash, no endless work.
 
 ``LO2IO_FUZZ=N`` damages N copies (``make fuzz``). Each number makes other damage; LO2IO_FUZZ_FIRST is the first.
 """
