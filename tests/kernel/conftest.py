@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from build.rawspool import EVENTS, work
+from workloads import served
 from workloads.disks import loop_device
 from workloads.rings import GROUPS, WITHOUT_RINGS, Run, run
 
@@ -80,6 +81,13 @@ def missing(name: str) -> str:
     except (Lo2ioError, OSError) as error:
         return f"needs {name}: {error}"
     return ""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _server_ends() -> Iterator[None]:
+    """The server that ``served.lo2io`` may start ends with the last test."""
+    yield
+    served.close()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from build.rawspool import EVENTS, NR_CALLS, ids_of, iter_samples, work
 from reference.kernel_records import frames
 from workloads.machine import cgroups
 from workloads.record import has_begun
+from workloads.served import lo2io
 
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.model import CallFilter
@@ -227,8 +228,8 @@ def test_a_cgroup_of_version_2(tmp_path: Path) -> None:
                 assert process.stdout.readline() == b"ready\n"
             command = ["system-wide", "-q", "-e", "pwrite64", "--cgroup", str(folder), "--duration", "200ms"]
             trace = tmp_path / "T"
-            run = [str(LO2IO), *command, "--backend", "bpf", "--no-convert", "-o", str(trace)]
-            subprocess.run(run, check=True)
+            run = [*command, "--backend", "bpf", "--no-convert", "-o", str(trace)]
+            lo2io(*run, check=True)
         finally:
             for process in (inside, outside):
                 process.kill()
@@ -258,9 +259,7 @@ def test_the_spool_of_a_recorder_that_was_killed(
     os.kill(meta.roots[0], 0)  # it is alive
     os.kill(meta.roots[0], signal.SIGKILL)
     assert (meta.complete, meta.backend) == (False, "bpf")
-    converted = subprocess.run(
-        [str(LO2IO), "convert", str(spool), "-o", str(tmp_path / "U")], capture_output=True, text=True, check=True
-    )
+    converted = lo2io("convert", str(spool), "-o", str(tmp_path / "U"), check=True)
     assert converted.stderr.startswith("not proven: ")
     calls = open_trace(tmp_path / "U").operations.column("call").to_pylist()
     assert calls.count("pwrite64") == NR_CALLS
@@ -290,5 +289,5 @@ def test_a_full_disk_ends_the_recording_and_not_the_command(options: RecordOptio
         (enter, _) = ids_of(spool)
         seen = sum(by_thread(seen_on(paths), enter).get(spool.meta.roots[0], 0) for paths, _ in spool.kernel_streams())
         assert 0 < seen < count
-        subprocess.run([str(LO2IO), "convert", str(disk / "spool"), "-o", str(tmp_path / "T")], check=True)
+        lo2io("convert", str(disk / "spool"), "-o", str(tmp_path / "T"), check=True)
     assert open_trace(tmp_path / "T").operations.column("call").to_pylist().count("pwrite64") == seen

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from build.rawspool import NR_CALLS, work
+from workloads.served import lo2io
 
 from lo2io.bpf import loader
 from lo2io.spool.format import META_NAME, parse_meta
@@ -190,6 +191,6 @@ def test_the_doctor_says_the_same(refusal: tuple[tuple[str, ...], str, str]) -> 
 
 def test_where_nothing_refuses_the_doctor_is_content() -> None:
     """The refusals of the tests above work here."""
-    done = subprocess.run([str(LO2IO), "doctor", "--json"], capture_output=True, text=True, check=True)
+    done = lo2io("doctor", "--json", check=True)
     (check,) = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "BPF programs"]
     assert (check["status"], check["found"]) == ("ok", "loaded and attached")

@@ -6,6 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from workloads import served
 from workloads.record import LO2IO, verified
 
 from lo2io.trace.reader import open_trace
@@ -26,7 +27,10 @@ READER = (
 
 def lo2io(cwd: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, without a traceback."""
-    done = subprocess.run([*prefix, str(LO2IO), *arguments], capture_output=True, text=True, cwd=cwd, check=False)
+    if prefix:
+        done = subprocess.run([*prefix, str(LO2IO), *arguments], capture_output=True, text=True, cwd=cwd, check=False)
+    else:
+        done = served.lo2io(*arguments, cwd=cwd)
     assert "Traceback" not in done.stderr
     return done
 

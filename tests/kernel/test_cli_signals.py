@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from workloads.record import LO2IO, finished
+from workloads.served import lo2io
 from workloads.terminal import on_terminal
 
 from lo2io.capture import waiting
@@ -73,7 +74,7 @@ def test_giving_up_on_converting(tmp_path: Path, number: int, code: int) -> None
         _interrupt_converting(converting.pid, trace, number)
     assert converting.returncode in {code, -number}
     assert [path.name for path in trace.iterdir()] == ["spool"]
-    again = subprocess.run([LO2IO, "convert", trace / "spool", "-o", trace], capture_output=True, check=False)
+    again = lo2io("convert", trace / "spool", "-o", trace)
     assert again.returncode == 0
     assert open_trace(trace).operations.num_rows >= 1_000_000
 

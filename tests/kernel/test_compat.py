@@ -11,7 +11,8 @@ import pytest
 from workloads.as_strace import OWN_NAMES
 from workloads.build import build
 from workloads.disks import loop_device
-from workloads.record import LO2IO, Recorded, record
+from workloads.record import Recorded, record
+from workloads.served import lo2io
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -163,8 +164,8 @@ UNSEEN = [("--backend", "perf"), ("--opener", "python-perf"), ("--scope", "inher
 def test_the_proof_says_if_their_calls_are_not_seen(program: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     """The tracepoints of single calls leave theirs out: such a recording is not complete, and says why."""
     command = ["sh", "-c", f"{program} / /; true"]
-    words = [LO2IO, "record", "-o", tmp_path / "T", "-e", "syscalls", *options, "--", *command]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    words = ["record", "-o", tmp_path / "T", "-e", "syscalls", *options, "--", *command]
+    done = lo2io(*words)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1].startswith("incomplete: ")
     assert "32-bit programs without their calls: 1" in done.stderr

@@ -13,7 +13,7 @@ import pytest
 from workloads import dirtying
 from workloads.dirtying import WRITERS
 from workloads.disks import device_number, loop_device
-from workloads.record import LO2IO
+from workloads.served import lo2io
 
 from lo2io.trace.reader import Trace, open_trace
 
@@ -81,8 +81,8 @@ def record_writers(folder: Path, system: str) -> Recorded:
         subprocess.run(["sync", "-f", folder / "on"], check=True)
         (folder / "on/before").write_bytes(bytes(HALF))
         program = [sys.executable, dirtying.__file__, folder / "on", *STEPS]
-        command = [LO2IO, "system-wide", "-a", "-q", "-o", folder / "T", "--", *program]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = ["system-wide", "-a", "-q", "-o", folder / "T", "--", *program]
+        done = lo2io(*command)
         assert done.returncode == 0, done.stderr
         pids = {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in done.stdout.splitlines()}
         inodes = {path.name: path.stat().st_ino for path in (folder / "on").iterdir() if path.is_file()}
@@ -172,13 +172,13 @@ def test_charges_are_the_parts(written: Recorded) -> None:
 
 def test_verify_and_report_know_charges(written: Recorded) -> None:
     """The trace keeps every rule, and the report names the processes."""
-    done = subprocess.run([LO2IO, "verify", written.trace.path], capture_output=True, text=True, check=False)
+    done = lo2io("verify", written.trace.path)
     assert done.returncode == 0, done.stdout
-    command = [LO2IO, "report", "--json", written.trace.path]
-    summary = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    command = ["report", "--json", written.trace.path]
+    summary = json.loads(lo2io(*command, check=True).stdout)
     told = {row["pid"]: row for row in summary["write_backs"]["processes"]}
     for name in WRITERS:
         row = told[written.pids[f"{name}:{name}:0:{SIZE}"]]
         assert (row["bytes_written_back"], row["bytes_unwritten"]) == (written.parts[written.inodes[name]], 0)
-    page = subprocess.run([LO2IO, "report", "--full", written.trace.path], capture_output=True, text=True, check=True)
+    page = lo2io("report", "--full", written.trace.path, check=True)
     assert "Who caused the disk's writes" in page.stdout

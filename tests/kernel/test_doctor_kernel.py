@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from workloads.served import lo2io
 
 from lo2io.kernel import access
 from lo2io.kernel.idle import TIMER_EVENT, try_idle
@@ -35,7 +36,7 @@ def test_who_can_record_is_told_so(tmp_path: Path) -> None:
     """Exit code 0, and a recording does work."""
     code, checks = doctor()
     assert (code, checks["perf events"]["status"]) == (0, "ok")
-    done = subprocess.run([str(LO2IO), "record", "-q", "-o", str(tmp_path / "T"), "--", "true"], check=False)
+    done = lo2io("record", "-q", "-o", str(tmp_path / "T"), "--", "true")
     assert done.returncode == 0
 
 
@@ -43,8 +44,8 @@ def test_who_can_record_is_told_so(tmp_path: Path) -> None:
 def test_who_can_record_a_cgroup_is_told_so(tmp_path: Path) -> None:
     """The doctor's statement about cgroups agrees with a recording of one."""
     _, checks = doctor()
-    command = [str(LO2IO), "system-wide", "-q", "--cgroup", "/", "--duration", "100ms", "-o", str(tmp_path / "T")]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    command = ["system-wide", "-q", "--cgroup", "/", "--duration", "100ms", "-o", str(tmp_path / "T")]
+    done = lo2io(*command)
     assert (done.returncode == 0) == (checks["cgroup events"]["status"] == "ok"), done.stderr
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from workloads.record import LO2IO
 from workloads.rings import GROUPS
+from workloads.served import lo2io
 
 from lo2io.exports import formats
 from lo2io.exports.perfetto import calls as perfetto_calls
@@ -88,7 +87,7 @@ def test_disks(processor: TraceProcessor, tmp_path: Path) -> None:
     target = tmp_path / "out"
     command = ["dd", "if=/dev/zero", f"of={target}", "bs=64k", "count=20", "oflag=direct", "conv=fsync"]
     # Not `record` of workloads, for here requests of others may be under way at the begin.
-    subprocess.run([LO2IO, "record", "-o", tmp_path / "T", "--", *command], capture_output=True, check=True)
+    lo2io("record", "-o", tmp_path / "T", "--", *command, check=True)
     trace = open_trace(tmp_path / "T")
     load(processor, trace, tmp_path)
     operations, requests = trace.operations.to_pylist(), trace.requests.to_pylist()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from workloads.record import LO2IO, Recorded, record
+from workloads.record import Recorded, record
+from workloads.served import lo2io
 
 from lo2io.trace.reader import TABLES, open_trace
 from lo2io.trace.selection.selection import select
@@ -54,9 +54,7 @@ def test_other_programs_find_what_was_done(recorded: Recorded, tmp_path: Path) -
     trace, folder = str(recorded.trace.path), recorded.trace.path.parent
     chosen = f"operation == pread64, pwrite64 and path ~ '{folder}/*'"
     words = ("--filter", chosen, "-o", str(tmp_path / "P"))
-    done = subprocess.run(
-        [LO2IO, "export", trace, "--to", "parquet", *words], capture_output=True, text=True, check=True
-    )
+    done = lo2io("export", trace, "--to", "parquet", *words, check=True)
     assert done.stdout == f"{tmp_path / 'P'}\n"
     found = query(
         tmp_path / "P",
@@ -76,8 +74,8 @@ def test_other_programs_find_what_was_done(recorded: Recorded, tmp_path: Path) -
 def test_a_part_is_what_converting_would_keep(recorded: Recorded, tmp_path: Path, text: str) -> None:
     """Also with other processes' events in the recording."""
     spool = recorded.trace.path / "spool"
-    command = [LO2IO, "convert", str(spool), "-o", str(tmp_path / "part"), "--filter", text]
-    subprocess.run(command, check=True, capture_output=True)
+    command = ["convert", str(spool), "-o", str(tmp_path / "part"), "--filter", text]
+    lo2io(*command, check=True)
     part, expected = select(recorded.trace, [text]), open_trace(tmp_path / "part")
     for table in TABLES:
         assert part.table(table).to_pylist() == expected.table(table).to_pylist(), table

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from workloads.disks import device_number, loop_device
-from workloads.record import LO2IO, Recorded, record
+from workloads.record import Recorded, record
+from workloads.served import lo2io
 
 from lo2io.convert.convert import convert
 from lo2io.trace.reader import Trace, open_trace
@@ -159,8 +160,8 @@ def test_the_whole_machine(disks: tuple[str, str], tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     command = [sys.executable, "-S", str(WORKLOAD), *disks, str(tmp_path / "files")]
     chosen = spelled(KNOWN[3][0], disks, tmp_path)
-    arguments = [LO2IO, "system-wide", "-a", "-o", tmp_path / "T", "--filter", chosen, "--", *command]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    arguments = ["system-wide", "-a", "-o", tmp_path / "T", "--filter", chosen, "--", *command]
+    done = lo2io(*arguments)
     assert done.returncode == 0, done.stderr
     trace = open_trace(tmp_path / "T")
     assert numbers(trace) == (KNOWN[3][1], KNOWN[3][2])
@@ -178,8 +179,8 @@ def test_the_whole_machine(disks: tuple[str, str], tmp_path: Path) -> None:
 )
 def test_filters_that_are_none(tmp_path: Path, chosen: str, said: str) -> None:
     """They are refused before the command runs, and nothing is left behind."""
-    command = [LO2IO, "record", "-o", tmp_path / "T", "--filter", chosen, "--", "touch", tmp_path / "ran"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = ["record", "-o", tmp_path / "T", "--filter", chosen, "--", "touch", tmp_path / "ran"]
+    done = lo2io(*command)
     assert done.returncode == 2
     assert said in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 from workloads.machine import Work, complete, do_all, done_by, expected, finish, recording, threads_of, workers
 from workloads.record import LO2IO, Recorded, verified
+from workloads.served import lo2io
 
 from lo2io.cli.app import app
 from lo2io.errors import UsageError
@@ -80,7 +81,7 @@ def dumps_of(trace: Path) -> list[Path]:
 
 def dump(trace: Path) -> Path:
     """Have the window written, like a user."""
-    done = subprocess.run([LO2IO, "dump", str(trace)], capture_output=True, text=True, check=False)
+    done = lo2io("dump", str(trace))
     assert done.returncode == 0, done.stderr
     path = Path(done.stdout.strip())
     assert path.parent == trace
@@ -357,7 +358,7 @@ def test_one_window_at_a_time(tmp_path: Path, until: Callable[[Callable[[], obje
         until(lambda: size_of(trace / "spool") > 8 << 20)  # so much that converting takes a while
         process.send_signal(signal.SIGUSR1)
         until(lambda: dumps_of(trace))
-        done = subprocess.run([LO2IO, "dump", str(trace)], capture_output=True, text=True, check=False)
+        done = lo2io("dump", str(trace))
         first = await_dump(trace, until)
         process.send_signal(signal.SIGTERM)
         last = finish(process, trace)
@@ -374,7 +375,7 @@ def test_who_cannot_be_asked(tmp_path: Path) -> None:
     """Each has an error that says why, and exit code 2; nobody gets a signal."""
 
     def ask(trace: Path) -> str:
-        done = subprocess.run([LO2IO, "dump", str(trace)], capture_output=True, text=True, check=False)
+        done = lo2io("dump", str(trace))
         assert (done.returncode, done.stdout) == (2, "")
         assert "Traceback" not in done.stderr
         return done.stderr
@@ -399,8 +400,8 @@ def test_what_was_killed_can_be_converted(tmp_path: Path, until: Callable[[Calla
         until(lambda: oldest(trace))
         process.kill()
         process.communicate()
-    arguments = [LO2IO, "convert", str(trace / "spool"), "-o", str(trace)]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    arguments = ["convert", str(trace / "spool"), "-o", str(trace)]
+    done = lo2io(*arguments)
     assert done.returncode == 0, done.stderr
     assert "not proven" in done.stderr
     found = Recorded(open_trace(trace), 0, "", "")

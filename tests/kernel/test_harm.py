@@ -15,6 +15,7 @@ import pytest
 from workloads import attacker
 from workloads.machine import finish, recording
 from workloads.record import LO2IO, verified
+from workloads.served import lo2io
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,11 +25,6 @@ NOBODY = 65534
 ROUNDS = int(os.environ.get("LO2IO_ATTACK_ROUNDS", "1"))
 """How often each command runs under attack."""
 KINDS = ("record", "flight", "convert", "export", "html")
-
-
-def lo2io(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run it to its end, whatever the exit code."""
-    return subprocess.run([LO2IO, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
 @pytest.fixture

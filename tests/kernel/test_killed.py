@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from workloads.record import LO2IO
+from workloads.served import lo2io
 
 from lo2io.spool.reader import SpoolReader
 
@@ -52,4 +53,4 @@ def test_a_killed_recorder_leaves_a_readable_spool_or_nothing_in_the_way(tmp_pat
         if any(each.stat().st_size for each in records):
             assert SpoolReader(spool).meta.roots is not None
         elif spool.exists():
-            assert subprocess.run([LO2IO, *mode, "-q", "-o", trace, "--", "true"], check=False).returncode == 0
+            assert lo2io(*mode, "-q", "-o", trace, "--", "true").returncode == 0

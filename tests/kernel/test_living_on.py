@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from workloads.record import LO2IO
+from workloads.served import lo2io
 
 from lo2io.trace.reader import open_trace
 
@@ -52,9 +53,9 @@ def pid_of(folder: Path, name: str) -> int:
 @pytest.mark.usefixtures("gate")
 def test_what_lives_on_is_counted(tmp_path: Path) -> None:
     """By name, in the report and its JSON; the recording ends, and the daemons live."""
-    words = [LO2IO, "record", *EVENTS, "-o", "T", "--json", "--", "sh", script(tmp_path, one=STANDS, two=STANDS)]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    page = subprocess.run([LO2IO, "report", "T"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    words = ["record", *EVENTS, "-o", "T", "--json", "--", "sh", script(tmp_path, one=STANDS, two=STANDS)]
+    done = lo2io(*words, cwd=tmp_path)
+    page = lo2io("report", "T", cwd=tmp_path, check=True).stdout
     for name in ("one", "two"):
         os.kill(pid_of(tmp_path, name), signal.SIGKILL)
     assert done.returncode == 5, done.stderr

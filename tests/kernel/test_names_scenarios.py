@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from workloads.names import Names, command, exact_paths, file_systems, read_truth, run, scenarios
-from workloads.record import LO2IO, verified
+from workloads.record import verified
+from workloads.served import lo2io
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +111,7 @@ def test_unknown_is_counted(mode: str, named: Callable[[str], Names]) -> None:
     without = [row for row in names.rows if row["handle"] is not None and names.name_of(row["handle"]) is None]
     of_process = Counter(row["pid"] for row in without)
     trace = names.recorded.trace.path
-    told = subprocess.run([LO2IO, "report", "--json", trace], capture_output=True, check=True).stdout
+    told = lo2io("report", "--json", trace, check=True).stdout
     rows = [row for row in json.loads(told)["files"] if row["kind"] == "unnamed"]
     assert rows
     assert {row["pid"]: row["activity"]["calls"] for row in rows} == {

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from workloads.build import build
-from workloads.record import LO2IO, Recorded, record
+from workloads.record import Recorded, record
+from workloads.served import lo2io
 from workloads.sidebyside import gate, go_on, read_all, recorders
 
 from lo2io.trace.reader import open_trace
@@ -147,8 +148,8 @@ def test_a_command_with_rights_of_its_own(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("busy_cpus")
 def test_of_the_whole_machine(folder: Path, tmp_path: Path) -> None:
     """All have their names, parents and cgroups."""
-    words = [LO2IO, "system-wide", "-o", tmp_path / "T", *EVENTS, "--", "sh", "-e", "-c", SCRIPT]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    words = ["system-wide", "-o", tmp_path / "T", *EVENTS, "--", "sh", "-e", "-c", SCRIPT]
+    done = lo2io(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     recorded = Recorded(open_trace(tmp_path / "T"), 0, done.stdout, done.stderr)
     assert writes(recorded) == ALL

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from workloads.disks import device_number, loop_device
 from workloads.names import MAKERS
-from workloads.record import LO2IO
+from workloads.served import lo2io
 
 from lo2io.trace.reader import Trace, open_trace
 
@@ -114,8 +114,8 @@ def parts_of(trace: Trace, device: int) -> list[dict[str, Any]]:
 def record_writer(folder: Path, system: str) -> Recorded:
     """The writer on a file system of this kind, while the whole machine is recorded."""
     with loop_device(folder / "image", DISK_BYTES) as device, mounted(system, device, folder / "on"):
-        command = [LO2IO, "system-wide", "-a", "-q", "-o", folder / "T", "--", "sh", "-c", WRITER, "sh", folder / "on"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = ["system-wide", "-a", "-q", "-o", folder / "T", "--", "sh", "-c", WRITER, "sh", folder / "on"]
+        done = lo2io(*command)
         assert done.returncode == 0, done.stderr
         files = [path for path in (folder / "on").rglob("*") if path.is_file()]
         extents = {str(path): file_extents(path) for path in files}
@@ -225,21 +225,8 @@ def test_a_loop_device_shows_both_layers(tmp_path: Path) -> None:
         subprocess.run(["losetup", "--direct-io=on", device], check=True)
         with mounted("ext4", device, tmp_path / "on"):
             script = 'dd if=/dev/urandom of="$1"/f bs=64k count=32 conv=fsync status=none'
-            command = [
-                LO2IO,
-                "system-wide",
-                "-a",
-                "-q",
-                "-o",
-                tmp_path / "T",
-                "--",
-                "sh",
-                "-c",
-                script,
-                "sh",
-                tmp_path / "on",
-            ]
-            subprocess.run(command, check=True, capture_output=True)
+            command = ["system-wide", "-a", "-q", "-o", tmp_path / "T", "--", "sh", "-c", script, "sh", tmp_path / "on"]
+            lo2io(*command, check=True)
             upper = (tmp_path / "on/f").stat()
             below = image.stat()
             loop = device_number(device)
@@ -256,11 +243,9 @@ def test_a_loop_device_shows_both_layers(tmp_path: Path) -> None:
 def test_verify_and_report_know_parts(written: tuple[str, Recorded]) -> None:
     """The trace keeps every rule, and the report tells the bytes of each file's requests."""
     _, found = written
-    done = subprocess.run([LO2IO, "verify", found.trace.path], capture_output=True, text=True, check=False)
+    done = lo2io("verify", found.trace.path)
     assert done.returncode == 0, done.stdout
-    page = subprocess.run(
-        [LO2IO, "report", "--full", found.trace.path], capture_output=True, text=True, check=True
-    ).stdout
+    page = lo2io("report", "--full", found.trace.path, check=True).stdout
     assert "What block requests carried" in page
     told = {row["path"]: row for row in summary_of(found)["parts"]["files"]}
     for path in found.inodes:
@@ -270,7 +255,5 @@ def test_verify_and_report_know_parts(written: tuple[str, Recorded]) -> None:
 
 def summary_of(found: Recorded) -> dict[str, Any]:
     """The report's JSON."""
-    summary: dict[str, Any] = json.loads(
-        subprocess.run([LO2IO, "report", "--json", found.trace.path], capture_output=True, check=True).stdout
-    )
+    summary: dict[str, Any] = json.loads(lo2io("report", "--json", found.trace.path, check=True).stdout)
     return summary

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from build.rawspool import NR_CALLS, ids_of, iter_samples, work
 from reference.kernel_records import iter_records
-from workloads.record import LO2IO, record
+from workloads.record import record
+from workloads.served import lo2io
 
 from lo2io.native.records import KINDS, unpack
 from lo2io.spool.reader import SpoolReader
@@ -40,8 +41,7 @@ def test_every_sample(tmp_path: Path, backend: str) -> None:
     """Each sample and each half of a call once, with time, thread and event; fields as the kernel prints them."""
     recorded = record(tmp_path / "T", work(), "--keep-spool", "--backend", backend, "-e", "+pwrite64")
     file = tmp_path / "perf.data"
-    command = [LO2IO, "export", recorded.trace.path, "--to", "perf-data", "-o", file]
-    subprocess.run(command, capture_output=True, check=True)
+    lo2io("export", recorded.trace.path, "--to", "perf-data", "-o", file, check=True)
     spool = SpoolReader(recorded.trace.path / "spool")
     names = dict(zip(ids_of(spool), spool.meta.events, strict=True))
     expected = [sample for files, _ in spool.streams() for sample in iter_samples(files)]

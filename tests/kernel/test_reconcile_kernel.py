@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import subprocess
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from workloads.build import build
 from workloads.disks import device_number
-from workloads.record import LO2IO, Recorded, only_ends_missing, read_json_lines
+from workloads.record import Recorded, only_ends_missing, read_json_lines
+from workloads.served import lo2io
 
 from lo2io.trace.reader import open_trace
 
@@ -32,8 +32,8 @@ def record(
     Orphans and requests in flight are allowed, for other processes' requests may be under way at any time. The command
     is recorded again if samples of process 1 vanished, as on some virtual machines.
     """
-    arguments = [str(LO2IO), mode, "--force", "-o", str(trace), *options, "--", *map(str, command)]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=cwd, check=False, stdin=subprocess.DEVNULL)
+    arguments = [mode, "--force", "-o", str(trace), *options, "--", *map(str, command)]
+    done = lo2io(*arguments, cwd=cwd)
     assert done.returncode == 0, done.stderr
     recorded = Recorded(open_trace(trace), done.returncode, done.stdout, done.stderr)
     proof = recorded.trace.completeness
@@ -183,10 +183,8 @@ def test_what_is_missing_shows(loop: Path, tmp_path: Path) -> None:
     Each read of dd waits for its request, which has therefore ended by the read's end.
     """
     command = ["dd", f"if={loop}", "of=/dev/null", "bs=4k", "count=4096", "iflag=direct"]
-    done = subprocess.run(
-        [LO2IO, "record", "-q", "--ring", "4KiB", "-e", "block,syscalls", "-o", tmp_path / "T", "--", *command],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    options = ("-q", "--ring", "4KiB", "-e", "block,syscalls")
+    done = lo2io("record", *options, "-o", tmp_path / "T", "--", *command, check=True)
     missing, gone, open_at_borders = losses_and_vanished(tmp_path / "T")
     # If the second completion of a write is gone, nothing is missing.
     assert missing <= gone <= missing + open_at_borders + gone // 2
@@ -262,7 +260,7 @@ def test_verify_says_the_same(tmp_path: Path) -> None:
     said = recorded.stderr.splitlines()[-1].partition(" · captured ")[2]
     assert said.endswith("% of written bytes")
     for command in ("verify", "report"):
-        done = subprocess.run([LO2IO, command, tmp_path / "T"], capture_output=True, text=True, check=True)
+        done = lo2io(command, tmp_path / "T", check=True)
         assert done.stdout.splitlines()[-1].endswith(f"captured {said}")
 
 
@@ -280,28 +278,14 @@ def test_what_was_not_recorded_is_not_compared(tmp_path: Path) -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the program calls the kernel as x86-64 allows it")
 def test_a_command_of_which_nothing_was_captured_is_not_complete(tmp_path: Path) -> None:
     """Its writes enter the kernel like those of 32 bit programs, which perf does not see, although all counts agree."""
-    command = [
-        LO2IO,
-        "record",
-        "-q",
-        "--backend",
-        "perf",
-        "-o",
-        tmp_path / "T",
-        "--",
-        build("writes32"),
-        tmp_path / "out",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    command = ["record", "-q", "--backend", "perf", "-o", tmp_path / "T", "--", build("writes32"), tmp_path / "out"]
+    done = lo2io(*command, check=True)
     line = done.stderr.splitlines()[-1]
     assert (tmp_path / "out").stat().st_size == 1 << 20
     assert line.startswith("incomplete: captured only 0 % of 1 MiB that your command wrote; likely cause: ")
     assert "32-bit programs" in line
-    report, page = (
-        subprocess.run([LO2IO, "report", *options, tmp_path / "T"], capture_output=True, text=True, check=True).stdout
-        for options in (["--json"], [])
-    )
+    report, page = (lo2io("report", *options, tmp_path / "T", check=True).stdout for options in (["--json"], []))
     assert json.loads(report)["verdict"] == "short"
     assert page.startswith("captured only 0 % of 1 MiB that your command wrote; likely cause: ")
-    verified = subprocess.run([LO2IO, "verify", tmp_path / "T"], capture_output=True, text=True, check=True)
+    verified = lo2io("verify", tmp_path / "T", check=True)
     assert "The recording is incomplete (captured only 0 % of 1 MiB" in verified.stdout

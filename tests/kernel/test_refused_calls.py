@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from workloads import refused
-from workloads.record import LO2IO
+from workloads.served import lo2io
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_a_refused_call_is_a_message(tmp_path: Path, call: str, error: str) -> N
         assert not trace.exists()
     elif not (trace / "traces.otf2").exists():
         assert f"`lo2io convert {trace}/spool -o {trace}`" in ended.stderr
-        assert subprocess.run([LO2IO, "convert", trace / "spool", "-o", trace], check=False).returncode == 0
+        assert lo2io("convert", trace / "spool", "-o", trace).returncode == 0
 
 
 @pytest.mark.parametrize("call", ["eventfd2", "ioctl", "sched_setaffinity", "rt_sigtimedwait"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from workloads.disks import device_number, loop_device
 from workloads.record import LO2IO, Recorded, record
+from workloads.served import lo2io
 
 from lo2io.exports.fio.plan import make_plan
 from lo2io.trace.reader import open_trace
@@ -171,12 +171,12 @@ def test_in_place(tmp_path: Path) -> None:
     data.write_bytes(b"a" * 5000)
     work = "import os, sys; fd = os.open(sys.argv[1], os.O_RDWR); os.read(fd, 100); os.pwrite(fd, b'b' * 1000, 2000)"
     recorded = record(tmp_path / "T", [sys.executable, "-S", "-c", work, data], *CALLS)
-    command = [LO2IO, "replay", recorded.trace.path]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = ["replay", recorded.trace.path]
+    refused = lo2io(*command)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "--in-place" in refused.stderr
     before = data.read_bytes()
-    done = subprocess.run([*command, "--in-place"], capture_output=True, text=True, check=False)
+    done = lo2io(*command, "--in-place")
     assert done.returncode == 0, done.stderr
     after = data.read_bytes()
     assert (after[:2000], after[3000:]) == (before[:2000], before[3000:])
@@ -198,10 +198,7 @@ for place in (1, 5):
 def test_disk_to_disk(loop: Path, tmp_path: Path) -> None:
     """Block requests of one disk are replayed on another: the same operations, sectors and sizes, in order."""
     recorded = record_disk(tmp_path / "T", [sys.executable, "-S", "-c", DISK_WORK, loop])
-    refused = subprocess.run(
-        [LO2IO, "replay", recorded.trace.path, "--by", "device", "--on", loop],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    refused = lo2io("replay", recorded.trace.path, "--by", "device", "--on", loop)
     assert refused.returncode == 2
     assert "the trace was recorded on it" in refused.stderr
     with loop_device(tmp_path / "other") as other:
@@ -221,8 +218,8 @@ def record_disk(target: Path, command: Sequence[str | Path], attempts: int = 3) 
 
     It does not wait for completion times, either: some virtual machines lose samples of interrupts.
     """
-    arguments = [LO2IO, "record", "--force", "-o", target, "--", *command]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    arguments = ["record", "--force", "-o", target, "--", *command]
+    done = lo2io(*arguments)
     assert done.returncode == 0, done.stderr
     recorded = Recorded(open_trace(target), done.returncode, done.stdout, done.stderr)
     proof = recorded.trace.completeness

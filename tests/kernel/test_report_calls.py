@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from workloads.record import LO2IO, Recorded, record
+from workloads.record import Recorded, record
+from workloads.served import lo2io
 
 from lo2io.reports.summary.io import TIME_PARTS
 from lo2io.reports.summary.summary import summarize
@@ -206,8 +206,8 @@ def test_by_system_call(recorded: Recorded) -> None:
     """The command's table has each call once; for a part of the trace, only the part's."""
     calls = Counter(row["call"] for row in rows_of(recorded))
     for options, expected in (((), calls), (("--filter", "operation == flush"), Counter(fsync=150))):
-        command = [LO2IO, "report", recorded.trace.path, "--json", *options]
-        document = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        command = ["report", recorded.trace.path, "--json", *options]
+        document = json.loads(lo2io(*command, check=True).stdout)
         assert Counter({row["name"]: row["activity"]["calls"] for row in document["calls"]}) == expected
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from workloads.record import LO2IO
 from workloads.rings import GROUP, GROUPS, choice
+from workloads.served import lo2io
 
 from lo2io.convert.convert import convert
 from lo2io.reports.summary.summary import summarize
@@ -134,8 +133,8 @@ def test_report_of_the_command_line(rings: Callable[[str], Run]) -> None:
     """Text and JSON say the same of the workers."""
     run = rings(GROUP["hashed"])
     trace = str(run.recorded.trace.path)
-    document = json.loads(subprocess.run([LO2IO, "report", trace, "--json"], capture_output=True, check=True).stdout)
-    text = subprocess.run([LO2IO, "report", trace, "--full"], capture_output=True, text=True, check=True).stdout
+    document = json.loads(lo2io("report", trace, "--json", check=True).stdout)
+    text = lo2io("report", trace, "--full", check=True).stdout
     summary = summary_of(run)
     assert document["rings"] == json.loads(json.dumps(dataclasses.asdict(summary)))
     assert f"{summary.requests:,} requests on {summary.nr_rings} rings" in text
@@ -172,4 +171,4 @@ def test_a_sample_is_whole_and_its_totals_exact(tmp_path: Path) -> None:
         assert trace.table("ring_states") == recorded.trace.table("ring_states")
         words = f"sampled: 1 in {rate} of {len(everything)} requests of rings written"
         assert converted.sampled == words
-        assert words in subprocess.run([LO2IO, "report", trace.path], capture_output=True, text=True, check=True).stdout
+        assert words in lo2io("report", trace.path, check=True).stdout

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from workloads.disks import device_number
-from workloads.record import LO2IO
 from workloads.rings import run
+from workloads.served import lo2io
 
 from lo2io.trace.reader import open_trace
 
@@ -75,7 +74,7 @@ def test_what_a_device_served_is_not_inline(tmp_path: Path) -> None:
     job = ["fio", "--name=job", f"--directory={tmp_path}", "--size=1m", "--bs=4k", "--rw=randread", "--direct=1"]
     job += ["--ioengine=io_uring", "--iodepth=1", "--output=fio.out", *split]
     events = ["-e", "io_uring,block", "-o", "trace"]
-    subprocess.run([LO2IO, "record", *events, "--", *job], cwd=tmp_path, capture_output=True, check=True)
+    lo2io("record", *events, "--", *job, cwd=tmp_path, check=True)
     trace = open_trace(tmp_path / "trace")
     owners = {row["ring_request"] for row in trace.requests.to_pylist()} - {None}
     paths = [row["path"] for row in trace.ring_requests.to_pylist() if row["id"] in owners]

@@ -14,6 +14,7 @@ from workloads.build import build
 from workloads.machine import complete, finish, recording
 from workloads.record import LO2IO, Recorded, has_begun, record, verified
 from workloads.rings import EVENTS, OLDER, SQPOLL, Run, differences, read_truth, run
+from workloads.served import lo2io
 
 from lo2io.trace.reader import open_trace
 
@@ -248,8 +249,8 @@ def test_failing_program_runs_unchanged(tmp_path: Path) -> None:
     """The same message, the same exit code."""
     command = [str(build("rings")), "--dir", str(tmp_path / "absent"), "nop", "cached"]
     alone = subprocess.run(command, capture_output=True, text=True, check=False)
-    recording = [LO2IO, "record", "-o", tmp_path / "T", "--", *command]
-    recorded = subprocess.run(recording, capture_output=True, text=True, check=False)
+    recording = ["record", "-o", tmp_path / "T", "--", *command]
+    recorded = lo2io(*recording)
     assert (recorded.returncode, alone.returncode) == (99, 99)
     assert recorded.stdout == alone.stdout
     assert alone.stderr in recorded.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from workloads import served
 from workloads.machine import Work, cgroups, complete, do_all, done_by, expected, finish, recording, workers
 from workloads.record import LO2IO, Recorded, finished
 from workloads.terminal import on_terminal
@@ -29,9 +30,11 @@ NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 def run(*arguments: str, prefix: tuple[str, ...] = (), cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """``lo2io system-wide`` to its end; never a traceback."""
-    done = subprocess.run(
-        [*prefix, str(LO2IO), "system-wide", *arguments], capture_output=True, text=True, check=False, cwd=cwd
-    )
+    if prefix:
+        command = [*prefix, str(LO2IO), "system-wide", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    else:
+        done = served.lo2io("system-wide", *arguments, cwd=cwd)
     assert "Traceback" not in done.stderr
     return done
 

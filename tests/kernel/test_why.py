@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from workloads.record import LO2IO, Recorded, record
+from workloads.record import Recorded, record
+from workloads.served import lo2io
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def recorded(trace: Path, writes_per_sync: int, *options: str) -> Recorded:
 
 def answer(*words: str | Path) -> Any:
     """The JSON of a command."""
-    return json.loads(subprocess.run([LO2IO, *words, "--json"], capture_output=True, check=True).stdout)
+    return json.loads(lo2io(*words, "--json", check=True).stdout)
 
 
 @pytest.mark.usefixtures("busy_cpus")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from lo2io.cli.app import app
 from lo2io.trace.reader import Trace, open_trace
+from workloads.served import lo2io
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,9 +81,7 @@ def record(
     loop device's. If calls are perf samples, all processes' count, and those of process 1 may vanish, too. Only for
     that reason, the command is recorded again: ``attempts`` times in all.
     """
-    arguments = [str(LO2IO), "record", "--force", "-o", str(trace), *options, "--", *map(str, command)]
-    with open(stdin or "/dev/null", "rb") as source:  # noqa: PTH123
-        done = subprocess.run(arguments, stdin=source, capture_output=True, text=True, cwd=cwd, check=False)
+    done = lo2io("record", "--force", "-o", trace, *options, "--", *command, stdin=stdin or os.devnull, cwd=cwd)
     assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr}"
     recorded = Recorded(open_trace(trace), done.returncode, done.stdout, done.stderr)
     proof = recorded.trace.completeness
