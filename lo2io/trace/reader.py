@@ -249,9 +249,18 @@ class Trace:
         known = {column.name: column for column in TABLES[name] if column.null is not None}
         if name not in self.metadata["tables"] or known.keys().isdisjoint(columns):
             return {}
-        with self._open(name, None) as reader:
-            there = set(reader.schema.names)
-        return {column: known[column] for column in columns if column in known and column not in there}
+        return {column: known[column] for column in columns if column in known and column not in self._names(name)}
+
+    @cached_property
+    def _found(self) -> dict[str, list[str]]:
+        return {}
+
+    def _names(self, name: str) -> list[str]:
+        """The table's columns in the order of its file, which is opened for that only once."""
+        if name not in self._found:
+            with self._open(name, None) as reader:
+                self._found[name] = reader.schema.names
+        return self._found[name]
 
     def _open(self, name: str, columns: Sequence[str] | None) -> pa.RecordBatchFileReader:
         if name in TABLES and name not in self.metadata.get("tables", TABLES):
@@ -259,14 +268,10 @@ class Trace:
         path = self.path / DIRECTORY / table_file(name)
         try:
             check_regular(path)
-            # Not memory-mapped: mapped pages count as resident, and a long trace would fill the memory limit.
-            source = pa.OSFile(str(path), "rb")
-            reader = pa.ipc.open_file(source)
-            if columns is None:
-                return reader
             # Columns are found by the file's own names: in an earlier version's trace they have other places.
-            wanted = sorted(reader.schema.names.index(column) for column in columns)
-            return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
+            wanted = [] if columns is None else sorted(self._names(name).index(column) for column in columns)
+            # Not memory-mapped: mapped pages count as resident, and a long trace would fill the memory limit.
+            return pa.ipc.open_file(pa.OSFile(str(path), "rb"), options=pa.ipc.IpcReadOptions(included_fields=wanted))
         except (OSError, ValueError, pa.ArrowException) as error:
             raise _unreadable(path, error) from error
 
