@@ -51,20 +51,28 @@ def limit_dirty(folder: Path) -> None:
     (of_device / "max_bytes").write_text(str(MOST_DIRTY), encoding="ascii")
 
 
-@pytest.mark.parametrize("rule", slow.WORK)
-def test_the_reason_is_found(disk: Path, tmp_path: Path, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each rule of the layers has work that is slow for it, and for nothing else that they tell."""
-    assert set(slow.WORK) == set(LAYER_RULES)
-    (tmp_path / "mnt").mkdir()
+def rules_found(disk: Path, place: Path, rule: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The rules of the layers that are found in work that is slow for one of them."""
+    (place / "mnt").mkdir(parents=True)
     make = SMALL_JOURNAL if rule == "journal-bound" else PLAIN
-    with waits.mounted(disk, tmp_path / "mnt", *make) as folder:
+    with waits.mounted(disk, place / "mnt", *make) as folder:
         if rule == "throttled-writer":
             limit_dirty(folder)
         monkeypatch.chdir(folder)
         if rule.endswith("read-ahead"):
             slow.prepare()
-        run = record(tmp_path / "T", [sys.executable, "-S", PROGRAM, rule], cwd=folder)
-        monkeypatch.chdir(tmp_path)
-    verified(tmp_path / "T")
-    found = {finding.rule for finding in summarize(run.trace).findings}
-    assert found & set(LAYER_RULES) == {rule}
+        run = record(place / "T", [sys.executable, "-S", PROGRAM, rule], cwd=folder)
+        monkeypatch.chdir(place)
+    verified(place / "T")
+    return {finding.rule for finding in summarize(run.trace).findings} & set(LAYER_RULES)
+
+
+@pytest.mark.parametrize("rule", slow.WORK)
+def test_the_reason_is_found(disk: Path, tmp_path: Path, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rule of the layers has work that is slow for it, and for nothing else that they tell.
+
+    Others on the machine may take so much of a disk or a CPU that the work waits for them. Then it is tried again.
+    """
+    assert set(slow.WORK) == set(LAYER_RULES)
+    tries = (rules_found(disk, tmp_path / str(number), rule, monkeypatch) for number in range(3))
+    assert {rule} in tries

@@ -134,3 +134,33 @@ def test_time_ready_without_a_cpu_is_what_the_scheduler_counted(tmp_path: Path) 
         first, *_, last = [call["begin_time_ns"] for call in calls if str(call["path"]).endswith("/schedstat")]
         queued = sum(call["run_queue_ns"] or 0 for call in calls if first <= call["begin_time_ns"] < last)
         assert 0.5 * delay_ns < queued <= 1.05 * delay_ns + 1_000_000
+
+
+ALTERNATING = """
+import os, threading, time
+ends, asked = os.pipe(), threading.Semaphore(0)
+def answer():
+    for _ in range(60):
+        asked.acquire()
+        time.sleep(0.001)
+        os.write(ends[1], b"x")
+threading.Thread(target=answer).start()
+for number in range(60):
+    asked.release()
+    os.read(ends[0], 1) if number % 3 else os.readv(ends[0], [bytearray(1)])
+"""
+
+
+def test_stacks_that_come_again(tmp_path: Path) -> None:
+    """Two calls sleep in the same function by turns. Each sleep has the stack of its own call, each stack one row."""
+    command = [sys.executable, "-S", "-c", ALTERNATING]
+    run = record(tmp_path / "T", command, "--layers", "waits", "-e", "read,readv", attempts=3)
+    functions = {row["stack"]: row["functions"] for row in run.trace.table("kernel_stacks").to_pylist()}
+    calls = {row["id"]: row["call"] for row in run.calls("read", "readv") if row["bytes_result"] == 1}
+    slept = [row for row in run.trace.table("off_cpu").to_pylist() if row["stack"] is not None]
+    seen = Counter((calls[row["operation"]], row["stack"]) for row in slept if row["operation"] in calls)
+    for call, stack in seen:
+        assert "pipe_read" in functions[stack]
+        assert ("readv" in functions[stack]) == (call == "readv")
+    assert seen.total() >= 50
+    assert len(seen) <= 4

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("numpy.ma", "pyarrow.compute", "pyarrow.ipc", "rich.console", "rich.table", "_otf2", "tomllib")
 """Those that modules of lo2io import only when they need them."""
+BUILD = "lo2io.native.build"
+"""The script that setup.py runs."""
 PR_SET_NAME = 15
 MODES = ("rb", "wb")
 PROGRAM = Path(sys.executable).parent / "lo2io"
@@ -106,10 +108,11 @@ def close() -> None:
 
 def _server() -> subprocess.Popen[bytes]:
     if not _started:
-        root = Path(__file__).parents[1]
-        environment = {**os.environ, "PYTHONPATH": str(root)}
         command = [sys.executable, "-m", "workloads.served"]
-        _started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment))
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        # Not in the folder of the test that happens to be the first, which may be on a disk that is taken away.
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/")
+        _started.append(server)
         atexit.register(close)
     return _started[0]
 
@@ -117,7 +120,7 @@ def _server() -> subprocess.Popen[bytes]:
 def _serve() -> None:
     """Run one command after another; tell each one's exit code, negative for a signal."""
     prepare_libraries()
-    own = [module.name for module in pkgutil.walk_packages(package.__path__, "lo2io.")]
+    own = [module.name for module in pkgutil.walk_packages(package.__path__, "lo2io.") if module.name != BUILD]
     for name in (*LIBRARIES, *own):
         importlib.import_module(name)
     gc.freeze()  # what is loaded is not looked through again by each command

@@ -26,6 +26,8 @@ enum {
     LO2_MAX_STACKS = 4096,           /* different kernel stacks of sleepers: a power of two */
     LO2_MAX_FAULTS = 1 << 14,        /* places for threads in a page fault: a power of two */
     LO2_STACK_FRAMES = 32,           /* of each, those nearest to the sleep */
+    LO2_STACK_WORDS = 256,           /* return addresses that lie further from the stack's end are not looked for */
+    LO2_SLEEPERS_STACKS = 4,         /* stacks that are expected of a thread: a power of two */
     LO2_BUFFER_SLACK = 40960         /* behind a buffer's data, for the record that begins before their end; as large as any record */
 };
 enum lo2_bpf_ring_use { LO2_RING_CALLS = 0, LO2_RING_EVENTS = 1, LO2_RINGS = 2 }; /* the buffers of each CPU */
@@ -267,7 +269,8 @@ struct lo2_bpf_sleeper {
     uint32_t waker;
     uint8_t state;                   /* enum lo2_sleep_state */
     uint8_t lost;                    /* a stretch of this call found no room */
-    uint16_t reserved;
+    uint16_t turn;                   /* of `stacks`, the next one that is replaced, modulo their number */
+    uint16_t stacks[LO2_SLEEPERS_STACKS]; /* where it slept before: 1 + place in lo2_stacks; 0: none */
     struct lo2_bpf_lock lock;
 };
 #define LO2_SLEEPER_IN_CALL (1ull << 32)
@@ -287,6 +290,17 @@ struct lo2_bpf_stack {
     uint64_t sum;                    /* hash of the addresses; 0: the place is free */
     uint64_t frames;                 /* number of addresses; 0: not written yet */
     uint64_t addresses[LO2_STACK_FRAMES];
+    uint64_t fixed;                  /* so many addresses have known distances; 0: none, the stack is unwound each time */
+    uint8_t distances[LO2_STACK_FRAMES]; /* words from the stack's end to the address */
+};
+
+/* Working memory of waits.h, in which the addresses of a stack are looked for. */
+struct lo2_bpf_search {
+    uint64_t words[LO2_STACK_WORDS]; /* of the sleeper's stack, from its end on */
+    uint64_t nr_words;
+    uint64_t fixed;                  /* so many addresses are looked for */
+    uint64_t found;                  /* so many are found: the first ones on the way forward, the others on the way back */
+    uint8_t distances[LO2_STACK_FRAMES];
 };
 
 /* All that belongs to one CPU. Only programs on that CPU write here. */
@@ -303,6 +317,7 @@ struct lo2_bpf_cpu {
     uint32_t given[8];               /* arguments of a 32 bit call, from 1 on */
     struct lo2_bpf_lock lock;        /* that the current thread waits for; when the thread leaves the CPU, it takes this with it */
     uint64_t stack[LO2_STACK_FRAMES]; /* the one that waits.h has just taken */
+    struct lo2_bpf_search search;
     struct lo2_bpf_look look;
     struct lo2_bpf_known known[LO2_KNOWN_FILES];
     struct lo2_bpf_names names;

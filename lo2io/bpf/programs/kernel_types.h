@@ -69,8 +69,27 @@ struct task_delay_info {
     __u64 blkio_delay;
 } KERNEL_TYPE;
 
+#if defined(__TARGET_ARCH_x86)
+struct thread_struct {
+    unsigned long sp;              /* while the thread has no CPU */
+} KERNEL_TYPE;
+#define LO2_THREAD_SP thread.sp
+#define LO2_BEYOND_GAP 1           /* entry_SYSCALL_64 */
+#elif defined(__TARGET_ARCH_arm64)
+struct cpu_context {
+    unsigned long sp;
+} KERNEL_TYPE;
+struct thread_struct {
+    struct cpu_context cpu_context;
+} KERNEL_TYPE;
+#define LO2_THREAD_SP thread.cpu_context.sp
+#define LO2_BEYOND_GAP 5           /* el0_svc_common, do_el0_svc, el0_svc, el0t_64_sync_handler, el0t_64_sync */
+#endif
+
 struct task_struct {
     struct thread_info thread_info;
+    void *stack;
+    struct thread_struct thread;
     struct sched_entity se;
     __u64 utime, stime;
     unsigned long nvcsw, nivcsw, min_flt, maj_flt;

@@ -20,6 +20,7 @@
 enum {
     LO2_TASK_UNINTERRUPTIBLE = 2,  /* include/linux/sched.h */
     LO2_STACK_PROBES = 4,
+    LO2_STACK_BYTES = 16384,       /* THREAD_SIZE, but for kernels with KASAN: there, deep stacks are unwound each time */
     LO2_EARLY_WAKEUP_NS = 100000,
     /* enum lcb_flags, include/trace/events/lock.h: readers and writers of semaphores */
     LO2_CONTENDS_SPINNING = 1,
@@ -69,15 +70,123 @@ INLINE __u32 lo2_place_of_stack(const __u64 *stack, __u32 frames, __u64 sum)
     return 0;
 }
 
-/* Its stack is still the one with which it went to sleep: it does not run yet. */
-INLINE __u32 lo2_stack_of(struct lo2_bpf_cpu *cpu, struct task_struct *sleeper)
+/*
+ * Unwinding a stack takes 5 us. A stack that was unwound before is recognized by its return addresses: it has the same frames if they
+ * lie at the same distances from the stack's end, for nothing but the address before tells where the next one lies.
+ *
+ *   sp ┄ scheduler ┄ address 0 ┄┄┄ address 1 ┄┄ … ┄┄ address n - 1 ┄┄ (random gap) ┄┄ address n ┄ registers of the program
+ *                    └ distances[0]                  └ distances[n - 1]
+ *
+ * From the gap on (CONFIG_RANDOMIZE_KSTACK_OFFSET), distances change with each call: LO2_BEYOND_GAP addresses are not compared. They
+ * are those of each system call.
+ */
+INLINE bool lo2_read_words(struct lo2_bpf_cpu *cpu, struct task_struct *sleeper)
 {
-    long bytes = bpf_get_task_stack(sleeper, cpu->stack, sizeof cpu->stack, 0);
-    __u32 frames = bytes / sizeof(__u64);
+    __u64 sp = BPF_CORE_READ(sleeper, LO2_THREAD_SP), base = (__u64)BPF_CORE_READ(sleeper, stack);
+    __u64 words = (base + LO2_STACK_BYTES - sp) / sizeof(__u64);
 
+    if (sp < base || sp > base + LO2_STACK_BYTES)
+        return false;
+    if (words > LO2_STACK_WORDS)
+        words = LO2_STACK_WORDS;
+    cpu->search.nr_words = words;
+    return !bpf_probe_read_kernel(cpu->search.words, words * sizeof(__u64), (const void *)sp);
+}
+
+/* For bpf_loop: the next address is looked for from the stack's end on. */
+static int lo2_find_forward(__u32 i, struct lo2_bpf_cpu **frame)
+{
+    struct lo2_bpf_cpu *cpu = *frame;
+    __u32 next = cpu->search.found & (LO2_STACK_FRAMES - 1);
+
+    if (next < cpu->search.fixed && cpu->search.words[i & (LO2_STACK_WORDS - 1)] == cpu->stack[next]) {
+        cpu->search.distances[next] = i;
+        cpu->search.found = next + 1;
+    }
+    return 0;
+}
+
+/* For bpf_loop: the last address that is not found yet is looked for from the other end on. 1: it may be at two distances. */
+static int lo2_find_backward(__u32 i, struct lo2_bpf_cpu **frame)
+{
+    struct lo2_bpf_cpu *cpu = *frame;
+    __u32 at = cpu->search.nr_words - 1 - i, last = (cpu->search.found - 1) & (LO2_STACK_FRAMES - 1);
+
+    if (!cpu->search.found)
+        return 1;
+    if (cpu->search.words[at & (LO2_STACK_WORDS - 1)] != cpu->stack[last])
+        return 0;
+    if (cpu->search.distances[last] != at)
+        return 1;
+    cpu->search.found = last;
+    return 0;
+}
+
+/*
+ * A word that was left over may look like a return address. So the addresses are looked for in their order from both ends: if there
+ * were two ways to find them, the two would differ.
+ */
+INLINE void lo2_learn_stack(struct lo2_bpf_cpu *cpu, struct lo2_bpf_stack *stack)
+{
+    if (stack->frames <= LO2_BEYOND_GAP)
+        return;
+    cpu->search.fixed = stack->frames - LO2_BEYOND_GAP;
+    cpu->search.found = 0;
+    bpf_loop(cpu->search.nr_words, lo2_find_forward, &cpu, 0);
+    if (cpu->search.found != cpu->search.fixed)
+        return;
+    bpf_loop(cpu->search.nr_words, lo2_find_backward, &cpu, 0);
+    if (cpu->search.found)
+        return;
+    bpf_probe_read_kernel(stack->distances, sizeof stack->distances, cpu->search.distances);
+    barrier();
+    *(volatile __u64 *)&stack->fixed = cpu->search.fixed;
+}
+
+/* 1: this CPU's words have the addresses of the stack at this place (1 + number) where the stack has them. */
+LO2_ONCE int lo2_is_stack(__u32 place)
+{
+    const struct lo2_bpf_stack *stack;
+    struct lo2_bpf_cpu *cpu;
+    __u32 cpu_number, i;
+
+    place--;
+    cpu = lo2_this_cpu(&cpu_number);
+    stack = bpf_map_lookup_elem(&lo2_stacks, &place);
+    if (!cpu || !stack || !stack->fixed)
+        return 0;
+    for (i = 0; i < LO2_STACK_FRAMES && i < stack->fixed; i++)
+        if (cpu->search.words[stack->distances[i]] != stack->addresses[i])
+            return 0;
+    return 1;
+}
+
+/* 1 + the place of the sleeper's stack. It is still the one with which it went to sleep: it does not run yet. */
+INLINE __u32 lo2_stack_of(struct lo2_bpf_cpu *cpu, struct lo2_bpf_sleeper *sleeper, struct task_struct *task)
+{
+    bool words = lo2_read_words(cpu, task);
+    struct lo2_bpf_stack *stack;
+    __u32 frames, place, i;
+    long bytes;
+
+#pragma unroll
+    for (i = 0; words && i < LO2_SLEEPERS_STACKS; i++)
+        if (sleeper->stacks[i] && lo2_is_stack(sleeper->stacks[i]))
+            return sleeper->stacks[i];
+    bytes = bpf_get_task_stack(task, cpu->stack, sizeof cpu->stack, 0);
     if (bytes <= 0)
         return 0;
-    return lo2_place_of_stack(cpu->stack, frames, lo2_sum_of_stack(cpu->stack, frames));
+    frames = bytes / sizeof(__u64);
+    place = lo2_place_of_stack(cpu->stack, frames, lo2_sum_of_stack(cpu->stack, frames));
+    if (!place)
+        return 0;
+    i = place - 1;
+    stack = bpf_map_lookup_elem(&lo2_stacks, &i);
+    if (stack && !stack->fixed && words)
+        lo2_learn_stack(cpu, stack);
+    if (stack && stack->fixed)
+        sleeper->stacks[sleeper->turn++ & (LO2_SLEEPERS_STACKS - 1)] = place;
+    return place;
 }
 
 /* ---- stretches ---- */
@@ -152,7 +261,7 @@ INLINE void lo2_comes_back(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring,
             record.lock_device = sleeper->lock.device;
         }
         if ((record.wake_ns ? record.wake_ns : time_ns) - sleeper->out_ns >= lo2.stack_from_ns) {
-            record.stack = lo2_stack_of(cpu, task);
+            record.stack = lo2_stack_of(cpu, sleeper, task);
             record.head.time_ns = bpf_ktime_get_ns(); /* the thread has waited for this, too */
         }
     }

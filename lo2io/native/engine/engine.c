@@ -21,6 +21,7 @@
 #include "tables/cgroups.h"
 #include "tables/commands.h"
 #include "tables/files.h"
+#include "tables/inodes.h"
 #include "tables/rows.h"
 #include "tables/tasks.h"
 #include "tables/texts.h"
