@@ -143,36 +143,47 @@ INLINE void lo2_learn_stack(struct lo2_bpf_cpu *cpu, struct lo2_bpf_stack *stack
     *(volatile __u64 *)&stack->fixed = cpu->search.fixed;
 }
 
-/* 1: this CPU's words have the addresses of the stack at this place (1 + number) where the stack has them. */
-LO2_ONCE int lo2_is_stack(__u32 place)
+INLINE bool lo2_is_stack(const struct lo2_bpf_cpu *cpu, __u32 place)
 {
     const struct lo2_bpf_stack *stack;
+    __u32 i;
+
+    place--;
+    stack = bpf_map_lookup_elem(&lo2_stacks, &place);
+    if (!stack || !stack->fixed)
+        return false;
+    for (i = 0; i < LO2_STACK_FRAMES && i < stack->fixed; i++)
+        if (cpu->search.words[stack->distances[i]] != stack->addresses[i])
+            return false;
+    return true;
+}
+
+/* 1 + the place of the thread's stack, if it slept with that one before and its words are this CPU's; else 0. */
+LO2_ONCE int lo2_stack_again(__u32 tid)
+{
+    struct lo2_bpf_sleeper *sleeper = lo2_sleeper(tid);
     struct lo2_bpf_cpu *cpu;
     __u32 cpu_number, i;
 
-    place--;
     cpu = lo2_this_cpu(&cpu_number);
-    stack = bpf_map_lookup_elem(&lo2_stacks, &place);
-    if (!cpu || !stack || !stack->fixed)
+    if (!cpu || !sleeper)
         return 0;
-    for (i = 0; i < LO2_STACK_FRAMES && i < stack->fixed; i++)
-        if (cpu->search.words[stack->distances[i]] != stack->addresses[i])
-            return 0;
-    return 1;
+    for (i = 0; i < LO2_SLEEPERS_STACKS; i++)
+        if (sleeper->stacks[i] && lo2_is_stack(cpu, sleeper->stacks[i]))
+            return sleeper->stacks[i];
+    return 0;
 }
 
 /* 1 + the place of the sleeper's stack. It is still the one with which it went to sleep: it does not run yet. */
 INLINE __u32 lo2_stack_of(struct lo2_bpf_cpu *cpu, struct lo2_bpf_sleeper *sleeper, struct task_struct *task)
 {
     bool words = lo2_read_words(cpu, task);
+    __u32 place = words ? lo2_stack_again(task->pid) : 0, frames, i;
     struct lo2_bpf_stack *stack;
-    __u32 frames, place, i;
     long bytes;
 
-#pragma unroll
-    for (i = 0; words && i < LO2_SLEEPERS_STACKS; i++)
-        if (sleeper->stacks[i] && lo2_is_stack(sleeper->stacks[i]))
-            return sleeper->stacks[i];
+    if (place)
+        return place;
     bytes = bpf_get_task_stack(task, cpu->stack, sizeof cpu->stack, 0);
     if (bytes <= 0)
         return 0;
