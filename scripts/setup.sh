@@ -93,7 +93,7 @@ if ! is_current test && ! is_current "$purpose"; then
     pip --upgrade 'pip>=25.1' 'setuptools>=77' 'cffi>=1.16'
     if [ "$purpose" = test ]; then
         say "pip install into .venv: lo2io (compiling it), what it, its tests and lint need"
-        pip --no-build-isolation --group lint --group test -e .
+        pip --no-compile --no-build-isolation --group lint --group test -e . # Python compiles what is imported, which is less
     else
         say "pip install into .venv: lo2io (compiling it) and what it needs"
         pip --no-build-isolation -e .

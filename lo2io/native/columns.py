@@ -77,8 +77,8 @@ def allocate_batch(capacity: int, text_capacity: int) -> tuple[Any, dict[str, Co
     for table, column, dtype, field_type, begin, end in layout:
         tables.setdefault(table, {})[column] = memory[begin:end].view(dtype)
         setattr(getattr(batch, table), column, ffi.cast(field_type, start + begin))
-    text = ffi.new("char[]", max(text_capacity, 1))
-    batch.text = text
+    text = np.zeros(max(text_capacity, 1), np.uint8)  # ffi.new would write all of it
+    batch.text = ffi.cast("char *", text.ctypes.data)
     batch.capacity = capacity
     batch.text_capacity = text_capacity
     _memory[batch] = (tables, text)
