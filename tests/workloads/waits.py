@@ -37,15 +37,26 @@ def append_and_sync(folder: Path, _: int) -> None:
         os.fsync(fd)
 
 
-def write_together(folder: Path, _: int) -> None:
+_BEGUN = threading.Barrier(2)
+_WRITTEN = threading.Event(), threading.Event()
+
+
+def write_together(folder: Path, side: int) -> None:
     """Append to a file that another thread appends to, too, less than a block and past the page cache.
 
     The writer sleeps until the disk is done, and holds the inode's lock: nobody spins for it.
+    Both begin together, and the first to finish goes on until the other has finished, too:
+    at no time is there one writer only.
     """
     fd = os.open(folder / "shared", os.O_WRONLY | os.O_CREAT | os.O_DIRECT | os.O_APPEND)
     piece = mmap.mmap(-1, PAGE)
-    for _ in range(4 * ROUNDS):
+    _BEGUN.wait()
+    written = 0
+    while written < 4 * ROUNDS or not _WRITTEN[1 - side].is_set():
         os.write(fd, memoryview(piece)[:SECTOR])
+        written += 1
+        if written == 4 * ROUNDS:
+            _WRITTEN[side].set()
 
 
 def read_cold(folder: Path, _: int) -> None:
