@@ -46,12 +46,23 @@ static void end_without(engine *e, const request *r)
     queue(e, &row);
 }
 
+/* False if the sizes contradict the request's own, as damaged numbers and lost records do: nothing is known then. */
+static bool parts_agree(const engine *e, const request *r)
+{
+    uint64_t sum = 0;
+    for (uint32_t at = r->first_part; at; at = e->parts.at[at - 1].next)
+        sum += e->parts.at[at - 1].part.bytes;
+    return r->parts_cut || r->nr_requeues || r->bytes_issued == UNKNOWN || sum == (uint64_t)r->bytes_issued;
+}
+
 void parts_end(engine *e, request *r)
 {
+    bool known = parts_agree(e, r);
     uint64_t sector = r->issued_sector;
     uint16_t number = 0;
     if (e->config.parts && r->written && !r->first_part && r->issue != UNKNOWN)
         end_without(e, r);
+    e->totals.nr_undecoded += r->written && r->parts_told && r->first_part && !known;
     for (uint32_t at = r->first_part, next; at; at = next) {
         held_part *held = &e->parts.at[at - 1];
         next = held->next;
@@ -60,7 +71,7 @@ void parts_end(engine *e, request *r)
                                     ? inode_file(e, held->part.device, held->part.inode, held->part.generation) : NONE,
                         .cut = !next && r->parts_cut};
         sector += held->part.bytes >> SECTOR_SHIFT;
-        if (r->written) {
+        if (r->written && known) {
             queue(e, &row);
             dirty_written(e, r, &row);
         }
@@ -77,7 +88,7 @@ uint64_t parts_inode(const engine *e, const request *r)
         if (part->kind != LO2_PART_FILE || part->device != first->device || part->inode != first->inode)
             return 0;
     }
-    return first && !r->parts_cut ? first->inode : 0;
+    return first && !r->parts_cut && parts_agree(e, r) ? first->inode : 0;
 }
 
 bool parts_flush(engine *e)

@@ -68,6 +68,18 @@ def test_kinds_that_no_program_makes_are_counted(spool: KernelSpool, kind: int) 
     assert (found["request_parts"], found["totals"]["nr_undecoded"]) == ([], 1)
 
 
+def test_parts_of_another_size_than_the_request_are_counted(spool: KernelSpool) -> None:
+    """They tell nothing. If the last record of a request is missing, its other parts tell nothing either."""
+    block(spool, 60_000, "rq_issue", 100, 8)
+    parts(spool, 60_001, 100, part(4096 + 512))
+    block(spool, 60_002, "rq_issue", 200, 16)
+    parts(spool, 60_003, 200, part(4096), flags=0)
+    for sector, sectors in ((100, 8), (200, 16)):
+        block(spool, 60_010, "rq_complete", sector, sectors)
+    found = native_rows(spool.write(layers=("parts",)), 1 << 10)
+    assert (found["request_parts"], found["totals"]["nr_undecoded"]) == ([], 1)
+
+
 def test_parts_stand_in_the_order_of_the_sectors(spool: KernelSpool) -> None:
     """Each has its first sector, and its file if that is known; several records are one request."""
     block(spool, 60_000, "rq_issue", 100, 24)
