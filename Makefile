@@ -28,9 +28,17 @@ search:  ## made-up histories that make test does not try; LO2IO_EXAMPLES=N of e
 	@scripts/setup.sh test
 	LO2IO_EXAMPLES=$${LO2IO_EXAMPLES:-500} $(python) -m pytest -n auto -m hypothesis --ignore=tests/kernel
 
-fuzz:  ## damaged recordings that make test does not try; LO2IO_FUZZ=N of them (500), as root
+fuzz:  ## damaged recordings and traces that make test does not try, with sanitizers; LO2IO_FUZZ=N of each kind (500), as root
 	@scripts/setup.sh test
-	LO2IO_FUZZ=$${LO2IO_FUZZ:-500} $(python) -m pytest tests/kernel/test_fuzz.py
+	LO2IO_FUZZ=$${LO2IO_FUZZ:-500} LO2IO_FUZZ_UNDER=$(CURDIR)/scripts/sanitized.sh $(python) -m pytest tests/kernel/test_fuzz.py
+
+faults:  ## kill -9, full disks, refused calls, crowds: what remains after each; 40 minutes, as root; FAULTS="kill quota": those
+	@scripts/setup.sh test
+	$(python) scripts/faults.py $(FAULTS)
+
+attack:  ## another user exchanges files under lo2io's hands; 1,000 rounds take 15 minutes, as root
+	@scripts/setup.sh test
+	LO2IO_ATTACK_ROUNDS=$${LO2IO_ATTACK_ROUNDS:-125} $(python) -m pytest tests/kernel/test_harm.py -k nobody_has -o timeout=3600
 
 lint:  ## ruff, mypy, import layers, rooms of the C files, spelling
 	@scripts/setup.sh test
@@ -58,4 +66,4 @@ clean:  ## remove all built files, and .venv
 	rm -rf *.egg-info lo2io/native/_lib.c lo2io/native/_lib.abi3.so lo2io/bpf/programs/*.o
 	find . -name __pycache__ -type d -prune -exec rm -r {} +
 
-.PHONY: help demo test search fuzz lint run-lint run-unit run-kernel bench docs clean
+.PHONY: help demo test search fuzz faults attack lint run-lint run-unit run-kernel bench docs clean

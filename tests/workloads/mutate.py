@@ -1,10 +1,12 @@
-"""Damages copies of a spool, converts each copy, and has the trace verified and reported.
+"""Damages copies of a spool or a trace, and has lo2io read each copy.
 
-Run as a program: ``mutate.py SPOOL FOLDER FIRST COUNT``. Each number from FIRST on makes other damage, always the same.
-A line of JSON for each tells its ``seed``, the exit ``code`` of lo2io, and what was ``wrong``: nothing, for a spool
-that is refused in one line, or converted into a trace that can be verified and reported.
+Run as a program: ``mutate.py KIND ORIGINAL FOLDER FIRST COUNT``. KIND is ``spool``, ``trace``, or ``foreign``, an
+archive of another tool. Each number from FIRST on makes other damage, always the same. A line of JSON for each tells
+its ``seed``, the lowest exit ``code`` of lo2io, and what was ``wrong``: nothing, for a spool that is refused in one
+line, or converted into a trace that keeps all rules and can be reported, and for a trace of which each command makes
+its output or refuses it in one line.
 
-Each copy is converted by a fork of this process, with bounded memory and time.
+Each copy is read by forks of this process, with bounded memory and time.
 """
 
 from __future__ import annotations
@@ -22,21 +24,19 @@ from pathlib import Path
 
 import lo2io.cli.app  # once for all forks
 from lo2io.cli.main import main
-from lo2io.errors import Lo2ioError, TraceError
+from lo2io.errors import Lo2ioError
 
 MOST_BYTES = 3 << 30
 MOST_S = 60
 NUMBERS = (b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\0\0\x10\0", b"\xff" * 8, b"\0" * 8, b"\xff" * 7 + b"\x7f")
-RULE_BROKEN = TraceError.exit_code
-"""A number that damage made too large can contradict another one, and ``verify`` then says so of the trace."""
 KNOWN = frozenset(kind.exit_code for kind in (Lo2ioError, *Lo2ioError.__subclasses__()))
 """Exit codes of errors that are one line."""
 
 
-def damage(spool: Path, seed: int) -> None:
+def damage(folder: Path, seed: int) -> None:
     """Change some bytes of some files: flip, replace, remove or repeat them."""
     chance = random.Random(seed)  # noqa: S311
-    files = sorted(path for path in spool.iterdir() if path.stat().st_size)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
     for _ in range(chance.randint(1, 8)):
         file = chance.choice(files)
         content = bytearray(file.read_bytes())
@@ -58,7 +58,8 @@ def lo2io(output: Path, *words: str) -> int:
     """Run a command line of lo2io in a fork; its exit code, or minus the signal that ended it."""
     child = os.fork()
     if not child:
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+        if "ASAN_OPTIONS" not in os.environ:  # it maps terabytes of address space, and has a bound of its own
+            resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
         with output.open("w") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
@@ -80,25 +81,39 @@ def lo2io(output: Path, *words: str) -> int:
     return os.waitstatus_to_exitcode(found[1])
 
 
-def judge(spool: Path, folder: Path, seed: int) -> dict[str, object]:
+def judge(kind: str, original: Path, folder: Path, seed: int) -> dict[str, object]:
     """Damage a copy, and look at what lo2io makes of it."""
-    copy, trace, output = folder / "spool", folder / "trace", folder / "output"
+    copy, trace = folder / "copy", folder / "trace"
     for path in (copy, trace):
         shutil.rmtree(path, ignore_errors=True)
-    shutil.copytree(spool, copy)
+    shutil.copytree(original, copy, ignore=shutil.ignore_patterns("spool"))
     damage(copy, seed)
-    code = lo2io(output, "convert", str(copy), "-o", str(trace))
+    read = copy if kind != "spool" else trace
+    export = ("export", "--to", "parquet", "--force", "-o", str(folder / "out"))
+    lines = [(*words, str(read)) for words in (("verify",), ("report", "--json"), export)][kind == "foreign" :]
+    codes = []
+    if kind == "spool":
+        code, wrong = tried(folder / "output", "convert", str(copy), "-o", str(trace))
+        if code:
+            return {"seed": seed, "code": code, "wrong": wrong}
+    for line in lines:
+        code, wrong = tried(folder / "output", *line)
+        if code and kind == "spool":  # the trace is lo2io's own
+            wrong = wrong or f"{line[0]}: {(folder / 'output').read_text(errors='replace')[-2000:]}"
+        if wrong:
+            return {"seed": seed, "code": code, "wrong": wrong}
+        codes.append(code)
+    return {"seed": seed, "code": min(codes), "wrong": ""}
+
+
+def tried(output: Path, *line: str) -> tuple[int, str]:
+    """Run a command line: its exit code, and what is wrong with how it ended."""
+    code = lo2io(output, *line)
     text = output.read_text(errors="replace")
-    if code or "Traceback" in text:
-        wrong = "" if code in KNOWN and "Traceback" not in text else text[-2000:] or "no word"
-        return {"seed": seed, "code": code, "wrong": wrong}
-    for words in (("verify",), ("report", "--json")):
-        code = lo2io(output, *words, str(trace))
-        if code and (words[0], code) != ("verify", RULE_BROKEN):
-            return {"seed": seed, "code": code, "wrong": f"{words[0]}: {output.read_text(errors='replace')[-2000:]}"}
-    return {"seed": seed, "code": 0, "wrong": ""}
+    fine = (not code or code in KNOWN) and "Traceback" not in text
+    return code, "" if fine else f"{line[0]}, exit code {code}: {text[-2000:] or 'no word'}"
 
 
 if __name__ == "__main__":
-    for number in range(int(sys.argv[3]), int(sys.argv[3]) + int(sys.argv[4])):
-        print(json.dumps(judge(Path(sys.argv[1]), Path(sys.argv[2]), number)), flush=True)
+    for number in range(int(sys.argv[4]), int(sys.argv[4]) + int(sys.argv[5])):
+        print(json.dumps(judge(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), number)), flush=True)

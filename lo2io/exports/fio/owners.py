@@ -140,7 +140,8 @@ class Devices:
     def label(self, owner: int) -> str:
         """A label for names of files."""
         row = int(self.files(np.array([owner], np.uint32))[0])
-        name = f"{owner >> 20}_{owner & 0xFFFFF}" if row < 0 else self.names.paths[row].removeprefix(b"/dev/").decode()
+        node = b"" if row < 0 else self.names.paths[row].removeprefix(b"/dev/")
+        name = node.decode(errors="replace") or f"{owner >> 20}_{owner & 0xFFFFF}"
         return f"device-{_UNFIT.sub('_', name)}"
 
 

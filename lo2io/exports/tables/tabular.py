@@ -145,4 +145,4 @@ def describe(schema: pa.Schema) -> list[dict[str, Any]]:
 
 
 def _said(field: pa.Field, key: str) -> str:
-    return str((field.metadata or {}).get(key.encode(), b"").decode())
+    return str((field.metadata or {}).get(key.encode(), b"").decode(errors="replace"))

@@ -21,6 +21,7 @@ from build.tablemaker import CALLS, CLOSE, COPY, FSYNC, OPENAT, READ, READV, WRI
 from lo2io.errors import UsageError
 from lo2io.exports.formats import export
 from lo2io.exports.tables import tabular
+from lo2io.exports.tables.tabular import describe
 from lo2io.trace.names import DIRECTORY, METADATA_FILE
 from lo2io.trace.reader import TABLES, Trace, open_trace
 from lo2io.trace.selection.selection import select
@@ -352,3 +353,10 @@ def test_the_other_readers_of_the_documentation(answers: list[Any], trace: Trace
     assert {key: tuple(row) for key, row in zip(said["ways"].index, said["ways"].to_numpy(), strict=True)} == {
         key: (len(times), statistics.median(times)) for key, times in ways.items()
     }
+
+
+def test_damaged_descriptions_are_text() -> None:
+    """What is no UTF-8 in a column's unit or description is shown as unknown characters."""
+    field = pa.field("fd", pa.int32(), metadata={"description": b"a \xff", "unit": b"\xfe"})
+    (told,) = describe(pa.schema([field]))
+    assert (told["description"], told["unit"]) == ("a \ufffd", "\ufffd")
