@@ -31,7 +31,8 @@ from lo2io.bpf.refusals import refused
 from lo2io.bpf.samples import PLACES
 from lo2io.catalog.call_numbers import NO_NUMBER, knows_compat
 from lo2io.errors import AccessError, CaptureError
-from lo2io.model.layers import FAULTS, LAYERS, STACK_FROM_NS, WAITS, any_among_events
+from lo2io.model.layers import FAULTS, LAYERS, SLOW_FROM_NS, STACK_FROM_NS, STACKS, WAITS, any_among_events
+from lo2io.model.recording import UserStack
 from lo2io.native._lib import ffi, lib
 from lo2io.native.records import framed, pack
 
@@ -227,6 +228,9 @@ class Programs:
             made.set_entries("lo2_stacks", lib.LO2_MAX_STACKS)
         if FAULTS in config.layers:
             made.set_entries("lo2_faults", lib.LO2_MAX_FAULTS)
+        if STACKS in config.layers:
+            made.set_entries("lo2_begun", lib.LO2_MAX_BEGUN)
+            made.set_entries("lo2_user_stacks", lib.LO2_MAX_USER_STACKS)
         if not config.all_tasks:
             made.set_entries("lo2_selected", 1 << (_PID_BITS - lib.LO2_SELECTED_SHIFT))
         for program in self._unused():
@@ -251,6 +255,8 @@ class Programs:
         self._selected = None if config.all_tasks else self._map("lo2_selected", 1 << _PID_BITS)
         stacks_bytes = lib.LO2_MAX_STACKS * ffi.sizeof("struct lo2_bpf_stack")
         self._stacks = self._map("lo2_stacks", stacks_bytes) if WAITS in config.layers else None
+        user_bytes = lib.LO2_MAX_USER_STACKS * ffi.sizeof("struct lo2_bpf_user_stack")
+        self._user_stacks = self._map("lo2_user_stacks", user_bytes) if STACKS in config.layers else None
         self._nr_events = 1 + max((max(call.enter_index, call.exit_index) for call in calls), default=-1)
 
     def __enter__(self) -> Self:
@@ -478,6 +484,19 @@ class Programs:
         places = (place for place in range(lib.LO2_MAX_STACKS) if stacks[place].frames)
         return {place: tuple(ffi.unpack(stacks[place].addresses, stacks[place].frames)) for place in places}
 
+    def read_user_stacks(self) -> tuple[UserStack, ...]:
+        """The stacks of programs in slow calls. Empty without the layer ``stacks``."""
+        if self._user_stacks is None:
+            return ()
+        stacks = ffi.cast("struct lo2_bpf_user_stack *", ffi.from_buffer(self._user_stacks))
+        places = (place for place in range(lib.LO2_MAX_USER_STACKS) if stacks[place].frames)
+        return tuple(_user_stack(place, stacks[place]) for place in places)
+
+    def count_stackless(self) -> int:
+        """Slow calls whose stack was not taken, or found no place."""
+        stackless: int = sum(self._cpu(cpu).misses.stackless for cpu in self._cpus)
+        return stackless
+
     def missed_runs(self) -> int:
         """Number of times that a program did nothing or did not run, because one ran on the same CPU already."""
         skipped: int = sum(self._cpu(cpu).misses.skipped for cpu in self._cpus)
@@ -638,6 +657,18 @@ def buffer_bytes(ring_bytes: int) -> int:
     return int(lib.LO2_BUFFER_HEAD + ring_bytes + lib.LO2_BUFFER_SLACK)
 
 
+def _user_stack(number: int, stack: Any) -> UserStack:
+    """A stack of a program; bytes of a build id that are missing in its file are zeroes."""
+    frames = [stack.at[frame] for frame in range(stack.frames)]
+    return UserStack(
+        number,
+        tuple(bytes(frame.build_id).hex() if frame.status == lib.LO2_FRAME_VALID else "" for frame in frames),
+        tuple(frame.offset for frame in frames),
+        stack.top,
+        stack.beside,
+    )
+
+
 def tell(config: BpfConfig, calls: Sequence[BpfCall], ring_bytes: int) -> bytes:
     """The constants that the programs read.
 
@@ -672,7 +703,7 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall], ring_bytes: int) -> bytes:
         told.letters_at[sample.place] = sample.letters_at
     for name in config.layers:
         told.layers |= 1 << _layer_place(name)
-    told.stack_from_ns = STACK_FROM_NS
+    told.stack_from_ns, told.slow_from_ns = STACK_FROM_NS, SLOW_FROM_NS
     told.errors[0 : lib.LO2_MAX_STATUS] = block_errors(os.uname().release)
     return bytes(ffi.buffer(told))
 

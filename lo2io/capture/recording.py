@@ -289,6 +289,7 @@ def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts
         missed_runs=stopped.missed_runs,
         facts_lost=stopped.facts_lost,
         kernel_stacks=stopped.kernel_stacks,
+        user_stacks=stopped.user_stacks,
         exit_code=exit_code,
         accounts=accounts,
     )

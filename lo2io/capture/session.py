@@ -21,7 +21,7 @@ from lo2io.capture.events.ring import RELEASE_BYTES
 from lo2io.capture.threads import leave_cpus, raise_priority, run_on_each
 from lo2io.errors import CaptureError, refusal
 from lo2io.kernel import abi
-from lo2io.model import ClockSync, EventCounts, KernelStack
+from lo2io.model import ClockSync, EventCounts, KernelStack, UserStack
 from lo2io.model.notices import Notice, ended_early
 from lo2io.spool.writer import DiskFullError
 
@@ -54,6 +54,8 @@ class Stopped:
     """Records of files, paths and sleeps that found a full buffer."""
     kernel_stacks: tuple[KernelStack, ...] = ()
     """Stacks of threads that slept."""
+    user_stacks: tuple[UserStack, ...] = ()
+    """Stacks of programs in slow calls."""
 
 
 class Between(Protocol):
@@ -180,8 +182,9 @@ class Session:
         missed_runs, facts_lost = self._note_losses(counts)
         left_out = self.opened.kernel.count_left_out() if self.opened.kernel else 0
         stacks = self.opened.kernel.read_stacks() if self.opened.kernel else ()
+        of_programs = self.opened.kernel.read_user_stacks() if self.opened.kernel else ()
         end_ns = self.to_spool_clock(ended_ns)
-        return Stopped(end_ns, tuple(self._syncs), counts, left_out, missed_runs, facts_lost, stacks)
+        return Stopped(end_ns, tuple(self._syncs), counts, left_out, missed_runs, facts_lost, stacks, of_programs)
 
     def abandon(self) -> None:
         """Stop without a result, after an error. After :meth:`stop` this does nothing."""

@@ -76,8 +76,8 @@ SAMPLE = Declared(
 LAYERS = Declared(
     str,
     ("--layers",),
-    "Record these layers between calls and disks, separated by commas: parts, cache, dirty, waits, faults; all; none. "
-    "[default: all but faults, where programs in the kernel record]",
+    "Record these layers between calls and disks, separated by commas: parts, cache, dirty, waits, faults, stacks; "
+    "all; none. [default: all but faults and stacks, where programs in the kernel record]",
     "NAMES",
 )
 CPUS = Declared(str, ("--cpus",), "Record these CPUs only, e.g. 0-3,6.", "LIST")

@@ -137,6 +137,7 @@ class FilteredStream:
             ("request_parts", self._served.holds(batch.request_parts["request"])),
             ("write_backs", self._served.holds(batch.write_backs["request"])),
             ("faults", self._causing.holds(batch.faults["operation"])),
+            ("call_stacks", self._causing.holds(batch.call_stacks["operation"])),
             ("fills", self._causing.holds(batch.fills["cause"])),
             ("evictions", self._causing.holds(batch.evictions["cause"]) | passing.files.at(batch.evictions["file"])),
             ("batches", self._entered.holds(batch.batches["id"])),

@@ -15,6 +15,7 @@ from lo2io.model.recording import (
     Mount,
     SpoolMeta,
     Usage,
+    UserStack,
 )
 from lo2io.model.trace import (
     UNKNOWN_I64,
@@ -82,4 +83,5 @@ __all__ = [
     "TraceEnd",
     "TracepointSpec",
     "Usage",
+    "UserStack",
 ]

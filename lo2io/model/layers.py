@@ -35,9 +35,11 @@ class Layer(NamedTuple):
 
 
 LOCKS = ("lock:contention_begin", "lock:contention_end")
-WAITS, FAULTS = "waits", "faults"
+WAITS, FAULTS, STACKS = "waits", "faults", "stacks"
 STACK_FROM_NS = 50_000
 """The layer ``waits`` takes the kernel stack of sleeps that last this long. A stack costs 5 µs."""
+SLOW_FROM_NS = 1_000_000
+"""The layer ``stacks`` takes the program's stack in calls that last this long."""
 _LAYERS: tuple[Layer, ...] = (
     Layer(
         "parts",
@@ -65,6 +67,7 @@ _LAYERS: tuple[Layer, ...] = (
         among_events=True,
         by_default=False,
     ),
+    Layer(STACKS, "where programs made their slow calls", (), by_default=False),
 )
 LAYERS: dict[str, Layer] = {layer.name: layer for layer in _LAYERS}
 """Name → layer, in the order of the data's way from the disk to the call."""

@@ -116,6 +116,21 @@ class KernelStack:
 
 
 @dataclass(frozen=True, slots=True)
+class UserStack:
+    """Where a program made a slow call, by frame pointers. Frames are the innermost first."""
+
+    stack: int
+    """The number by which calls name the stack."""
+    build_ids: tuple[str, ...]
+    """Of each frame's file, 40 hexadecimal digits; empty: not known."""
+    offsets: tuple[int, ...]
+    """Of each frame's address in its file; the address itself, where the file is not known."""
+    top: int = 0
+    """The word at the stack's end less the address of the frame ``beside``; 0: not known."""
+    beside: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SpoolMeta:
     """``spool.json``: everything that converting needs besides the buffers' files.
 
@@ -188,6 +203,8 @@ class SpoolMeta:
     """Layers between calls and disks that these programs recorded, of :data:`~lo2io.model.layers.LAYERS`."""
     kernel_stacks: tuple[KernelStack, ...] = ()
     """Stacks of threads that slept; empty unless ``complete``."""
+    user_stacks: tuple[UserStack, ...] = ()
+    """Stacks of programs in slow calls; empty unless ``complete``."""
     kernel_facts: bool = False
     """True if these programs recorded the files and paths of calls."""
     kernel_events: tuple[str, ...] = ()

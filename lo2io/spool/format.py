@@ -182,6 +182,12 @@ def _wrong_values(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
     yield any(abs(time) > MAX_TIME_NS for time in times), "a time is more than 146 years away"
     yield any(sync.error_ns < 0 for sync in meta.syncs), "the error of a clock is negative"
     yield any(not 0 <= stack.stack < MAX_STACKS for stack in meta.kernel_stacks), "the number of a kernel stack is none"
+    yield (
+        any(not 0 <= stack.stack < MAX_STACKS for stack in meta.user_stacks),
+        "the number of a program's stack is none",
+    )
+    uneven = any(len(stack.build_ids) != len(stack.offsets) or stack.beside < 0 for stack in meta.user_stacks)
+    yield uneven, "a program's stack has other frames than files"
     names = [name in {"", ".", ".."} or "/" in name or "\0" in name for name in meta.segments]
     yield any(names), "a segment is no folder of the spool"
     yield meta.backend not in BACKENDS, f"calls were recorded by {meta.backend!r}"

@@ -328,6 +328,18 @@ FAULTS: Final = (
     reference("file", "row of files; null: not known"),
     size_column("offset_bytes", "of the page in the file; null: the file is not known"),
 )
+CALL_STACKS: Final = (
+    Column("operation", "uint64", "", "id of the call, in operations"),
+    number_of("stack", "its frames in stacks"),
+)
+STACKS: Final = (
+    number_of("stack", "what call_stacks refers to"),
+    Column("frame", "uint16", "", "0: the innermost one, whose function made the call; each is called by the next"),
+    Column("build_id", "", "", "of the frame's file, hexadecimal; empty: not known", kind="string"),
+    Column("offset", "uint64", "", "of the return address in the file; of an unknown file: the address"),
+    Column("file", "", "", "path of a file with this build id; empty: none was found", kind="string"),
+    Column("function", "", "", "by the file's own symbols; empty: not known", kind="string"),
+)
 COMPLETENESS: Final = (
     Column("event", "", "", "tracepoint", kind="string"),
     number_of("cpu", "CPU"),

@@ -25,6 +25,7 @@ from lo2io.folder import check_regular, read_regular
 from lo2io.model import Columns, Completeness, EventCompleteness
 from lo2io.spool.format import MAX_TIME_NS
 from lo2io.trace.columns import (
+    CALL_STACKS,
     COMPLETENESS,
     DEVICES,
     EVICTIONS,
@@ -40,6 +41,7 @@ from lo2io.trace.columns import (
     REQUEST_OPERATION,
     REQUEST_PARTS,
     REQUESTS,
+    STACKS,
     THREADS,
     WRITE_BACKS,
     Column,
@@ -105,6 +107,8 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "request_parts": REQUEST_PARTS,
     "write_backs": WRITE_BACKS,
     "faults": FAULTS,
+    "call_stacks": CALL_STACKS,
+    "stacks": STACKS,
     "fills": FILLS,
     "evictions": EVICTIONS,
     "kernel_stacks": KERNEL_STACKS,

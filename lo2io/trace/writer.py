@@ -23,6 +23,7 @@ from lo2io.errors import TraceError
 from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_I64, Batch, CallSpec, Columns, Completeness, OpcodeSpec, SpoolMeta, Totals
 from lo2io.model.command_lines import command_line
+from lo2io.trace.modules import Modules
 from lo2io.trace.names import DIRECTORY, METADATA_FILE, PART, table_file
 from lo2io.trace.reader import (
     FORMAT,
@@ -33,6 +34,7 @@ from lo2io.trace.reader import (
     call_traits,
 )
 from lo2io.trace.stretches import Stretches
+from lo2io.trace.user_stacks import name_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,11 +48,22 @@ each one costs about 2 KB of framing."""
 CODEC: Final = "lz4"
 
 _TEXTS_OF: Final = {"files": ("path",), "paths": ("path", "directory"), "threads": ("comm", "cgroup", "cmdline")}
-_SOURCES: Final = tuple(table for table in TABLES if table not in {"kernel_stacks", "devices", "completeness"})
+_SOURCES: Final = tuple(
+    table for table in TABLES if table not in {"kernel_stacks", "stacks", "devices", "completeness"}
+)
 """Tables whose rows come from the engine."""
 NR_OPCODES: Final = 256
 """An opcode is a byte. The last number means unknown."""
-_NOT_IN_METADATA: Final = ("formats", "header_page", "counts", "lo2io_version", "start_ns", "stop_ns", "kernel_stacks")
+_NOT_IN_METADATA: Final = (
+    "formats",
+    "header_page",
+    "counts",
+    "lo2io_version",
+    "start_ns",
+    "stop_ns",
+    "kernel_stacks",
+    "user_stacks",
+)
 
 
 class TableWriter:
@@ -84,6 +97,7 @@ class TableWriter:
         self._opcodes = tuple(opcodes)
         self._open: dict[str, _TableFile] = {}
         self._stretches = Stretches()
+        self._modules = Modules()
         with _writing(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
             (self._directory / METADATA_FILE).unlink(missing_ok=True)
@@ -113,7 +127,10 @@ class TableWriter:
                 if columns and table == "off_cpu":
                     self._open[table].append(self._stretches.take(batch))
                 elif columns:
-                    self._open[table].append(columns, _strings(table, columns, batch.text))
+                    strings = _strings(table, columns, batch.text)
+                    self._open[table].append(columns, strings)
+                    if self._meta.user_stacks:
+                        self._modules.see(_programs(table, strings))
 
     def close(
         self,
@@ -136,6 +153,7 @@ class TableWriter:
             if rest := self._stretches.rest():
                 self._open["off_cpu"].append(rest)
             self._write_kernel_stacks()
+            self._write_user_stacks()
             self._write_devices()
             self._write_completeness(completeness)
             for table in self._open.values():
@@ -163,6 +181,16 @@ class TableWriter:
         }
         functions = [";".join(name or "?" for name in reversed(stack.functions)) for stack in stacks]
         self._open["kernel_stacks"].append(numbers, {"functions": functions})
+
+    def _write_user_stacks(self) -> None:
+        frames = name_frames(self._meta.user_stacks, self._modules)
+        numbers: Columns = {
+            "stack": np.array([frame.stack for frame in frames], np.uint32),
+            "frame": np.array([frame.frame for frame in frames], np.uint16),
+            "offset": np.array([frame.offset for frame in frames], np.uint64),
+        }
+        strings = {name: [getattr(frame, name) for frame in frames] for name in ("build_id", "file", "function")}
+        self._open["stacks"].append(numbers, strings)
 
     def _write_devices(self) -> None:
         devices = self._meta.devices
@@ -311,6 +339,12 @@ def opcode_labels(opcodes: Sequence[OpcodeSpec]) -> tuple[str, ...]:
     """A name for each number that an opcode can have."""
     named = tuple(opcode.name for opcode in opcodes)
     return (*named, *(f"opcode {number}" for number in range(len(named), NR_OPCODES - 1)), "unknown")
+
+
+def _programs(table: str, strings: Strings) -> Iterator[str | None]:
+    """Names of files among a table's texts that may be programs or libraries."""
+    yield from strings.get("path", ()) if table in {"files", "paths"} else ()
+    yield from (line.partition(" ")[0] for line in strings.get("cmdline", ()) if line)
 
 
 def _strings(table: str, columns: Columns, text: bytes) -> Strings:

@@ -175,6 +175,7 @@ _RULES = (
         _E,
         "A page fault outside of calls is one read; a thread has no more faults than the kernel counted.",
     ),
+    Rule("stack.call", _E, "A call with a stack was slow, and has one; the stack has frames."),
     Rule("cache.verdict", _E, "A read that missed pages is a miss, and no other; a hit does not wait."),
     Rule(
         "cache.fills", _E, "The fills that a read caused have the pages of its columns; no more are used than filled."

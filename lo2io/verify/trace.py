@@ -67,6 +67,7 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> No
     from lo2io.verify.faults import check_faults  # noqa: PLC0415
     from lo2io.verify.files import FileRules, check_rows, knows_paths  # noqa: PLC0415
     from lo2io.verify.parts import check_parts  # noqa: PLC0415
+    from lo2io.verify.stacks import check_stacks  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
     from lo2io.verify.waits import WaitRules, has_waits  # noqa: PLC0415
     from lo2io.verify.write_backs import check_write_backs  # noqa: PLC0415
@@ -82,6 +83,8 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> No
             check_write_backs(trace, verdict)
         if "faults" in trace.metadata.get("layers", ()):
             check_faults(trace, verdict)
+        if "stacks" in trace.metadata.get("layers", ()):
+            check_stacks(trace, verdict)
         if knows_cache(trace):
             check_cache(trace, verdict)
         if knows_paths(trace):

@@ -42,6 +42,7 @@ TABLES = (
     "request_parts",
     "write_backs",
     "faults",
+    "call_stacks",
     *RING_TABLES,
 )
 EXACT_U32 = ("flags", "fd", "tid", "prev_tid", "next_tid", "cpu", "device", "call")

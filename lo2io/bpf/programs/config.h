@@ -26,6 +26,10 @@ enum {
     LO2_MAX_STACKS = 4096,           /* different kernel stacks of sleepers: a power of two */
     LO2_MAX_FAULTS = 1 << 14,        /* places for threads in a page fault: a power of two */
     LO2_STACK_FRAMES = 32,           /* of each, those nearest to the sleep */
+    LO2_MAX_BEGUN = 1 << 14,         /* places for threads in a call that has left its CPU's slot: a power of two */
+    LO2_MAX_USER_STACKS = 2048,      /* different stacks of programs in slow calls: a power of two */
+    LO2_USER_FRAMES = 64,            /* of each, those nearest to the call */
+    LO2_BUILD_ID_BYTES = 20,         /* BPF_BUILD_ID_SIZE, include/uapi/linux/bpf.h */
     LO2_STACK_WORDS = 256,           /* return addresses that lie further from the stack's end are not looked for */
     LO2_SLEEPERS_STACKS = 4,         /* stacks that are expected of a thread: a power of two */
     LO2_BUFFER_SLACK = 40960         /* behind a buffer's data, for the record that begins before their end; as large as any record */
@@ -111,7 +115,8 @@ enum lo2_layer {
     LO2_LAYER_waits = 2,
     LO2_LAYER_faults = 3,
     LO2_LAYER_dirty = 4,
-    LO2_NR_LAYERS = 5
+    LO2_LAYER_stacks = 5,
+    LO2_NR_LAYERS = 6
 };
 
 struct lo2_bpf_told {                /* in the section .rodata.lo2io */
@@ -125,6 +130,7 @@ struct lo2_bpf_told {                /* in the section .rodata.lo2io */
     uint8_t errors[LO2_MAX_STATUS];  /* the errno of each blk_status_t */
     uint32_t layers;                 /* bits of enum lo2_layer: those that are recorded */
     uint64_t stack_from_ns;          /* of sleeps that last so long, the kernel stack is taken */
+    uint64_t slow_from_ns;           /* of calls that last so long, the program's stack is taken */
 };
 
 /*
@@ -163,6 +169,7 @@ struct lo2_bpf_misses {              /* per CPU */
     uint64_t unpaired;               /* entries whose thread left the CPU unseen */
     uint64_t skipped;                /* runs that met another program at work on the CPU */
     uint64_t foreign;                /* calls of another ABI than the machine's own, whose numbers are not known */
+    uint64_t stackless;              /* slow calls whose stack was not taken, or found no place */
 };
 
 /* The call that runs on a CPU. */
@@ -294,6 +301,29 @@ struct lo2_bpf_stack {
     uint8_t distances[LO2_STACK_FRAMES]; /* words from the stack's end to the address */
 };
 
+/* When a call began that has left its CPU's slot, at the place tid % LO2_MAX_BEGUN. */
+struct lo2_bpf_begun {
+    uint64_t begin_ns;
+    uint64_t tid;                    /* 0: nobody's */
+};
+
+/* struct bpf_stack_build_id, include/uapi/linux/bpf.h */
+struct lo2_bpf_frame {
+    int32_t status;                  /* enum lo2_frame_status */
+    uint8_t build_id[LO2_BUILD_ID_BYTES];
+    uint64_t offset;                 /* in the file that is mapped there; IP: the address */
+};
+enum lo2_frame_status { LO2_FRAME_NONE = 0, LO2_FRAME_VALID = 1, LO2_FRAME_IP = 2 };
+
+/* A program's stack, the innermost function first. The one who exchanges `sum` for 0 fills it, and sets `frames` last. */
+struct lo2_bpf_user_stack {
+    uint64_t sum;                    /* hash of what follows; 0: the place is free */
+    uint64_t frames;                 /* number of frames; 0: not written yet */
+    int64_t top;                     /* the word at the stack's end, less the address of the frame `beside`; 0: none */
+    uint64_t beside;                 /* a frame whose address is near that word: its number */
+    struct lo2_bpf_frame at[LO2_USER_FRAMES];
+};
+
 /* Working memory of waits.h, in which the addresses of a stack are looked for. */
 struct lo2_bpf_search {
     uint64_t words[LO2_STACK_WORDS]; /* of the sleeper's stack, from its end on */
@@ -317,6 +347,8 @@ struct lo2_bpf_cpu {
     uint32_t given[8];               /* arguments of a 32 bit call, from 1 on */
     struct lo2_bpf_lock lock;        /* that the current thread waits for; when the thread leaves the CPU, it takes this with it */
     uint64_t stack[LO2_STACK_FRAMES]; /* the one that waits.h has just taken */
+    struct lo2_bpf_user_stack user_stack; /* the one that stacks.h has just taken, and its addresses */
+    uint64_t user_addresses[LO2_USER_FRAMES];
     struct lo2_bpf_search search;
     struct lo2_bpf_look look;
     struct lo2_bpf_known known[LO2_KNOWN_FILES];

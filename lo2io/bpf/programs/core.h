@@ -147,6 +147,8 @@ INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring)
     cpu->slot.occupied = 0;
     enter.head.type = LO2_KERNEL_ENTER;
     enter.unfollowed = lo2_has_layer(LO2_LAYER_waits) && !lo2_claim_sleeper(call->head.tid);
+    if (lo2_has_layer(LO2_LAYER_stacks))
+        lo2_note_begin(call->head.tid, call->head.time_ns);
     __builtin_memcpy(enter.args, call->args, sizeof enter.args);
     if (nr_args > 6)
         nr_args = 6;

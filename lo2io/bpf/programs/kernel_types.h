@@ -115,6 +115,7 @@ struct pt_regs {
     unsigned long di, si, dx, r10, r8, r9;
     unsigned long bx, cx, bp;      /* of 32 bit calls */
     long orig_ax;                  /* number of the call */
+    unsigned long sp;
 } KERNEL_TYPE;
 #elif defined(__TARGET_ARCH_arm64)
 struct user_pt_regs {

@@ -9,6 +9,7 @@
 #include "dirty.h"
 #include "faults.h"
 #include "parts.h"
+#include "stacks.h"
 #include "waits.h"
 
 #define LO2_LAYER_BIT(name) ((__u32)(LO2_LAYER_FITS_##name) << LO2_LAYER_##name)
@@ -17,7 +18,8 @@
 SEC("raw_tp/sys_enter")
 int lo2_layers_fit(void *context)
 {
-    return LO2_LAYER_BIT(parts) | LO2_LAYER_BIT(cache) | LO2_LAYER_BIT(waits) | LO2_LAYER_BIT(dirty) | LO2_LAYER_BIT(faults);
+    return LO2_LAYER_BIT(parts) | LO2_LAYER_BIT(cache) | LO2_LAYER_BIT(waits) | LO2_LAYER_BIT(dirty) | LO2_LAYER_BIT(faults) |
+           LO2_LAYER_BIT(stacks);
 }
 
 #endif

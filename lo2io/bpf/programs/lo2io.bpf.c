@@ -279,6 +279,7 @@ INLINE void leave(struct lo2_moment *moment, __u32 index, __u32 number)
 {
     struct lo2_bpf_slot *slot = &moment->cpu->slot;
     bool paired = is_paired(slot, moment->task, index);
+    __u64 begin_ns = slot->record.head.time_ns;
 
     if (!paired) {
         if (slot->occupied) { /* the call of a thread that took the leader's number in exec, or a missed switch */
@@ -308,6 +309,8 @@ INLINE void leave(struct lo2_moment *moment, __u32 index, __u32 number)
         if (moment->call->events)
             lo2_events_at_exit(moment);
     }
+    if (lo2_has_layer(LO2_LAYER_stacks) && lo2.config.calls)
+        lo2_stack_at_exit(moment, paired ? begin_ns : lo2_when_begun(moment->task->pid));
 }
 
 /* As begin(), but for calls of all tasks. */

@@ -79,6 +79,22 @@ struct {
     __type(value, struct lo2_bpf_stack);
 } lo2_stacks SEC(".maps");
 
+/* Of the layer `stacks`. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);        /* LO2_MAX_BEGUN if the layer is recorded */
+    __type(key, __u32);
+    __type(value, struct lo2_bpf_begun);
+} lo2_begun SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);        /* LO2_MAX_USER_STACKS if the layer is recorded */
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, __u32);
+    __type(value, struct lo2_bpf_user_stack);
+} lo2_user_stacks SEC(".maps");
+
 /* Of the layer `faults`. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);

@@ -51,7 +51,8 @@ enum lo2_kernel_record {
     LO2_KERNEL_EVICT = 18,   /* ... pages that a thread took out of it */
     LO2_KERNEL_SLEEP = 19,   /* of the layer `waits`: a stretch of a call in which the thread had no CPU */
     LO2_KERNEL_FAULT = 20,   /* of the layer `faults`: a page fault that needed I/O */
-    LO2_KERNEL_IOWAIT = 21   /* of the layer `cache`: a thread begins or ends to wait for I/O */
+    LO2_KERNEL_IOWAIT = 21,  /* of the layer `cache`: a thread begins or ends to wait for I/O */
+    LO2_KERNEL_STACK = 22    /* of the layer `stacks`: where the program made a slow call */
 };
 
 typedef struct {
@@ -317,6 +318,13 @@ enum lo2_sleep_flag {
     LO2_SLEEP_LOST = 4,      /* earlier stretches of the same call are missing */
     LO2_SLEEP_LOCK = 8       /* it waited for a mutex or a semaphore of the kernel */
 };
+
+/* It follows the CALL or EXIT of its call. */
+typedef struct {
+    lo2_kernel_head head;    /* of the thread; time of the call's exit */
+    uint32_t stack;          /* place in lo2_user_stacks */
+    uint32_t reserved;
+} lo2_kernel_stack;
 
 typedef struct {
     lo2_kernel_head head;    /* of the thread in which it happened; the event's raw data from LO2_FIELDS_AT on follow: samples.h */

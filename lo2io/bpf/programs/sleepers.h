@@ -53,4 +53,16 @@ INLINE void lo2_free_sleeper(__u32 tid)
         sleeper->owner = tid;
 }
 
+/* Of the layer `stacks`: the thread's call leaves the CPU's slot. */
+INLINE void lo2_note_begin(__u32 tid, __u64 begin_ns)
+{
+    __u32 place = tid & (LO2_MAX_BEGUN - 1);
+    struct lo2_bpf_begun *begun = bpf_map_lookup_elem(&lo2_begun, &place);
+
+    if (begun) {
+        begun->begin_ns = begin_ns;
+        begun->tid = tid;
+    }
+}
+
 #endif

@@ -22,7 +22,7 @@ from lo2io.catalog.catalog import ENDING, left_out
 from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import abi
 from lo2io.kernel.symbols import name_functions
-from lo2io.model import CallFilter, EventCounts, KernelStack
+from lo2io.model import CallFilter, EventCounts, KernelStack, UserStack
 from lo2io.model.layers import FAULTS
 from lo2io.native._lib import lib
 
@@ -84,6 +84,8 @@ class KernelLosses:
     """Number of times that a program did not run, because one ran on the same CPU already."""
     foreign: int = 0
     """Calls through call tables with unknown numbers."""
+    stackless: int = 0
+    """Slow calls without a stack of their program."""
 
     def notices(self) -> Iterator[str]:
         """Notices about these failures for the user."""
@@ -98,6 +100,8 @@ class KernelLosses:
                 f"{self.foreign} calls were not recorded: they are of x32 programs, or of 32-bit programs on a machine "
                 "for which lo2io does not know the numbers of such calls"
             )
+        if self.stackless:
+            yield f"{self.stackless} slow calls have no stack: it could not be read, or there are too many"
         if self.missed_runs:
             yield f"the kernel did not run a program {self.missed_runs} times: as many calls or facts are missing"
 
@@ -331,7 +335,12 @@ class Kernel:
         rows = self._programs.read_misses()
         facts_lost, unreadable, unpaired = (sum(row[place] for row in rows) for place in range(3))
         return KernelLosses(
-            facts_lost, unreadable, unpaired, self._programs.missed_runs(), self._programs.count_foreign()
+            facts_lost,
+            unreadable,
+            unpaired,
+            self._programs.missed_runs(),
+            self._programs.count_foreign(),
+            self._programs.count_stackless(),
         )
 
     def read_stacks(self) -> tuple[KernelStack, ...]:
@@ -346,6 +355,10 @@ class Kernel:
         return tuple(
             KernelStack(number, tuple(names.get(address, "") for address in stack)) for number, stack in stacks.items()
         )
+
+    def read_user_stacks(self) -> tuple[UserStack, ...]:
+        """The stacks of programs in slow calls. Their files and functions are looked up when the spool is converted."""
+        return self._programs.read_user_stacks()
 
     def detach(self) -> None:
         """Unmap the buffers and detach the programs. A second call does nothing. The events stay open."""

@@ -419,6 +419,7 @@ class FlightRecorder:
             own_pids=own_pids,
             without_lost=untold,
             kernel_stacks=kernel.read_stacks() if kernel else (),
+            user_stacks=kernel.read_user_stacks() if kernel else (),
         )
 
     def _window_ns(self) -> int:

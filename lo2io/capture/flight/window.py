@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lo2io.capture.accounts import Readings
     from lo2io.capture.session import Stopped
-    from lo2io.model import ClockSync, KernelStack, SpoolMeta
+    from lo2io.model import ClockSync, KernelStack, SpoolMeta, UserStack
 
 
 class Misses(NamedTuple):
@@ -75,6 +75,7 @@ def describe_window(
     own_pids: Sequence[int],
     without_lost: Container[str] = (),
     kernel_stacks: tuple[KernelStack, ...] = (),
+    user_stacks: tuple[UserStack, ...] = (),
 ) -> SpoolMeta:
     """The description of a window.
 
@@ -85,6 +86,7 @@ def describe_window(
         own_pids: lo2io's own processes.
         without_lost: Events of which the kernel does not tell how many samples were lost.
         kernel_stacks: The stacks of the whole recording up to now.
+        user_stacks: Likewise those of programs.
     """
     begin, end = borders
     is_whole = not begin.counts
@@ -108,6 +110,7 @@ def describe_window(
         facts_lost=facts_lost,
         own_pids=tuple(own_pids),
         kernel_stacks=kernel_stacks,
+        user_stacks=user_stacks,
         # The accounts of the whole recording include the command's.
         accounts=(meta.accounts if is_whole else ())
         or window_accounts(begin.accounts_after, end.accounts_before, syncs),

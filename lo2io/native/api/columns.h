@@ -252,6 +252,12 @@ typedef struct {
     int64_t *offset_bytes;      /* of the page in the file; unknown: the file is not known */
 } lo2_fault_columns;
 
+/* One row per slow call whose program's stack was taken. */
+typedef struct {
+    uint64_t *operation;
+    uint32_t *stack;            /* number of the stack in the recording's metadata */
+} lo2_call_stack_columns;
+
 /*
  * One row per completion of a block request, or of a part of one, in the order of the samples. All senders count,
  * recorded or not, for the rows are compared with the kernel's own accounts.

@@ -3,6 +3,7 @@
 #include "calls/kernel_files.h"
 #include "calls/kernel_paths.h"
 #include "calls/off_cpu.h"
+#include "calls/stacks.h"
 #include "rings/iocbs.h"
 #include "rings/rings.h"
 #include "tables/commands.h"
@@ -38,6 +39,7 @@ static uint32_t bytes_of_fact(const uint8_t *record, uint32_t length, uint16_t t
         return count > length ? UINT32_MAX : (uint32_t)(sizeof(lo2_kernel_events) + count * sizeof(lo2_kernel_event));
     case LO2_KERNEL_USAGE: return sizeof(lo2_kernel_usage);
     case LO2_KERNEL_SLEEP: return sizeof(lo2_kernel_sleep);
+    case LO2_KERNEL_STACK: return sizeof(lo2_kernel_stack);
     default: return 0;
     }
 }
@@ -55,6 +57,7 @@ static void hand_on(engine *e, task *t, const uint8_t *record, uint32_t size)
     case LO2_KERNEL_SQE: on_kernel_sqe(e, t, record, size); break;
     case LO2_KERNEL_USAGE: on_kernel_usage(t, record); break;
     case LO2_KERNEL_SLEEP: on_kernel_sleep(e, t, record); break;
+    case LO2_KERNEL_STACK: on_kernel_stack(e, t, record); break;
     default: break;
     }
 }
@@ -134,7 +137,7 @@ static bool waits(const task *t, const uint8_t *record, const lo2_kernel_head *h
     if (head->type == LO2_KERNEL_PATH)
         return t->pending.active || (int64_t)head->time_ns > t->left.end;
     bool of_call = head->type == LO2_KERNEL_FILE ? record[offsetof(lo2_kernel_file, of)] != LO2_FILE_OF_REQUEST
-                                                 : head->type == LO2_KERNEL_EVENTS;
+                                                 : head->type == LO2_KERNEL_EVENTS || head->type == LO2_KERNEL_STACK;
     return t->pending.active && of_call;
 }
 

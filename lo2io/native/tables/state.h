@@ -226,6 +226,8 @@ typedef struct { uint64_t request, device, inode, bytes; int64_t offset, first_d
 
 typedef struct { lo2_kernel_fault record; uint64_t operation; int64_t end; uint32_t task, file; bool inside, known; } fault_row;
 
+typedef struct { uint64_t operation; uint32_t stack; } stack_row;
+
 /* A thread at one moment; task NONE: not known. */
 typedef struct { uint32_t task, task_index, pid, tid; bool recorded; } submitter;
 typedef struct { uint32_t device; submitter who; } flush_bio;
@@ -347,6 +349,8 @@ struct lo2_engine {
     uint32_t write_backs_out;
     VEC(fault_row) fault_queue;
     uint32_t faults_out;
+    VEC(stack_row) stack_queue;
+    uint32_t stacks_out;
     struct ring_set *rings;       /* NULL: none is known */
     struct ring_request_set *ring_requests;
     struct iocb_set *iocbs;       /* NULL: none is known */

@@ -14,6 +14,8 @@ from lo2io.reports.html.ring_sheets import ring_sheets
 from lo2io.reports.text.faults import notes_of, path_of
 from lo2io.reports.text.lines import who
 from lo2io.reports.text.parts import text_of
+from lo2io.reports.text.stacks import TITLE as STACKS_TITLE
+from lo2io.reports.text.stacks import path_of as stack_of
 from lo2io.reports.text.write_backs import TITLE, name_of
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from lo2io.reports.summary.faults import FaultsSummary
     from lo2io.reports.summary.parts import PartsSummary
+    from lo2io.reports.summary.stacks import StacksSummary
     from lo2io.reports.summary.summary import Activity, Summary
     from lo2io.reports.summary.usage import UsageRow
     from lo2io.reports.summary.write_backs import WriteBackSummary
@@ -199,6 +202,15 @@ def _faults(faults: FaultsSummary) -> Sheet:
     return sheet("faults", "Page faults that needed I/O", heads, rows, "; ".join(notes_of(faults)))
 
 
+def _stacks(stacks: StacksSummary) -> Sheet:
+    rows = [
+        [Cell(stack_of(row, len(row.functions))), count(row.calls), time(row.time_ns), size(row.bytes)]
+        for row in stacks.stacks
+    ]
+    heads = [("stack", False), ("calls", True), ("time", True), ("bytes", True)]
+    return sheet("stacks", STACKS_TITLE, heads, rows)
+
+
 def _losses(summary: Summary) -> Sheet:
     columns = [("CPU", True), ("buffer full", True), ("times", True), ("for", True), ("vanished", True)]
     rows = [
@@ -228,6 +240,7 @@ def sheets(summary: Summary) -> list[Sheet]:
     every += [_parts(summary.parts)] if summary.parts else []
     every += _write_backs(summary.write_backs) if summary.write_backs else []
     every += [_faults(summary.faults)] if summary.faults else []
+    every += [_stacks(summary.stacks)] if summary.stacks else []
     every += ring_sheets(summary.rings) if summary.rings else []
     every += [_losses(summary), _accounts(summary)]
     return [each for each in every if each.rows]

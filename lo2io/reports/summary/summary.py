@@ -29,6 +29,7 @@ from lo2io.reports.summary.losses import completeness_line, filtered_words, samp
 from lo2io.reports.summary.name_counts import count_names
 from lo2io.reports.summary.names import file_names
 from lo2io.reports.summary.parts import summarize_parts
+from lo2io.reports.summary.stacks import summarize_stacks
 from lo2io.reports.summary.sums import gather
 from lo2io.reports.summary.tally import NR_REQUEST_OPS
 from lo2io.reports.summary.usage import UsageRow, not_recorded
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.io import IoSummary
     from lo2io.reports.summary.name_counts import NameCounts
     from lo2io.reports.summary.parts import PartsSummary
+    from lo2io.reports.summary.stacks import StacksSummary
     from lo2io.reports.summary.sums import TraceSums
     from lo2io.reports.summary.tally import OperationTally, RequestTally, Sums
     from lo2io.reports.summary.write_backs import WriteBackSummary
@@ -330,6 +332,8 @@ class Summary:
     """Who caused the disk's writes; None: the layer ``dirty`` was not recorded, or nothing was dirtied or written."""
     faults: FaultsSummary | None = None
     """Page faults that needed I/O; None: the layer ``faults`` was not recorded, or there was none."""
+    stacks: StacksSummary | None = None
+    """Where programs made slow calls; None: the layer ``stacks`` was not recorded, or no call was slow."""
     foreign: Foreign | None = None
     """Facts about an archive without lo2io's tables; None: the trace has these tables."""
 
@@ -383,6 +387,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         parts=summarize_parts(sums),
         write_backs=summarize_write_backs(sums),
         faults=summarize_faults(sums),
+        stacks=summarize_stacks(sums),
         usage=usage,
         not_recorded=not_recorded(meta, usage) if usage else {},
         foreign=foreign,

@@ -30,6 +30,7 @@ from lo2io.reports.text.lines import (
 )
 from lo2io.reports.text.parts import render_parts
 from lo2io.reports.text.rings import render_rings
+from lo2io.reports.text.stacks import render_stacks
 from lo2io.reports.text.write_backs import render_write_backs
 from lo2io.units import format_bytes, format_duration
 
@@ -84,6 +85,7 @@ def render_page(summary: Summary, console: Console) -> None:
     if summary.write_backs:
         render_write_backs(summary.write_backs, console)
     render_faults(summary.faults, console)
+    render_stacks(summary.stacks, console)
     _errors(summary, console)
     if summary.rings:
         render_rings(summary.rings, console)

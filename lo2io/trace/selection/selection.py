@@ -181,7 +181,8 @@ class _Choice:
             self._note(table, (column,), lambda rows, column=column: self._calls.holds(rows[column]))  # type: ignore[misc]
         for table in ("request_parts", "write_backs"):
             self._note(table, ("request",), lambda rows: self._served.holds(rows["request"]))
-        self._note("faults", ("operation",), lambda rows: self._calls.holds(rows["operation"]))
+        for table in ("faults", "call_stacks"):
+            self._note(table, ("operation",), lambda rows: self._calls.holds(rows["operation"]))
         for table in ("fills", "evictions"):
             self._note(
                 table, ("cause",), lambda rows: self._calls.holds(rows["cause"]) | passing.rings.holds(rows["cause"])

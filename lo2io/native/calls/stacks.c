@@ -1,0 +1,32 @@
+/* Where programs made their slow calls. The record follows the exit of its call, and has the same time. */
+#include "calls/stacks.h"
+
+void on_kernel_stack(engine *e, const task *t, const uint8_t *record)
+{
+    lo2_kernel_stack told;
+    memcpy(&told, record, sizeof told);
+    if (!t->left.operation || t->left.end != (int64_t)told.head.time_ns)
+        return;
+    if (!VEC_ROOM(&e->stack_queue, e->stack_queue.count + 1)) {
+        e->out_of_memory = true;
+        return;
+    }
+    e->stack_queue.at[e->stack_queue.count++] = (stack_row){t->left.operation, told.stack};
+}
+
+bool stacks_flush(engine *e)
+{
+    lo2_call_stack_columns *c = &e->batch->call_stacks;
+    for (; e->stacks_out < e->stack_queue.count; e->stacks_out++) {
+        uint32_t row = e->batch->nr_call_stacks;
+        if (row == e->batch->capacity)
+            return false;
+        c->operation[row] = e->stack_queue.at[e->stacks_out].operation;
+        c->stack[row] = e->stack_queue.at[e->stacks_out].stack;
+        e->batch->nr_call_stacks++;
+    }
+    e->stack_queue.count = e->stacks_out = 0;
+    return true;
+}
+
+void stacks_free(engine *e) { free(e->stack_queue.at); }

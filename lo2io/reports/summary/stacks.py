@@ -1,0 +1,79 @@
+"""Slow calls by the program's stack.
+
+In: the tables of stacks and operations. Out: a :class:`StacksSummary`. Memory grows with the number of slow calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64
+
+if TYPE_CHECKING:
+    from lo2io.reports.summary.sums import TraceSums
+
+MAX_ROWS: Final = 100
+"""Stacks listed by the time of their calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackRow:
+    """The slow calls that a program made at one place."""
+
+    functions: tuple[str, ...]
+    """The outermost first. Without a known name: the file and the offset in it."""
+    calls: int
+    time_ns: int
+    bytes: int
+    """Bytes that the calls read or wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class StacksSummary:
+    """Slow calls whose stack was taken."""
+
+    calls: int
+    time_ns: int
+    stacks: tuple[StackRow, ...]
+
+
+def summarize_stacks(sums: TraceSums) -> StacksSummary | None:
+    """Sum up slow calls by stack; None: the layer was not recorded, or no call was slow.
+
+    Raises:
+        TraceError: A table is missing or damaged.
+    """
+    trace = sums.trace
+    if "stacks" not in trace.metadata.get("layers", ()) or not trace.rows("call_stacks"):
+        return None
+    chosen: dict[int, int] = {}
+    for rows in trace.batches("call_stacks", ("operation", "stack")):
+        chosen.update(zip(rows["operation"].tolist(), rows["stack"].tolist(), strict=True))
+    wanted = np.array(sorted(chosen), np.uint64)
+    found: dict[int, list[int]] = {}
+    for rows in trace.batches("operations", ("id", "begin_time_ns", "end_time_ns", "bytes_result")):
+        at = np.flatnonzero(np.isin(rows["id"], wanted))
+        lasted = (rows["end_time_ns"] - rows["begin_time_ns"])[at].tolist()
+        moved = np.where(rows["bytes_result"] == UNKNOWN_I64, 0, rows["bytes_result"])[at].tolist()
+        for number, time_ns, size in zip(rows["id"][at].tolist(), lasted, moved, strict=True):
+            sums_of = found.setdefault(chosen[number], [0, 0, 0])
+            for place, amount in enumerate((1, time_ns, size)):
+                sums_of[place] += amount
+    shown = sorted(found, key=lambda stack: (-found[stack][1], stack))
+    functions = _functions(sums, shown[:MAX_ROWS])
+    listed = [StackRow(functions.get(stack, ()), *found[stack]) for stack in shown[:MAX_ROWS]]
+    calls, time_ns = (sum(numbers[place] for numbers in found.values()) for place in (0, 1))
+    return StacksSummary(calls, time_ns, tuple(listed))
+
+
+def _functions(sums: TraceSums, stacks: list[int]) -> dict[int, tuple[str, ...]]:
+    """The names of each stack's frames, the outermost first."""
+    wanted, names = set(stacks), dict[int, list[str]]()
+    for row in sums.trace.table("stacks").to_pylist():
+        if row["stack"] in wanted:
+            file = (row["file"] or "").rpartition("/")[2] or "?"
+            names.setdefault(row["stack"], []).append(row["function"] or f"{file}+{row['offset']:#x}")
+    return {stack: tuple(reversed(frames)) for stack, frames in names.items()}

@@ -1,0 +1,39 @@
+"""The part of the page about the places where programs made their slow calls.
+
+In: a :class:`~lo2io.reports.summary.stacks.StacksSummary`. Out: lines on a rich console.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lo2io.reports.text.lines import print_more, print_table, printable
+from lo2io.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lo2io.reports.summary.stacks import StackRow, StacksSummary
+
+TITLE: Final = "Where slow calls came from"
+ROWS: Final = 8
+"""Stacks of the table; the JSON has more."""
+_FRAMES: Final = 6
+
+
+def render_stacks(stacks: StacksSummary | None, console: Console) -> None:
+    """Print the stacks with most time; nothing without stacks."""
+    if stacks is None:
+        return
+    rows = [
+        [path_of(row), f"{row.calls:,}", format_duration(row.time_ns), format_bytes(row.bytes)]
+        for row in stacks.stacks[:ROWS]
+    ]
+    print_table(console, (TITLE, "calls", "time", "bytes"), "lrrr", rows)
+    print_more(console, len(stacks.stacks) - ROWS)
+
+
+def path_of(row: StackRow, frames: int = _FRAMES) -> str:
+    """The innermost functions, each behind its caller."""
+    shown = row.functions[-frames:]
+    return printable(("… > " if len(shown) < len(row.functions) else "") + " > ".join(shown))

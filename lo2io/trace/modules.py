@@ -1,0 +1,191 @@
+"""Files of programs and libraries, found again by their build ids, and their functions.
+
+Symbols come from the files' own ``.symtab`` and ``.dynsym``; packages with debugging information are not needed. A file
+that was replaced since the recording has another build id: it names nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MAX_CANDIDATES: Final = 1 << 16
+_FUNCTIONS: Final = (2, 10)
+"""STT_FUNC and STT_GNU_IFUNC, elf.h."""
+_SYMBOL: Final = {
+    32: np.dtype([("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("at", "<u2")]),
+    64: np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("at", "<u2"), ("value", "<u8"), ("size", "<u8")]),
+}
+"""``Elf32_Sym`` and ``Elf64_Sym``, elf.h."""
+_X86_64, _RSP, _WORD = "EM_X86_64", 7, 8
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What pyelftools raises at damaged files."""
+    from elftools.common.exceptions import DWARFError, ELFError  # noqa: PLC0415
+
+    return ELFError, DWARFError, ValueError, KeyError, TypeError, AttributeError, IndexError
+
+
+class Segment(NamedTuple):
+    """A part of a file that is mapped as code. All numbers are in bytes."""
+
+    offset: int
+    size: int
+    address: int
+
+
+class Module:
+    """The code of one file.
+
+    Attributes:
+        path: Where the file lies.
+        build_id: 40 hexadecimal digits; a shorter id is filled with zeroes, as the kernel fills it.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is no ELF file, or a damaged one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from elftools.elf.elffile import ELFFile  # noqa: PLC0415 -- recordings without stacks do not need it
+
+        self.path = path
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError(f"{path} is no regular file")
+        self._stream = path.open("rb")
+        self._functions: tuple[Any, list[str]] | None = None
+        self._entries: Any = None
+        try:
+            self._elf = ELFFile(self._stream)
+            self.build_id = self._read_build_id()
+        except _damage() as error:
+            self._stream.close()
+            raise ValueError(f"{path}: {error}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def _read_build_id(self) -> str:
+        notes: Any
+        for notes in self._elf.iter_segments("PT_NOTE"):
+            for note in notes.iter_notes():
+                if note["n_type"] == "NT_GNU_BUILD_ID":
+                    return str(note["n_desc"]).ljust(40, "0")
+        return ""
+
+    def address_of(self, offset: int) -> int | None:
+        """The address, as symbols count addresses, of an offset in the file's code; None: no code lies there."""
+        for segment in self._segments():
+            if segment.offset <= offset < segment.offset + segment.size:
+                return offset - segment.offset + segment.address
+        return None
+
+    def _segments(self) -> list[Segment]:
+        code = (each for each in self._elf.iter_segments("PT_LOAD") if each["p_flags"] & 1)
+        return [Segment(each["p_offset"], each["p_filesz"], each["p_vaddr"]) for each in code]
+
+    def function_at(self, offset: int) -> str:
+        """The function in which an offset in the file lies; empty: the file does not name it."""
+        address = self.address_of(offset)
+        if address is None:
+            return ""
+        if self._functions is None:
+            self._functions = np.zeros(0, _SYMBOL[64]), []
+            with contextlib.suppress(*_damage()):
+                self._functions = self._read_functions()
+        table, names = self._functions
+        place = int(np.searchsorted(table["value"], address, "right")) - 1
+        if place < 0 or address >= int(table["value"][place]) + int(table["size"][place]):
+            return ""
+        return names[place]
+
+    def _read_functions(self) -> tuple[Any, list[str]]:
+        """The functions in the order of their addresses. Of several names, those without leading _ win."""
+        parts, names = [], []
+        for name in (".symtab", ".dynsym"):
+            section = self._elf.get_section_by_name(name)
+            if section is None:
+                continue
+            table = np.frombuffer(section.data(), _SYMBOL[self._elf.elfclass])
+            table = table[np.isin(table["info"] & 15, _FUNCTIONS) & (table["at"] != 0) & (table["size"] != 0)]
+            texts = self._elf.get_section(section["sh_link"]).data()
+            parts.append(table)
+            names += [
+                texts[start : texts.find(b"\0", start)].decode(errors="replace") for start in table["name"].tolist()
+            ]
+        if not parts:
+            return np.zeros(0, _SYMBOL[64]), []
+        table = np.concatenate(parts)
+        order = sorted(
+            range(len(names)), key=lambda at: (int(table["value"][at]), names[at].startswith("_"), names[at])
+        )
+        chosen = {int(table["value"][at]): at for at in reversed(order)}
+        places = sorted(chosen.values(), key=lambda at: int(table["value"][at]))
+        return table[places], [names[at] for at in places]
+
+    def returns_from_top(self, offset: int) -> bool:
+        """True if the word at the stack's end is the return address where the code at this offset runs.
+
+        The file's ``.eh_frame`` tells it: there, the caller's frame begins one word behind the stack's end.
+        """
+        address = self.address_of(offset)
+        if address is None or self._elf["e_machine"] != _X86_64:
+            return False
+        with contextlib.suppress(*_damage()):
+            return self._returns_from_top(address)
+        return False
+
+    def _returns_from_top(self, address: int) -> bool:
+        if self._entries is None:
+            info = self._elf.get_dwarf_info(relocate_dwarf_sections=False)
+            self._entries = info.EH_CFI_entries() if info.has_EH_CFI() else []
+        for entry in self._entries:
+            begin = entry.header.get("initial_location")
+            if begin is None or not begin <= address < begin + entry["address_range"]:
+                continue
+            rules = [row["cfa"] for row in entry.get_decoded().table if row["pc"] <= address]
+            return bool(rules) and rules[-1].reg == _RSP and rules[-1].offset == _WORD
+        return False
+
+
+class Modules:
+    """Finds files by build id, among the files that the trace names."""
+
+    def __init__(self) -> None:
+        self._candidates: dict[str, None] = {}
+
+    def see(self, paths: Iterable[str | None]) -> None:
+        """Look into these files, too, when a build id is wanted. Beyond 65,536 files, further ones are not noticed."""
+        for path in paths:
+            if path and len(self._candidates) < _MAX_CANDIDATES:
+                self._candidates[path] = None
+
+    def find(self, build_ids: Iterable[str]) -> dict[str, Module]:
+        """Build id → its file. Ids without a file are left out. The caller closes the modules."""
+        wanted = set(build_ids) - {""}
+        found: dict[str, Module] = {}
+        for path in self._candidates:
+            if len(found) == len(wanted):
+                break
+            place = path if path.startswith("/") else shutil.which(path)
+            if place is None:
+                continue
+            try:
+                module = Module(Path(place))
+            except (OSError, ValueError):
+                continue
+            if module.build_id in wanted and module.build_id not in found:
+                found[module.build_id] = module
+            else:
+                module.close()
+        return found

@@ -1,0 +1,67 @@
+"""Stacks of programs as rows: each frame with its file and function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lo2io.model import UserStack
+    from lo2io.trace.modules import Module, Modules
+
+
+class Frame(NamedTuple):
+    """A row of the table ``stacks``."""
+
+    stack: int
+    frame: int
+    build_id: str
+    offset: int
+    file: str
+    function: str
+
+
+def name_frames(stacks: Sequence[UserStack], modules: Modules) -> list[Frame]:
+    """The frames of all stacks. Files are looked up now: what was removed or replaced since names nothing.
+
+    Memory grows with the number of functions of the files.
+    """
+    found = modules.find(build_id for stack in stacks for build_id in stack.build_ids)
+    try:
+        return [Frame(stack.stack, number, *row) for stack in stacks for number, row in enumerate(_rows(stack, found))]
+    finally:
+        for module in found.values():
+            module.close()
+
+
+def _rows(stack: UserStack, modules: Mapping[str, Module]) -> Iterator[tuple[str, int, str, str]]:
+    """Build id, offset, path and function of each frame, the innermost first."""
+    for number, (build_id, offset) in enumerate(zip(stack.build_ids, stack.offsets, strict=True)):
+        yield _row(build_id, offset, modules)
+        if number == 0 and (caller := _caller(stack, modules)):
+            yield _row(*caller, modules)
+
+
+def _row(build_id: str, offset: int, modules: Mapping[str, Module]) -> tuple[str, int, str, str]:
+    module = modules.get(build_id)
+    if module is None:
+        return build_id, offset, "", ""
+    return build_id, offset, str(module.path), module.function_at(offset - 1)  # the call precedes its return address
+
+
+def _caller(stack: UserStack, modules: Mapping[str, Module]) -> tuple[str, int] | None:
+    """The caller of a function without a frame of its own, which frame pointers skip. None: not known."""
+    first = modules.get(stack.build_ids[0])
+    if (
+        not stack.top
+        or stack.beside >= len(stack.offsets)
+        or first is None
+        or not first.returns_from_top(stack.offsets[0])
+    ):
+        return None
+    build_id, offset = stack.build_ids[stack.beside], stack.offsets[stack.beside] + stack.top
+    module = modules.get(build_id)
+    return (
+        (build_id, offset) if module is not None and offset > 0 and module.address_of(offset - 1) is not None else None
+    )
