@@ -18,7 +18,7 @@ from lo2io.catalog.layouts import Layout, compile_layout
 from lo2io.catalog.wait_reasons import LOCK, load_reasons
 from lo2io.errors import SpoolError
 from lo2io.model import UNKNOWN_U32, Batch, Columns, Role, Totals
-from lo2io.model.layers import STACK_FROM_NS, WAITS
+from lo2io.model.layers import SLOW_FROM_NS, STACK_FROM_NS, WAITS
 from lo2io.native._lib import ffi, lib
 from lo2io.native.columns import allocate_batch
 
@@ -193,7 +193,7 @@ class Engine:
         config.type_offset, config.pid_offset = layout.type_offset, layout.pid_offset
 
     def _set_stacks(self, config: Any) -> None:
-        """What each kernel stack waits for."""
+        """What each kernel stack waits for, and which stacks of programs are known."""
         meta, reasons = self.spool.meta, load_reasons()
         config.waits, config.stack_from_ns = WAITS in meta.layers, STACK_FROM_NS
         config.nr_stacks = 1 + max((stack.stack for stack in meta.kernel_stacks), default=-1)
@@ -202,6 +202,10 @@ class Engine:
             numbers[stack.stack] = reasons.number_of(stack.functions)
         config.lock_reason = reasons.names.index(LOCK)
         config.stack_reasons = self._keep(ffi.new("uint8_t[]", numbers))
+        known = {stack.stack for stack in meta.user_stacks if stack.offsets}
+        config.slow_from_ns, config.nr_user_stacks = SLOW_FROM_NS, 1 + max(known, default=-1)
+        flags = [number in known for number in range(config.nr_user_stacks or 1)]
+        config.user_stacks = self._keep(ffi.new("uint8_t[]", flags))
 
     def _set_calls(self, config: Any) -> None:
         calls = self._keep(ffi.new("lo2_call[]", max(len(self.catalog.rows), 1)))

@@ -188,6 +188,8 @@ def _wrong_values(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
     )
     uneven = any(len(stack.build_ids) != len(stack.offsets) or stack.beside < 0 for stack in meta.user_stacks)
     yield uneven, "a program's stack has other frames than files"
+    offsets = [offset for stack in meta.user_stacks for offset in stack.offsets]
+    yield any(offset < 0 for offset in offsets), "the offset of a frame is negative"
     names = [name in {"", ".", ".."} or "/" in name or "\0" in name for name in meta.segments]
     yield any(names), "a segment is no folder of the spool"
     yield meta.backend not in BACKENDS, f"calls were recorded by {meta.backend!r}"

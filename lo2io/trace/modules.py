@@ -7,10 +7,11 @@ that was replaced since the recording has another build id: it names nothing.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MAX_CANDIDATES: Final = 1 << 16
+_MAX_BYTES: Final = 1 << 30
+"""Of a file: its symbols are read into memory."""
 _FUNCTIONS: Final = (2, 10)
-"""STT_FUNC and STT_GNU_IFUNC, elf.h."""
+"""STT_FUNC and STT_GNU_IFUNC, elf(5)."""
 _SYMBOL: Final = {
     32: np.dtype([("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("at", "<u2")]),
     64: np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("at", "<u2"), ("value", "<u8"), ("size", "<u8")]),
 }
-"""``Elf32_Sym`` and ``Elf64_Sym``, elf.h."""
+"""``Elf32_Sym`` and ``Elf64_Sym``, elf(5)."""
 _X86_64, _RSP, _WORD = "EM_X86_64", 7, 8
 
 
@@ -33,6 +36,16 @@ def _damage() -> tuple[type[Exception], ...]:
     from elftools.common.exceptions import DWARFError, ELFError  # noqa: PLC0415
 
     return ELFError, DWARFError, ValueError, KeyError, TypeError, AttributeError, IndexError
+
+
+def _open_regular(path: Path) -> BinaryIO:
+    """Open a file that somebody else may exchange at any time: a FIFO must not stop lo2io."""
+    stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), "rb")
+    found = os.fstat(stream.fileno())
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
+        stream.close()
+        raise ValueError(f"{path} is no regular file, or too large")
+    return stream
 
 
 class Segment(NamedTuple):
@@ -59,9 +72,7 @@ class Module:
         from elftools.elf.elffile import ELFFile  # noqa: PLC0415 -- recordings without stacks do not need it
 
         self.path = path
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError(f"{path} is no regular file")
-        self._stream = path.open("rb")
+        self._stream = _open_regular(path)
         self._functions: tuple[Any, list[str]] | None = None
         self._entries: Any = None
         try:

@@ -75,6 +75,9 @@ typedef struct {
     uint32_t nr_stacks;
     uint8_t lock_reason;    /* the number of the reason "lock" */
     int64_t stack_from_ns;  /* of sleeps that last so long, a stack was taken */
+    const uint8_t *user_stacks; /* of each number of a program's stack: true if its frames are known */
+    uint32_t nr_user_stacks;
+    int64_t slow_from_ns;   /* of calls that last so long, the program's stack was taken */
     uint32_t buffer_bytes;  /* read buffer of one stream */
     uint8_t completions;    /* enum lo2_completions: those of block requests */
     const uint64_t *nr_completions; /* COUNTED: by CPU, the kernel's counts; streams of one kind come in the order of CPUs */

@@ -89,7 +89,7 @@ void on_kernel_sleep(engine *e, task *t, const uint8_t *record)
     uint32_t row = emit_off_cpu(e, t, out, endless ? UNKNOWN : in, state_of_sleep(t, &sleep));
     lo2_off_cpu_columns *c = &e->batch->off_cpu;
     c->reason[row] = reason_of(e, &sleep);
-    c->stack[row] = sleep.stack ? sleep.stack - 1 : NONE;
+    c->stack[row] = sleep.stack && sleep.stack <= e->config.nr_stacks ? sleep.stack - 1 : NONE;
     if (sleep.flags & LO2_SLEEP_LOCK && sleep.holder) {
         c->holder_tid[row] = sleep.holder;
         c->holder[row] = number_of(e, task_of(e, sleep.holder));

@@ -1,16 +1,25 @@
 /* Where programs made their slow calls. The record follows the exit of its call, and has the same time. */
 #include "calls/stacks.h"
 
-void on_kernel_stack(engine *e, const task *t, const uint8_t *record)
+/* False for a record that belongs to no slow call, as after damage, and where nobody wrote the stack's frames down. */
+static bool is_told(const engine *e, const left_call *left, const lo2_kernel_stack *told)
+{
+    return left->operation && !left->has_stack && left->end == (int64_t)told->head.time_ns && left->begin != UNKNOWN &&
+           left->end - left->begin >= e->config.slow_from_ns && told->stack < e->config.nr_user_stacks &&
+           e->config.user_stacks[told->stack];
+}
+
+void on_kernel_stack(engine *e, task *t, const uint8_t *record)
 {
     lo2_kernel_stack told;
     memcpy(&told, record, sizeof told);
-    if (!t->left.operation || t->left.end != (int64_t)told.head.time_ns)
+    if (!is_told(e, &t->left, &told))
         return;
     if (!VEC_ROOM(&e->stack_queue, e->stack_queue.count + 1)) {
         e->out_of_memory = true;
         return;
     }
+    t->left.has_stack = true;
     e->stack_queue.at[e->stack_queue.count++] = (stack_row){t->left.operation, told.stack};
 }
 

@@ -4,7 +4,7 @@
 
 #include "tables/state.h"
 
-void on_kernel_stack(engine *e, const task *t, const uint8_t *record);
+void on_kernel_stack(engine *e, task *t, const uint8_t *record);
 bool stacks_flush(engine *e);
 void stacks_free(engine *e);
 

@@ -134,6 +134,7 @@ typedef struct {
     uint16_t call;
     bool completed;               /* the exit was seen; else `end` is when the call was given up */
     uint64_t operation;           /* id of its row; 0: it has none */
+    bool has_stack;               /* the program's stack is told already */
 } left_call;
 
 typedef struct {
