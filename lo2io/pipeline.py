@@ -87,6 +87,7 @@ def record(
                 options = _options(request, spool, selection, chosen, droppable, umask=umask)
                 with _kept(spool, trace, urgent):
                     exit_code = record_spool(options, tell, show, _preparation(request, meanwhile)).exit_code
+            _hand_over(spool, trace)  # before converting, which the user who called sudo does if that user may
             recorded = _finish(request, exit_code, spool, trace, say=urgent, progress=progress)
         except KeyboardInterrupt as interrupt:
             with interrupts_held_back():  # else a second signal would hide where the spool is
@@ -94,10 +95,15 @@ def record(
                 if spool is None or not trace.is_folder(SPOOL):
                     return recorded
                 urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(trace.path)}`")
-        give_away(spool)
-        if trace.parent is not None:
-            give_away(trace, contents=False)
+                _hand_over(spool, trace)
     return recorded
+
+
+def _hand_over(spool: Folder, trace: Folder) -> None:
+    """Under sudo, the spool and a directory that lo2io made belong to the user who called it."""
+    give_away(spool)
+    if trace.parent is not None:
+        give_away(trace, contents=False)
 
 
 def _interrupted_code(interrupt: KeyboardInterrupt) -> int:

@@ -36,6 +36,7 @@ from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.kernel.namespaces import check_namespaces
 from lo2io.model import SpoolMeta
 from lo2io.model.notices import Notice, NoticeKind
+from lo2io.rights import keep_for_recording
 from lo2io.signals import interrupt_number
 from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.writer import SpoolWriter
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from lo2io.capture.flight.recorder import FlightRecorder
     from lo2io.capture.session import Stopped
     from lo2io.kernel.cgroups import Cgroup
-    from lo2io.model import Account
     from lo2io.model.events import Event
     from lo2io.model.status import Status
 
@@ -183,6 +183,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         unless_recorded.callback(writer.discard)
         opened = open_events(options, plan.events, plan.roots, note, cgroup=plan.cgroup)
         undo.callback(close_in_background, opened)
+        keep_for_recording()
         if opened.kernel:
             writer.take_kernel(events=opened.kernel.has_events)
         filters = _set_filters(options, opened)
@@ -220,8 +221,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         accounting.end()
         stopped = session.stop()
         meta = replace(meta, cpus=(*meta.cpus, *hotplug.new_cpus))
-        meta = _complete(meta, stopped, exit_code, accounting.accounts(session.to_spool_clock))
-        meta = replace(meta, usage=accounting.usage)
+        meta = _complete(meta, stopped, exit_code, accounting, session)
         if flight:
             meta = flight.finish(meta, stopped, plan.signals.is_ending, accounting.last)
         meta = replace(meta, notices=note.texts)
@@ -277,7 +277,9 @@ def _follow_cpus(
     return hotplug
 
 
-def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts: tuple[Account, ...]) -> SpoolMeta:
+def _complete(
+    meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounting: Accounting, session: Session
+) -> SpoolMeta:
     """The description, with the facts that are known only at the end."""
     return replace(
         with_new_devices(meta),
@@ -291,7 +293,8 @@ def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts
         kernel_stacks=stopped.kernel_stacks,
         user_stacks=stopped.user_stacks,
         exit_code=exit_code,
-        accounts=accounts,
+        accounts=accounting.accounts(session.to_spool_clock),
+        usage=accounting.usage,
     )
 
 

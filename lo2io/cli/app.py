@@ -189,7 +189,9 @@ def verify(trace: TraceArgument, as_json: Json = False) -> None:
     For a trace of lo2io, also tell whether its recording is proven complete.
     """
     from lo2io import verify as rules
+    from lo2io.rights import confine
 
+    confine([trace])
     found = rules.verify(trace)
     print(rules.render(found, rules.read_completeness(trace), *rules.read_reconciliation(trace), json=as_json))
     raise typer.Exit(rules.exit_code(found))

@@ -9,6 +9,7 @@ import typer
 
 from lo2io.cli.options import Filter, Json
 from lo2io.libraries import prepare_libraries
+from lo2io.rights import confine
 from lo2io.signals import ended_by_signals
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ def diff(before: Before, after: After, filters: Filter = None, as_json: Json = F
     change of time. Latencies show the middle one, and that which 95 of 100 stay below.
     """
     prepare_libraries()
+
+    from lo2io.otf2.foreign.opening import scratch_folders
+
+    confine([before, after], [*scratch_folders(before), *scratch_folders(after)])
 
     from lo2io.reports.diff.compare import compare, to_json
     from lo2io.reports.text.diff import render_diff

@@ -11,6 +11,7 @@ import typer
 from lo2io.cli.options import Filter, SpanBegin, SpanEnd, TraceArgument
 from lo2io.exports.formats import FORMATS
 from lo2io.libraries import prepare_libraries
+from lo2io.rights import confine
 from lo2io.signals import ended_by_signals
 from lo2io.units import format_bytes
 
@@ -66,9 +67,10 @@ def export(
     prepare_libraries()
 
     from lo2io.cli.progress import share_progress
-    from lo2io.otf2.foreign.opening import open_any
+    from lo2io.otf2.foreign.opening import open_any, scratch_folders
     from lo2io.trace.selection.selection import select
 
+    confine([trace], [output.parent if output else Path(), *scratch_folders(trace)])
     with ended_by_signals(), open_any(trace) as whole, share_progress("exporting") as progress:
         formats.check_foreign(to, trace, whole.metadata.get("foreign"))
         opened = select(whole, filters or (), begin=begin, end=until)

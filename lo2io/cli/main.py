@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from lo2io.cli import record, streams
 from lo2io.cli.declared import read_plain
 from lo2io.errors import Lo2ioError, refusal
+from lo2io.rights import own_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ def main(command: Callable[[], None] | None = None) -> None:
         command: The command, from :func:`load`; None: that of ``sys.argv``.
     """
     streams.protect()
+    own_process()
     try:
         try:
             (command or load(sys.argv[1:]))()

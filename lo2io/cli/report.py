@@ -12,6 +12,7 @@ from lo2io.cli.messages import print_summary
 from lo2io.cli.options import Filter, Json, SpanBegin, SpanEndTo, TraceArgument
 from lo2io.errors import UsageError
 from lo2io.libraries import prepare_libraries
+from lo2io.rights import confine
 from lo2io.signals import ended_by_signals
 from lo2io.units import format_bytes
 
@@ -43,14 +44,20 @@ def report(
     One screen answers: findings, and the largest processes, files and devices. --full has all of it, such as a table of
     system calls like that of strace -c, the slowest calls, access patterns, errors and losses.
     """
+    prepare_libraries()
+
+    from lo2io.otf2.foreign.opening import scratch_folders
+
     if html is None:
         if force:
             raise UsageError("report --force", "only a page can be replaced", "add --html F, or leave --force away")
+        confine([trace], scratch_folders(trace))
         print_summary(trace, as_json=as_json, to_stdout=True, filters=filters or (), begin=begin, end=until, full=full)
         return
     if as_json:
         remedy = "run the command twice: once with --html F, once with --json"
         raise UsageError("report --html", "--html writes a page, and --json prints JSON: choose one", remedy)
+    confine([trace], [html.parent, *scratch_folders(trace)])
     size_bytes = _write_page(trace, html, filters or (), (begin, until), force=force)
     print(html)
     print(f"lo2io: {format_bytes(size_bytes)}", file=sys.stderr)
@@ -60,8 +67,6 @@ def _write_page(
     trace: Path, target: Path, filters: Sequence[str], span: tuple[str | None, str | None], *, force: bool
 ) -> int:
     """Write the page of a trace, or of the chosen part of a trace; return its size in bytes."""
-    prepare_libraries()
-
     from lo2io.cli.progress import share_progress
     from lo2io.exports.target import check_apart, open_output
     from lo2io.otf2.foreign.opening import open_any

@@ -11,6 +11,7 @@ import typer
 from lo2io.cli.options import Filter, Json, TraceArgument
 from lo2io.errors import UsageError
 from lo2io.libraries import prepare_libraries
+from lo2io.rights import confine
 from lo2io.signals import ended_by_signals
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def why(
     if calls and (slowest is not None or file is not None or filters):
         raise UsageError("why --call", "the call is chosen already", "leave --slowest, --file and --filter out")
     prepare_libraries()
+    confine([trace])
 
     from lo2io.reports.text.page import report_console
     from lo2io.reports.text.why import render_chain

@@ -15,7 +15,8 @@ from lo2io.folder import Folder, private_umask
 from lo2io.libraries import prepare_libraries
 from lo2io.model import UNKNOWN_I64, Completeness, TraceEnd
 from lo2io.model.trace import BLOCK_RECORDS
-from lo2io.trace.directory import locked_directory, whole_trace
+from lo2io.rights import confine
+from lo2io.trace.directory import give_away, locked_directory, whole_trace
 
 if TYPE_CHECKING:
     import contextlib
@@ -135,7 +136,7 @@ def convert_folder(
     block_records: str | None = None,
     sample_rate: int | None = None,
 ) -> Converted:
-    """Convert as :func:`convert` does. The output is opened after the spool's description was read."""
+    """Convert as :func:`convert` does. The output is opened first, so that nothing of the spool is read before."""
     check_block_records(block_records)
     prepare_libraries()
     # These imports are late, so that a recording starts without them.
@@ -146,7 +147,10 @@ def convert_folder(
     from lo2io.filter.rows import Criteria  # noqa: PLC0415
     from lo2io.spool.reader import SpoolReader  # noqa: PLC0415
 
-    with spool_folder.named():
+    with output as trace, spool_folder.named():
+        if trace.parent is not None:
+            give_away(trace, contents=False)
+        confine((spool_folder.path, trace.path), (trace.place,))
         spool = SpoolReader(spool_folder.place)
         catalog = load_catalog()
         criteria = Criteria(parse_all((spool.meta.filter, *filters)), spool.meta.cgroup)
@@ -155,7 +159,6 @@ def convert_folder(
         spool.meta = meta = replace(spool.meta, filter=str(criteria.filter), sample_rate=rate)
         accounts = Reconciler(meta, catalog.rows)
         with (
-            output as trace,
             whole_trace(trace, spool_folder, force=force) as part,
             open_batches(
                 spool, catalog, criteria, held=BATCHES_HELD, watch=accounts.write, progress=progress
