@@ -40,6 +40,10 @@ attack:  ## another user exchanges files under lo2io's hands; 1,000 rounds take 
 	@scripts/setup.sh test
 	LO2IO_ATTACK_ROUNDS=$${LO2IO_ATTACK_ROUNDS:-125} $(python) -m pytest tests/kernel/test_harm.py -k nobody_has -o timeout=3600
 
+mutants:  ## changes of one place each that no unit test notices; MUTANTS=N of them (300) take hours
+	@scripts/setup.sh test
+	$(python) scripts/mutate.py --count $${MUTANTS:-300}
+
 lint:  ## ruff, mypy, import layers, rooms of the C files, spelling
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory run-lint
@@ -66,4 +70,4 @@ clean:  ## remove all built files, and .venv
 	rm -rf *.egg-info lo2io/native/_lib.c lo2io/native/_lib.abi3.so lo2io/bpf/programs/*.o
 	find . -name __pycache__ -type d -prune -exec rm -r {} +
 
-.PHONY: help demo test search fuzz faults attack lint run-lint run-unit run-kernel bench docs clean
+.PHONY: help demo test search fuzz faults attack mutants lint run-lint run-unit run-kernel bench docs clean
