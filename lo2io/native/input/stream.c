@@ -264,6 +264,28 @@ static uint32_t list_block(stream *s, const facts_clock *clock, uint32_t *end)
     return stream_of_programs(s) ? list_kernel_records(s, end) : list_records(s, clock, end);
 }
 
+/*
+ * The last place at or before `kept` where the entries may be divided: no entry behind it is older than one before it, and
+ * a record's entry, its exit and its facts stay together. 0: there is none.
+ */
+static uint32_t divide(const stream *s, uint32_t kept, uint32_t count)
+{
+    int64_t oldest = INT64_MAX; /* of the entries behind */
+    uint32_t looked = count, ordered;
+    for (;; kept = ordered) {
+        while (kept && stream_of_programs(s) && (s->entries[kept].offset & STREAM_BOUND))
+            kept--;
+        while (looked > kept) {
+            looked--;
+            oldest = s->entries[looked].time < oldest ? s->entries[looked].time : oldest;
+        }
+        for (ordered = 0; ordered < kept && s->entries[ordered].time <= oldest;)
+            ordered++;
+        if (ordered == kept)
+            return kept;
+    }
+}
+
 /* Leaves the last entries for the next block. Returns how many remain, and sets where the block ends. */
 static uint32_t hold_back(const stream *s, uint32_t count, uint32_t *end)
 {
@@ -271,9 +293,7 @@ static uint32_t hold_back(const stream *s, uint32_t count, uint32_t *end)
     uint32_t held_back = s->kind == LO2_STREAM_EVENTS ? EVENTS_HELD_BACK : HELD_BACK;
     if ((s->at_end && *end == s->filled) || (count <= 2 * held_back && !is_kernel))
         return count;
-    uint32_t kept = count - (count <= 2 * held_back ? count / 2 : held_back);
-    while (kept && is_kernel && (s->entries[kept].offset & STREAM_BOUND))
-        kept--; /* the entry and the exit of a record, and its facts, stay together */
+    uint32_t kept = divide(s, count - (count <= 2 * held_back ? count / 2 : held_back), count);
     if (!kept)
         return count;
     if (!is_kernel) {

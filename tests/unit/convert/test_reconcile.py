@@ -110,6 +110,14 @@ def test_a_second_completion_may_come_in_a_later_batch() -> None:
     assert found["writes"].captured == 1
 
 
+@pytest.mark.parametrize(("beyond_ns", "counts"), [(90_000, 1), (110_000, 0)])
+def test_what_ends_100_us_beyond_the_borders_may_count(beyond_ns: int, counts: int) -> None:
+    """The look at the account and the reading of the clock are not one moment."""
+    rows = [completion(RequestOp.WRITE, 8, time_ns=time) for time in (BEGIN - beyond_ns, END + beyond_ns)]
+    found = compare(spool(disk(writes=2)), {"completions": rows})
+    assert (found["writes"].captured, found["writes"].at_borders) == (2 * counts, 2 * counts)
+
+
 TIMES = st.integers(0, END + 10_000_000)
 
 

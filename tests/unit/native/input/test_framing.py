@@ -39,10 +39,11 @@ def test_kernel_records() -> None:
     [
         (SAMPLES, sample(16), bytes(16)),
         (SAMPLES, sample(16), struct.pack("<IHHQ", 9, 0, 20, 0) + bytes(12)),
+        (SAMPLES, sample(16), sample(8)),
         (KERNEL, CALL, bytes(8)),
         (KERNEL, CALL, framed(bytes(64), UNFINISHED)),
     ],
-    ids=["no size", "half a word", "zeroes", "never finished"],
+    ids=["no size", "half a word", "no time", "zeroes", "never finished"],
 )
 def test_what_is_no_record_ends_a_file(kind: int, before: bytes, behind: bytes) -> None:
     """Records behind it cannot be framed."""
@@ -54,6 +55,6 @@ def test_what_is_no_record_ends_a_file(kind: int, before: bytes, behind: bytes) 
 def test_nothing() -> None:
     """An empty piece, and one without a whole record."""
     for kind in (SAMPLES, KERNEL):
-        for content in (b"", b"\x01"):
+        for content in (b"", b"\x01", *([bytes(8), bytes(15)] if kind == SAMPLES else [])):
             places, end = list_records(kind, content)
             assert (len(places), end) == (0, 0)

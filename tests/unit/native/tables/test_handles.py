@@ -178,6 +178,16 @@ def test_threads_and_clone_files_share_the_table(run: Run, spool: SpoolBuilder, 
     assert rows(tables, "call", "handle", "first_use") == [("clone", None, 0), ("openat", "h0", 0), ("read", "h0", 0)]
 
 
+def test_a_close_under_way_may_empty_the_childs_copy(run: Run, spool: SpoolBuilder) -> None:
+    """Nobody knows whether the kernel copied the table before or after another thread's close took the descriptor."""
+    spool.call(60_000, 0, 10, "openat", 3).fork(60_010, 0, 10, 11, 10, 10).enter(60_020, 1, 11, "close", fd=3)
+    spool.enter(60_030, 0, 10, "clone").fork(60_031, 0, 20, 20, 10, 10).exit(60_032, 0, 10, "clone", 20)
+    spool.exit(60_040, 1, 11, "close", 0).call(60_050, 0, 20, "read", 1, fd=3)
+    tables = run(spool)
+    assert rows(tables, "call", "handle")[-1] == ("read", "h1")
+    assert rows(tables, "origin", "parent", table="handles") == [(0, None), (UNSEEN, None)]
+
+
 def test_unshare_parts_a_table(run: Run, spool: SpoolBuilder) -> None:
     """A descriptor that the thread closes afterwards stays open in the others."""
     spool.call(60_000, 0, 10, "openat", 3).fork(60_010, 0, 10, 11, 10, 10)
