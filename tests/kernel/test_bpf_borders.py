@@ -110,15 +110,15 @@ class Reader:
             ring.close()
 
 
-@pytest.mark.parametrize("ring_bytes", [1 << 14, 1 << 22])
-def test_calls_before_a_border_are_counted_before_it(ring_bytes: int) -> None:
+@pytest.mark.parametrize(("ring_bytes", "borders"), [(1 << 14, NR_BORDERS), (1 << 22, 8)])
+def test_calls_before_a_border_are_counted_before_it(ring_bytes: int, borders: int) -> None:
     """At each of many borders, exactly: whole calls, calls that wait, and losses of buffers that are too small."""
     with loaded(["read", "write", "pread64"], ring_bytes=ring_bytes, all_tasks=True) as rig:
         types = {name: kind for kind, name in rig._ids.items()}
         reader = Reader(rig.programs, of_samples=False)
         with turns():
             rig.programs.switch(on=True)
-            for _ in range(NR_BORDERS):
+            for _ in range(borders):
                 for cpu in rig.cpus:
                     counts = reader.border(cpu)
                     for place, name in enumerate(rig.names):
@@ -127,7 +127,7 @@ def test_calls_before_a_border_are_counted_before_it(ring_bytes: int) -> None:
                             assert at.count - at.lost == reader.found[cpu][types[f"sys_{half}_{name}"]]
             lost = sum(row[1] for rows in rig.programs.read_counts() for row in rows)
         rig.programs.switch(on=False)
-        assert sum(sum(found.values()) for found in reader.found.values()) > NR_BORDERS
+        assert sum(sum(found.values()) for found in reader.found.values()) > borders
         assert reader.lost <= lost, "each loss is told once"
         reader.close()
 

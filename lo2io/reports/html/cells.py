@@ -11,6 +11,7 @@ from lo2io.units import format_bytes, format_duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lo2io.reports.html.flames import Flame
     from lo2io.reports.summary.histogram import Latency
 
 
@@ -31,6 +32,8 @@ class Sheet:
     note: str
     columns: tuple[tuple[str, bool], ...]
     rows: tuple[tuple[Cell, ...], ...]
+    flames: tuple[Flame, ...] = ()
+    """Flame graphs above the table."""
 
 
 class OfFile(Protocol):

@@ -5,10 +5,12 @@ In: a :class:`~lo2io.reports.summary.summary.Summary`. Out: :class:`Sheet`. This
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.html.cache_sheets import cache_sheets
 from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, share, sheet, size, text, time
+from lo2io.reports.html.flames import flames
 from lo2io.reports.html.io_sheets import io_sheets
 from lo2io.reports.html.ring_sheets import ring_sheets
 from lo2io.reports.text.faults import notes_of, path_of
@@ -208,7 +210,7 @@ def _stacks(stacks: StacksSummary) -> Sheet:
         for row in stacks.stacks
     ]
     heads = [("stack", False), ("calls", True), ("time", True), ("bytes", True)]
-    return sheet("stacks", STACKS_TITLE, heads, rows)
+    return replace(sheet("stacks", STACKS_TITLE, heads, rows), flames=tuple(flames(stacks)))
 
 
 def _losses(summary: Summary) -> Sheet:
