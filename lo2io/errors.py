@@ -100,6 +100,8 @@ def refusal(tried: str, error: BaseException) -> CaptureError | None:
         return CaptureError(tried, "the kernel starts no more threads", _LIMITS)
     if isinstance(error, MemoryError):
         return CaptureError(tried, "out of memory", _LIMITS)
+    if isinstance(error, ImportError):  # Python says so, too, if the kernel refuses to show the module's file
+        return CaptureError(tried, str(error), "check that lo2io is installed whole, and that you may read its files")
     if not isinstance(error, OSError) or error.errno is None:
         return None
     place = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""

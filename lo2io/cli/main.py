@@ -52,7 +52,7 @@ def main(command: Callable[[], None] | None = None) -> None:
         streams.end_by_pipe()  # only now: temporary files and recorders have ended
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-    except (OSError, MemoryError, RuntimeError) as error:
+    except (OSError, MemoryError, RuntimeError, ImportError) as error:
         refused = refusal("run this command", error)
         if refused is None:
             raise

@@ -24,6 +24,7 @@ def test_a_thread_that_the_kernel_refuses_is_a_refusal() -> None:
     """Python raises a RuntimeError for it; other RuntimeErrors are faults of a program."""
     assert refusal("record", RuntimeError("can't start new thread"))
     assert refusal("record", MemoryError())
+    assert refusal("record", ModuleNotFoundError("No module named 'x'"))
     assert refusal("record", RuntimeError("dictionary changed size during iteration")) is None
     assert refusal("record", ValueError("x")) is None
     assert refusal("record", OSError("no number")) is None
