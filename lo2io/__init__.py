@@ -1,1 +1,22 @@
-"""System-wide I/O tracing with perf events, written as OTF2."""
+"""System-wide I/O tracing with perf events, written as OTF2.
+
+A program reads a trace by :func:`lo2io.open`, and makes one by :func:`lo2io.record`: docs/how-to/python.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lo2io.api import Recording, Table, Trace, open, record  # noqa: A004 - `lo2io.open`, as `gzip.open`
+
+__all__ = ["Recording", "Table", "Trace", "open", "record"]
+
+
+def __getattr__(name: str) -> Any:
+    """The names of :mod:`lo2io.api`, imported when somebody asks: a recording starts without them."""
+    if name not in __all__:
+        raise AttributeError(f"module 'lo2io' has no attribute {name!r}")
+    from lo2io import api  # noqa: PLC0415
+
+    return getattr(api, name)

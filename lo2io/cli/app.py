@@ -17,6 +17,7 @@ from lo2io.cli.diff import diff
 from lo2io.cli.export import export
 from lo2io.cli.messages import print_completeness, progress_bar
 from lo2io.cli.options import BlockRecords, Events, Filter, Force, Json, Sample, TraceArgument, option
+from lo2io.cli.query import query
 from lo2io.cli.record import RECORD, SYSTEM_WIDE, options_of, run
 from lo2io.cli.replay import replay
 from lo2io.cli.report import report
@@ -179,6 +180,10 @@ app.command(
 app.command(
     epilog="Examples: `lo2io export T --to parquet -o tables` | `lo2io export T --to csv -O tables=operations:files`"
 )(export)
+app.command(
+    epilog='Examples: `lo2io query T "select path, sum(bytes_result) from calls group by path order by 2 desc"` | '
+    "`lo2io query T --to csv - < slow.sql > slow.csv`"
+)(query)
 app.command(epilog="Examples: `lo2io replay T --on /mnt/scratch` | `lo2io replay T --on /dev/sdx --by device`")(replay)
 
 

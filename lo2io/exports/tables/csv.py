@@ -11,7 +11,7 @@ front. With ``-O text=raw`` texts stay as they were recorded.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -69,6 +69,15 @@ def export(trace: Trace, target: Path, progress: Progress, *, tables: str = "", 
         described = pa.table([_neutral_column(column) for column in described.columns], described.column_names)
     csv.write_csv(described, target / "columns.csv")
     return summary
+
+
+def write_rows(rows: pa.RecordBatchReader, sink: IO[bytes]) -> None:
+    """Write batches of any columns, with texts as in an export: no control characters, no formulas."""
+    schema = pa.schema([pa.field(neutral(field.name), _plain(field.type)) for field in rows.schema])
+    with csv.CSVWriter(sink, schema) as writer:
+        for batch in rows:
+            columns = [_neutral_column(_as_plain(pa.chunked_array([column]))) for column in batch.columns]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
 def neutral(text: str) -> str:
