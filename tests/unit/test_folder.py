@@ -63,6 +63,16 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "victim/file").read_text() == "precious"
 
 
+def test_links_of_ones_own_lead_on(tmp_path: Path) -> None:
+    """A link on the way is followed, wherever it leads; as an entry it is no folder, and :meth:`files` names it."""
+    (tmp_path / "real/inner").mkdir(parents=True)
+    (tmp_path / "real/link").symlink_to("inner")
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to("real/../real/link")
+    assert os.path.samestat(os.fstat(Folder.open(tmp_path / "link").fd), (tmp_path / "real/inner").stat())
+    assert Folder.open(tmp_path / "real").files() == ["link"]
+
+
 @as_root
 def test_root_follows_no_links_but_its_own(tmp_path: Path) -> None:
     """The owner of a link on the way could lead root anywhere, whatever the link's place."""

@@ -216,3 +216,11 @@ def test_a_gap_inside_another_does_not_end_it(run: Run, spool: SpoolBuilder) -> 
     tables = run(spool.count_lost(*COUNTED))
     assert named(tables)[-1] is None
     assert tables["totals"]["nr_names_refused"] == 1
+
+
+def test_a_call_at_the_begin_of_the_first_gap_is_known(run: Run, tmp_path: Path) -> None:
+    """The last record before the loss bounds the gap, and may be the first of all. What happened then was before it."""
+    spool = SpoolBuilder(tmp_path / "spool", era="6.19").enter(60_000, 1, 11, "sync").lost(70_000, 1, 2)
+    spool.enter(60_000, 0, 10, "openat", __filename_val=b"/f").exit(60_000, 0, 10, "openat", 3)
+    spool.enter(60_000, 0, 10, "read", fd=3, count=1).exit(60_000, 0, 10, "read", 1)
+    assert [name for name in named(run(spool.count_lost(*COUNTED))) if name] == [b"/f", b"/f"]
