@@ -171,8 +171,9 @@ def test_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str], *, copy: bool
     if copy:
         assert run(trace, on=scratch, copy=copy) == ["replaying 2 actions in 1 jobs on 1 files"]
         assert list(scratch.iterdir()) == []
-    run(trace, on=scratch, copy=copy, keep=True)
-    (folder,) = scratch.iterdir()
+    folder = replay(trace, ReplayOptions(on=scratch, copy=copy, keep=True), [].append)
+    assert folder is not None
+    assert list(scratch.iterdir()) == [folder]
     assert sorted(path.name for path in folder.iterdir()) == ["f000000", "job.fio", "thread-5-work.iolog"]
     content = (folder / "f000000").read_bytes()
     assert len(content) == (3000 if copy else 2000)
