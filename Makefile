@@ -42,7 +42,7 @@ attack:  ## another user exchanges files under lo2io's hands; 1,000 rounds take 
 
 mutants:  ## changes of one place each that no unit test notices; MUTANTS=N of them (300) take hours
 	@scripts/setup.sh test
-	$(python) scripts/mutate.py --count $${MUTANTS:-300}
+	nice -n 19 $(python) scripts/mutate.py --count $${MUTANTS:-300}
 
 lint:  ## ruff, mypy, import layers, rooms of the C files, spelling
 	@scripts/setup.sh test

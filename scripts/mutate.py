@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
-"""Changes one place of lo2io at a time, and tells which changes no unit test notices.
+"""Changes lo2io in one place at a time, and tells which changes no unit test notices.
 
-    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--only python|c] [--first N]
+    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--minutes N] [PATH…]
 
-Places are chosen at random from all Python modules and C files: comparisons, operators, numbers, conditions, results
-and calls. For each, the unit tests of the same room run (``tests/unit`` has the rooms of ``lo2io``) in a copy of the
-project, with a time limit. Prints a line for each change that survived, and the score. A change that survives is not
-always a missing test: it may be equivalent, or found by the tests that record.
+A changed lo2io is a mutant. If no test fails, the mutant *survives*: the tests do not hold what that place means.
+Mutants are made of the Python modules of ``lo2io`` and of the C files of ``lo2io/native``; PATH restricts them. Each
+possible change is equally likely (``scripts/mutations.py`` has them). Only the tests of the directory that mirrors the
+changed one run: those of ``tests/unit/spool`` for ``lo2io/spool/writer.py``. A survivor is not always a missing test:
+the change may be equivalent, or only a recording shows it.
+
+All of it happens in a copy of the project. As root, tests run as the user nobody in a pid namespace of their own: a
+mutant may remove files and end processes, but only these.
+
+The standard output has a line for each mutant, then a table of the rooms with the score: the share of the mutants that
+tests killed. A mutant of C that compiles to the same machine code changes nothing. It does not count.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import io
+import collections
 import os
 import random
 import re
@@ -21,229 +27,221 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tokenize
-from dataclasses import dataclass
+import tempfile
+import time
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from mutations import Mutant, possible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROJECT = Path(__file__).resolve().parent.parent
-COPY = PROJECT / ".cache" / "mutants"
-COPIED = ("lo2io", "tracepoints", "tests", "docs", "benchmarks", "scripts", "pyproject.toml", "README.md")
-LIMIT_S = 180
-"""Of one run of tests. A change that makes them endless is noticed."""
-EXAMPLES = "5"
-"""Made-up histories of each test, in place of 30: they take most of the time."""
-SWAPPED = {
-    "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "*": "+", "//": "*",
-    "&": "|", "|": "&", "<<": ">>", ">>": "<<", "&&": "||", "||": "&&", "+=": "-=", "-=": "+=", "++": "--",
-    "and": "or", "or": "and", "True": "False", "False": "True", "true": "false", "false": "true", "in": "not in",
-    "is": "is not", "not": "", "!": "", "continue": "break", "break": "continue",
-}  # fmt: skip
-"""Operator or word → what takes its place."""
-USED_BY = {"sums": "reports", "perfetto": "exports"}
-"""Rooms of C files whose tests are those of a room in Python with another name."""
-C_WORD = re.compile(
-    r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|^[ \t]*#(?:\\\n|[^\n])*|'
-    r"(?P<word>&&|\|\||<<=|>>=|->|<<|>>|<=|>=|==|!=|\+\+|\+=|-=|[<>!]|\b(?:true|false|continue|break)\b|"
-    r"(?<![\w.])\d+(?![\w.])| [-+&|] )",
-    re.DOTALL | re.MULTILINE,
-)
-C_CALL = re.compile(r"^ +(?P<word>\w+\([^;{}]*\);)$", re.MULTILINE)
+TESTS = Path("tests/unit")
+ELSEWHERE = {
+    "native/otf2": "otf2/write",
+    "native/sums": "reports",
+    "native/perfetto": "exports",
+    "native/capture": "capture",
+}
+"""Rooms of C files whose tests lie with those of the Python room that uses them."""
+AS_NOBODY = "unshare --pid --fork --kill-child --mount-proc setpriv --reuid=65534 --regid=65534 --clear-groups"
+NOBODY = 65534
+PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=mutants")
+LEFT_OUT = (".git", ".venv", ".cache", ".*_cache", ".hypothesis", "__pycache__", "demo-*")
+COMPILE = ("cc", "-O2", "-fPIC", "-std=gnu11", "-fvisibility=hidden", "-w", "-DPy_LIMITED_API=0x030b0000")
+LEAST_LIMIT_S = 30
+LIMITED = ("prlimit", f"--as={16 << 30}", f"--fsize={4 << 30}")
+"""A mutant may want all memory, or never stop to write."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """One place of a file, and the text that takes its place."""
-
-    file: Path
-    begin: int
-    end: int
-    text: str
-
-    def apply(self, source: str) -> str:
-        """The file's text with the change."""
-        return source[: self.begin] + self.text + source[self.end :]
-
-    def describe(self, source: str) -> str:
-        """File, line, and what changed."""
-        line = source.count("\n", 0, self.begin) + 1
-        return f"{self.file}:{line}: {source[self.begin : self.end]!r} → {self.text!r}"
-
-
-def changes_of_c(file: Path, source: str) -> Iterator[Change]:
-    """Operators, numbers and calls, outside of comments, texts and preprocessor lines."""
-    for pattern in (C_WORD, C_CALL):
-        for match in pattern.finditer(source):
-            word = match["word"]
-            if word is None:
-                continue
-            plain = word.strip()
-            new = "" if pattern is C_CALL else str(int(plain) + 1) if plain.isdecimal() else SWAPPED.get(plain)
-            if new is not None:
-                begin = match.start("word") + word.index(plain)
-                yield Change(file, begin, begin + len(plain), new or ";" * (pattern is C_CALL))
-
-
-def changes_of_python(file: Path, source: str) -> Iterator[Change]:
-    """Operators, numbers, results and calls inside of functions."""
-    starts = [0]
-    for text in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(text))
-    tree = ast.parse(source)
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    bodies = [(node.body[0].lineno, node.end_lineno or 0) for node in functions]
-    hidden = [
-        (node.lineno, node.end_lineno or 0)
-        for function in functions
-        for node in ast.walk(function)
-        if isinstance(node, ast.AnnAssign | ast.Import | ast.ImportFrom)
-    ]
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        line = token.start[0]
-        if not any(a <= line <= b for a, b in bodies) or any(a <= line <= b for a, b in hidden):
-            continue
-        new = str(int(token.string) + 1) if token.string.isdecimal() else SWAPPED.get(token.string)
-        before = source[: starts[line - 1] + token.start[1]].rstrip()
-        unary = token.string in {"-", "*", "+"} and not (before[-1:].isalnum() or before[-1:] in ")]_\"'")
-        inside_for = token.string == "in" and re.search(
-            r"\bfor\b[^:\n]*$", source[starts[line - 1] :][: token.start[1]]
-        )
-        keyword = token.string in {"True", "False"} and token.line.strip().startswith("def ")
-        is_code = token.type in {tokenize.OP, tokenize.NAME, tokenize.NUMBER}
-        if is_code and new is not None and not (unary or inside_for or keyword):
-            yield Change(file, starts[line - 1] + token.start[1], starts[line - 1] + token.end[1], new)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and node.lineno == node.end_lineno:
-            yield Change(file, starts[node.lineno - 1] + node.col_offset, starts[node.lineno] - 1, "pass")
-        elif isinstance(node, ast.Return) and node.value is not None and node.lineno == node.end_lineno:
-            yield Change(file, starts[node.lineno - 1] + node.col_offset, starts[node.lineno] - 1, "return None")
-
-
-def all_changes(only: str | None) -> list[Change]:
-    """Every change of every file, in the order of the files."""
-    found: list[Change] = []
-    for pattern, language, changes in (("*.py", "python", changes_of_python), ("*.c", "c", changes_of_c)):
-        for path in sorted((PROJECT / "lo2io").rglob(pattern)):
-            file = path.relative_to(PROJECT)
-            if only in {None, language} and path.name not in {"_lib.c", "lo2io.bpf.c", "build.py", "_version.py"}:
-                found += changes(file, path.read_text(encoding="utf-8"))
-    return found
-
-
-def tests_of(file: Path) -> list[str]:
-    """The unit tests of a file's room. The engine has rooms of one machine, so its own tests run for each of them."""
-    rooms = list(file.parent.parts[1:])
-    unit = Path("tests/unit")
-    if not rooms:
-        own = unit / f"test_{file.stem}.py"
-        return [str(own if (PROJECT / own).exists() else unit / "cli")]
-    if file.suffix == ".c":
-        native = unit.joinpath(*rooms)
-        if (PROJECT / native).is_dir():
-            return list(dict.fromkeys([str(native), str(unit / "native/engine")]))
-        return [str(unit / USED_BY.get(rooms[-1], rooms[-1]))]
-    while not (PROJECT / unit.joinpath(*rooms)).is_dir():
-        rooms.pop()
-    return [str(unit.joinpath(*rooms))]
-
-
-def nearest(file: Path) -> list[str]:
-    """The tests with the file's name in its room. They run first, for most changes fail there."""
-    names = {f"test_{file.stem}.py", f"test_{file.parent.name}_{file.stem}.py"}
-    found = [
-        path for room in tests_of(file) for path in sorted((PROJECT / room).rglob("test_*.py")) if path.name in names
-    ]
-    return [str(path.relative_to(PROJECT)) for path in found]
+def tests_of(path: Path) -> Path | None:
+    """The tests that mirror a file: those of the nearest directory; None: there are none."""
+    room = path.parent.relative_to("lo2io")
+    room = Path(ELSEWHERE.get(str(room), room))
+    while room.parts:
+        if (TESTS / room).is_dir():
+            return TESTS / room
+        room = room.parent
+    test = TESTS / f"test_{path.stem}.py"
+    return test if test.exists() else None
 
 
 class Library:
-    """The native part of the copy: an object for each C file, of which a change compiles one again."""
+    """The native part of a copy: an object for each C file, of which a mutant compiles one again."""
 
-    def __init__(self) -> None:
-        python, includes = sys.executable, ["-Ilo2io/native", "-Ilo2io", f"-I{sysconfig.get_path('include')}"]
-        script = "runpy.run_path('lo2io/native/build.py')['ffibuilder'].emit_c_code('lo2io/native/_lib.c')"
-        subprocess.run([python, "-c", f"import runpy; {script}"], cwd=COPY, check=True)
-        self._compile = ["gcc", "-c", "-fPIC", "-O1", "-w", "-std=gnu11", "-DPy_LIMITED_API", *includes]
-        for file in sorted((COPY / "lo2io/native").rglob("*.c")):
-            self.compile(file.relative_to(COPY))
-        self.link()
+    def __init__(self, copy: Path) -> None:
+        self._copy = copy
+        self._objects = copy / "objects"
+        self._objects.mkdir()
+        source = self._objects / "_lib.c"
+        script = f"from lo2io.native.build import ffibuilder; ffibuilder.emit_c_code({str(source)!r})"
+        subprocess.run([sys.executable, "-c", script], cwd=copy, check=True)
+        files = (source, *(copy / "lo2io/native").rglob("*.c"))
+        self._code = {file: self._compile(file) for file in files}
+        self._link()
 
-    def compile(self, file: Path) -> bool:
-        """Compile one file; False: the change is no C."""
-        command = [*self._compile, str(file), "-o", f"{file}.o"]
-        return not subprocess.run(command, check=False, cwd=COPY, capture_output=True).returncode
+    def _object(self, file: Path) -> Path:
+        return self._objects / f"{file.parent.name}-{file.stem}.o"
 
-    def link(self) -> None:
-        """Make the library of all objects."""
-        objects = sorted(str(path) for path in (COPY / "lo2io/native").rglob("*.o"))
-        subprocess.run(["gcc", "-shared", "-o", "lo2io/native/_lib.abi3.so", *objects], cwd=COPY, check=True)
+    def _compile(self, file: Path) -> bytes | None:
+        """The machine code of a C file; None: the compiler refuses the file."""
+        include = [f"-I{place}" for place in ("lo2io/native", "lo2io", sysconfig.get_path("include"))]
+        command = [*COMPILE, *include, "-c", file, "-o", self._object(file)]
+        done = subprocess.run(command, cwd=self._copy, capture_output=True, check=False)
+        return None if done.returncode else self._object(file).read_bytes()
+
+    def _link(self) -> None:
+        """Make the library anew, as another file: a process may still have the old one."""
+        new = self._objects / "new.so"
+        subprocess.run(["cc", "-shared", "-o", new, *sorted(self._objects.glob("*.o"))], check=True)
+        new.replace(self._copy / "lo2io/native/_lib.abi3.so")
+
+    def change(self, file: Path) -> str | None:
+        """Compile a file that has changed. Returns why the mutant says nothing, if it says nothing."""
+        code = self._compile(file)
+        if code is None or code == self._code[file]:
+            return "no code" if code is None else "same code"
+        self._link()
+        return None
+
+    def restore(self, file: Path) -> None:
+        """Take the change back."""
+        self._object(file).write_bytes(self._code[file] or b"")
+        self._link()
 
 
-def passes(tests: list[str]) -> bool:
-    """True if these tests of the copy pass."""
-    environ = {**os.environ, "PYTHONPATH": str(COPY), "PYTHONDONTWRITEBYTECODE": "1"}
-    environ.setdefault("LO2IO_EXAMPLES", EXAMPLES)
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    try:
-        done = subprocess.run(command, check=False, cwd=COPY, env=environ, capture_output=True, timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+class Copy:
+    """A copy of the project, whose tests run."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        shutil.copytree(PROJECT, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        place.chmod(0o755)
+        self._home = place / "home"
+        self._home.mkdir()
+        self._prefix = AS_NOBODY.split() if os.geteuid() == 0 else []
+        if self._prefix:
+            os.chown(self._home, NOBODY, NOBODY)
+        self._library = Library(place)
+        self._known: dict[Path, tuple[list[str], float]] = {}
+
+    def _pytest(self, tests: list[str], limit_s: float, *options: str) -> bool:
+        """True if these tests pass within the time."""
+        home = str(self._home)
+        environ = os.environ | {"PYTHONPATH": str(self.place), "PYTHONDONTWRITEBYTECODE": "1"}
+        environ |= {"HOME": home, "TMPDIR": home}
+        command = [*LIMITED, *self._prefix, sys.executable, "-m", "pytest", *PYTEST, *options, *tests]
+        with (
+            (self.place / "output").open("wb") as output,
+            subprocess.Popen(
+                command, cwd=self.place, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True,
+            ) as process,
+        ):  # fmt: skip
+            try:
+                return process.wait(limit_s) == 0
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                return False
+            finally:
+                process.wait()
+                for left in self._home.glob("pytest-of-*"):
+                    shutil.rmtree(left, ignore_errors=True)
+
+    def _tests(self, where: Path) -> tuple[list[str], float]:
+        """The test files of a directory, the quickest first, and how long they take, in seconds.
+
+        Without a change they must pass. Otherwise there are no files, and the answer is told.
+        """
+        if where not in self._known:
+            begun, report = time.monotonic(), self._home / "report.xml"
+            seconds: dict[str, float] = collections.defaultdict(float)
+            if self._pytest([str(where)], 1800, f"--junitxml={report}"):
+                for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it
+                    seconds[case.attrib["classname"].replace(".", "/") + ".py"] += float(case.attrib["time"])
+            else:
+                print(
+                    f"{where} fails without a change:\n{(self.place / 'output').read_text()[-3000:]}", file=sys.stderr
+                )
+            self._known[where] = sorted(seconds, key=seconds.__getitem__), time.monotonic() - begun
+        return self._known[where]
+
+    def outcome(self, mutant: Mutant, text: bytes) -> str:
+        """``killed``, ``survived``, or why the mutant says nothing."""
+        tests, seconds = self._tests(tests_of(mutant.path) or TESTS)
+        if not tests:
+            return "no tests"
+        words = _words(mutant.path)
+        tests = sorted(tests, key=lambda name: -len(words & _words(Path(Path(name).name))))  # named alike: first
+        file = self.place / mutant.path
+        is_c = file.suffix == ".c"
+        file.write_bytes(mutant.apply(text))
+        try:
+            nothing = self._library.change(file) if is_c else None
+            return nothing or ("survived" if self._pytest(tests, LEAST_LIMIT_S + 3 * seconds) else "killed")
+        finally:
+            file.write_bytes(text)
+            if is_c:
+                self._library.restore(file)
 
 
-def try_change(change: Change, library: Library) -> bool | None:
-    """True if the tests notice the change; None: the compiler does."""
-    place = COPY / change.file
-    source = place.read_text(encoding="utf-8")
-    place.write_text(change.apply(source), encoding="utf-8")
-    try:
-        if change.file.suffix == ".c":
-            if not library.compile(change.file):
-                return None
-            library.link()
-        return any(not passes(tests) for tests in (nearest(change.file), tests_of(change.file)) if tests)
-    finally:
-        place.write_text(source, encoding="utf-8")
-        if change.file.suffix == ".c":
-            library.compile(change.file)
-            library.link()
+def _words(path: Path) -> set[str]:
+    return set(re.split(r"\W|_", str(path)))
+
+
+def sample(paths: list[Path], seed: int) -> Iterator[tuple[Mutant, bytes]]:
+    """All mutants that are programs, in random order, each with its file."""
+    texts = {path: path.read_bytes() for path in paths}
+    mutants = [Mutant(path, change) for path, text in texts.items() for change in sorted(possible(path, text))]
+    print(f"{len(mutants):,} possible mutants in {len(paths)} files; seed {seed}", flush=True)
+    random.Random(seed).shuffle(mutants)  # noqa: S311 - the same each time
+    for mutant in mutants:
+        try:
+            if mutant.path.suffix == ".py":
+                compile(mutant.apply(texts[mutant.path]), mutant.path, "exec", dont_inherit=True)
+        except SyntaxError:
+            continue
+        yield mutant, texts[mutant.path]
+
+
+def table(found: list[tuple[str, str]]) -> str:
+    """Killed and surviving mutants of each room, and the score."""
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for room, outcome in found:
+        for name in (room, "all"):
+            counts[name][outcome] += 1
+    lines = ["| room | killed | survived | score |", "|---|---|---|---|"]
+    for room in (*sorted(counts.keys() - {"all"}), "all"):
+        killed, survived = counts[room]["killed"], counts[room]["survived"]
+        lines.append(f"| `{room}` | {killed} | {survived} | {killed / (killed + survived or 1):.0%} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Try the chosen changes, one after the other."""
+    """Try mutants, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--first", type=int, default=0, help="leave out so many of the chosen changes")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=["python", "c"])
+    parser.add_argument("--count", type=int, default=300, metavar="N", help="how many mutants (300)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="which (1)")
+    parser.add_argument("--minutes", type=float, default=1e6, metavar="N", help="begin none after this time")
+    parser.add_argument("paths", nargs="*", default=["lo2io"], metavar="PATH", help="files or folders (lo2io)")
     given = parser.parse_args()
-    shutil.rmtree(COPY, ignore_errors=True)
-    COPY.mkdir(parents=True)
-    skipped = shutil.ignore_patterns("__pycache__", "*.o.tmp")
-    for name in COPIED:
-        source = PROJECT / name
-        (shutil.copytree(source, COPY / name, ignore=skipped) if source.is_dir() else shutil.copy(source, COPY / name))
-    library = Library()
-    chosen = random.Random(given.seed).sample(all_changes(given.only), given.count)[given.first :]  # noqa: S311
-    noticed, survived = 0, 0
-    whole: dict[str, bool] = {}
-    for change in chosen:
-        tests = tests_of(change.file)
-        if str(tests) not in whole:
-            whole[str(tests)] = passes(tests)
-            if not whole[str(tests)]:
-                print(f"left out: without any change, these fail or take {LIMIT_S} s: {' '.join(tests)}", flush=True)
-        found = try_change(change, library) if whole[str(tests)] else None
-        if found is None:
-            continue
-        noticed, survived = noticed + found, survived + (not found)
-        if not found:
-            print(change.describe((PROJECT / change.file).read_text(encoding="utf-8")), flush=True)
-        print(f"\r{noticed} of {noticed + survived} noticed", end="", file=sys.stderr, flush=True)
-    print(f"{noticed} of {noticed + survived} changes noticed: {100 * noticed / max(noticed + survived, 1):.0f} %")
+    os.chdir(PROJECT)
+    begun, found = time.monotonic(), []
+    files = [file for path in map(Path, given.paths) for file in (path.rglob("*") if path.is_dir() else [path])]
+    of_lo2io = [file for file in files if file.suffix == ".py" or (file.suffix == ".c" and "native" in file.parts)]
+    with tempfile.TemporaryDirectory(prefix="lo2io-mutants-") as place:
+        copy = Copy(Path(place))
+        for mutant, text in sample(sorted(filter(tests_of, of_lo2io)), given.seed):
+            if len(found) == given.count or time.monotonic() > begun + 60 * given.minutes:
+                break
+            outcome = copy.outcome(mutant, text)
+            print(f"{outcome:9} {mutant.shown(text)}", flush=True)
+            if outcome in {"killed", "survived"}:
+                found.append((str(mutant.path.parent), outcome))
+    print(table(found))
 
 
 if __name__ == "__main__":

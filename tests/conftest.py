@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from leftovers import kept
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ GOLDEN = Path(__file__).parent / "golden"
 # Each change is judged by the same made-up histories as the one before; `make search` looks for others.
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
+settings.register_profile(  # scripts/mutate.py asks whether a test fails, not for the smallest example
+    "mutants", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile("search" if "LO2IO_EXAMPLES" in os.environ else "suite")
 
 
