@@ -54,3 +54,12 @@ def test_each_byte_is_written_once_and_released() -> None:
         session.file_of = lambda _cpu, _of_samples, file=file: file  # type: ignore[method-assign,misc]
         getattr(session, drain)(0)
         assert (file.content == content, buffer.fill_bytes) == (True, 0)
+
+
+def test_what_finds_no_room_on_the_disk_is_released_unwritten() -> None:
+    """A full buffer would not take the record by which the clocks are compared once more."""
+    session, buffers = Session.__new__(Session), [Buffer(b"calls"), Buffer(b"samples")]
+    session.opened = SimpleNamespace(rings=buffers[:1])  # type: ignore[assignment]
+    session._kernel_rings, session._ended_ns = buffers[1:], 1  # type: ignore[assignment]
+    session._drain_rest()
+    assert [buffer.fill_bytes for buffer in buffers] == [0, 0]

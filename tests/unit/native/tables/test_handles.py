@@ -188,6 +188,17 @@ def test_a_close_under_way_may_empty_the_childs_copy(run: Run, spool: SpoolBuild
     assert rows(tables, "origin", "parent", table="handles") == [(0, None), (UNSEEN, None)]
 
 
+def test_a_duplicate_under_way_may_replace_what_the_childs_copy_has(run: Run, spool: SpoolBuilder) -> None:
+    """Nobody knows whether the kernel copied the table before or after another thread's dup2 took the number."""
+    spool.call(60_000, 0, 10, "openat", 3).call(60_004, 0, 10, "openat", 4).fork(60_010, 0, 10, 11, 10, 10)
+    spool.enter(60_020, 1, 11, "dup2", oldfd=4, newfd=3)
+    spool.enter(60_030, 0, 10, "clone").fork(60_031, 0, 20, 20, 10, 10).exit(60_032, 0, 10, "clone", 20)
+    spool.exit(60_040, 1, 11, "dup2", 3).call(60_050, 0, 20, "read", 1, fd=3).call(60_060, 0, 20, "read", 1, fd=4)
+    tables = run(spool)
+    assert rows(tables, "call", "handle")[-2:] == [("read", "h3"), ("read", "h4")]
+    assert rows(tables, "origin", "parent", table="handles")[-2:] == [(UNSEEN, None), (INHERITED, "h1")]
+
+
 def test_unshare_parts_a_table(run: Run, spool: SpoolBuilder) -> None:
     """A descriptor that the thread closes afterwards stays open in the others."""
     spool.call(60_000, 0, 10, "openat", 3).fork(60_010, 0, 10, 11, 10, 10)
