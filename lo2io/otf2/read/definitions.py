@@ -248,11 +248,6 @@ class Definitions:
         values = self.table(kind).get(ref)
         return f"{kind} {ref}" if values is None else self.text(values[0])
 
-    def __post_init__(self) -> None:
-        for record in RECORDS.values():
-            if record.kind is not None:
-                self.tables.setdefault(record.kind, {})
-
 
 def handles_of(found: Definitions, *paradigms: str) -> frozenset[int]:
     """The handles of these paradigms, by their identification."""
