@@ -333,7 +333,7 @@ def _keep(record: Record, kind: str, found: Definitions) -> Callable[..., int]:
 def _members(record: Record, values: tuple[Any, ...]) -> tuple[int, ...]:
     """The members in the array that a record points to. The array is valid only during the callback."""
     number, address = values[record.index("number")], values[record.index("members")]
-    if not address or not number:
+    if not address:
         return ()
     ctype = U64 if record.name == "Group" else U32
     return tuple((ctype * number).from_address(address))

@@ -338,6 +338,17 @@ def test_the_registered_file_is_the_one_that_was_opened(rig: SqeRig) -> None:
     assert of_fd == of_place
 
 
+@pytest.mark.parametrize(("opened", "offset"), [(O_APPEND, None), (0, 512)])
+def test_what_appends_by_a_registered_file_has_no_offset(rig: SqeRig, opened: int, offset: int | None) -> None:
+    """The flag is the description's, which the registered file has from the descriptor."""
+    rig.call("openat", 7, dfd=-100, flags=opened)
+    rig.told(7, b"file", file=0x1000)
+    rig.request(1, 10, opcode=READ, fd=7, length=10, file=0x1000)
+    read_fixed(rig, 2, 0, 0x1000, b"file")
+    rig.request(3, 10, opcode=WRITE, fd=0, flags=FIXED_FILE, off=512, length=10, file=0x1000)
+    assert asks(rig)[2][0] == offset
+
+
 def test_a_close_of_a_place_ends_its_handle(rig: SqeRig) -> None:
     """No descriptor ends. An open into the place, or the end of registration, does the same."""
     rig.call("openat", 2, dfd=-100)
