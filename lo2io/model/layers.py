@@ -55,8 +55,8 @@ _LAYERS: tuple[Layer, ...] = (
     ),
     Layer(
         "dirty",
-        "who dirtied the pages that the disk writes",
-        ("writeback:writeback_dirty_folio",),
+        "who dirtied the pages that the disk writes, and why they are written back",
+        ("writeback:writeback_dirty_folio", "writeback:writeback_start", "writeback:writeback_pages_written"),
         among_events=True,
     ),
     Layer(WAITS, "where the time of each call went", ("sched:sched_switch", "sched:sched_waking"), optional=LOCKS),

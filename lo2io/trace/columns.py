@@ -89,6 +89,11 @@ STATUS: Final = ("completed", "in flight", "merged")
 REQUEST_STATUS: Final = (*STATUS, "inferred", "end unknown")
 """For a request without a completion: ``inferred`` if something proves that the request ended, else ``end unknown``."""
 END_PROOF: Final = ("none", "call", "ring request", "later request")
+WRITE_REASON: Final = (
+    "none", "other", "background", "vmscan", "sync", "periodic", "laptop timer", "fs free space", "forker thread",
+    "foreign flush",
+)  # fmt: skip
+"""The kernel's ``enum wb_reason``, numbered as in ``records.h``."""
 OFFSET_SOURCE: Final = ("unknown", "explicit", "followed", "kernel")
 ORIGIN: Final = (
     "opened",
@@ -223,6 +228,7 @@ REQUESTS: Final = (
     Column("nr_merges", "uint16", "", "queued requests it absorbed"),
     Column("nr_completions", "uint16", "", "completions, partial ones included"),
     Column("ring_request", "uint64", "", "id in ring_requests of what caused it, where that is proven", 0),
+    Column("reason", "uint8", "", "why a worker wrote pages back; null: no worker did, or not known", 0, WRITE_REASON),
 )
 OFF_CPU: Final = (
     Column("operation", "uint64", "", "id of the call, in operations; null: not known", 0),

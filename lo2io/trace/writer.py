@@ -299,12 +299,12 @@ class _TableFile:
         values = np.ascontiguousarray(values)
         if column.dtype == "bool":
             return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values != 0)])
+        known = None if column.null is None else values != column.null
+        valid = None if known is None or known.all() else _bits(known)
         if column.name in self._labels:
             same_width = values.itemsize == np.dtype(column.index_dtype).itemsize
             codes = values.view(column.index_dtype) if same_width else values.astype(column.index_dtype)
-            return pa.DictionaryArray.from_arrays(_number_array(codes), self._labels[column.name])
-        known = None if column.null is None else values != column.null
-        valid = None if known is None or known.all() else _bits(known)
+            return pa.DictionaryArray.from_arrays(_number_array(codes, valid), self._labels[column.name])
         return _number_array(values, valid)
 
 

@@ -83,6 +83,13 @@ class Columns:
         self.group = groups[self.location]
         self.number = len(self.kind)
 
+    def attributes(self) -> tuple[Numbers, NDArray[Any]]:
+        """The events' attributes: for each the place of its event, and its row of the details."""
+        numbers = self.nr_attributes.astype(np.int64)
+        owner = np.repeat(np.arange(self.number), numbers)
+        inside = np.arange(len(owner)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+        return owner, self.block.details[self.block.events["first_detail"][owner].astype(np.int64) + inside]
+
     time: NDArray[np.uint64]
     bytes: NDArray[np.uint64]
     ident: NDArray[np.uint64]
@@ -151,12 +158,9 @@ class Screen:
     def attributes(self, columns: Columns) -> Attributes:
         """Check all attributes of a block."""
         found = Attributes(columns.number, self._rings.telling)
-        numbers = columns.nr_attributes.astype(np.int64)
-        if not numbers.any():
+        owner, details = columns.attributes()
+        if not len(owner):
             return found
-        owner = np.repeat(np.arange(columns.number), numbers)
-        inside = np.arange(len(owner)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
-        details = columns.block.details[columns.block.events["first_detail"][owner].astype(np.int64) + inside]
         places, types = self._attributes.of(details["ref"]), details["type"]
         known = places >= 0
         if not known.any():

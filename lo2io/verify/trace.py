@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lo2io.verify.rings import RingCounts
+    from lo2io.verify.told import ToldWriteBacks
 
 _PARTIAL = ("LO2IO::FILTER", "LO2IO::IO_URING_SAMPLE_RATE", "LO2IO::IO_URING_NOPS")
 """Properties of traces from which requests were left out, though other requests may name them."""
@@ -56,12 +57,12 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
         rules = EventRules(definitions, readable, verdict, partial=partial)
         read_events(library, reader, anchor, readable, rules, progress=progress)
         rules.finish()
-    _check_tables(anchor, verdict, rules.rings.counts)
+    _check_tables(anchor, verdict, rules.rings.counts, rules.write_backs)
     _count(definitions, verdict)
     return verdict
 
 
-def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> None:
+def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts, told: ToldWriteBacks) -> None:
     from lo2io.trace.reader import open_trace  # noqa: PLC0415 -- pyarrow takes a while
     from lo2io.verify.cache import check_cache, knows_cache  # noqa: PLC0415
     from lo2io.verify.faults import check_faults  # noqa: PLC0415
@@ -70,7 +71,7 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> No
     from lo2io.verify.stacks import check_stacks  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
     from lo2io.verify.waits import WaitRules, has_waits  # noqa: PLC0415
-    from lo2io.verify.write_backs import check_write_backs  # noqa: PLC0415
+    from lo2io.verify.write_backs import check_told, check_write_backs  # noqa: PLC0415
 
     if (anchor.parent / DIRECTORY / METADATA_FILE).exists():
         trace = open_trace(anchor.parent)
@@ -81,6 +82,7 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> No
             check_parts(trace, verdict)
         if "dirty" in trace.metadata.get("layers", ()):
             check_write_backs(trace, verdict)
+            check_told(trace, told, verdict)
         if "faults" in trace.metadata.get("layers", ()):
             check_faults(trace, verdict)
         if "stacks" in trace.metadata.get("layers", ()):

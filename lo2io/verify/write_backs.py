@@ -1,6 +1,7 @@
-"""The rules of charges: who dirtied what requests write.
+"""The rules of write-back: who dirtied what requests write, and why it is written.
 
-In: the tables. Out: findings. ``docs/explanation/rules/dirty.md`` says what a charge is.
+In: the tables, and attributes of the trace's block requests. Out: findings. ``docs/explanation/rules/dirty.md`` says
+what a charge and a reason are.
 """
 
 from __future__ import annotations
@@ -11,14 +12,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
+from lo2io.trace.columns import WRITE_REASON
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lo2io.trace.reader import Trace
     from lo2io.verify.rules import Verification
+    from lo2io.verify.told import ToldWriteBacks
 
 _TIMES = ("first_dirtied_ns", "last_dirtied_ns", "issue_time_ns", "complete_time_ns")
+
+
+def check_told(trace: Trace, told: ToldWriteBacks, verdict: Verification) -> None:
+    """Report block requests of which trace and tables tell different reasons. A trace without block requests has none.
+
+    Raises:
+        TraceError: A table cannot be read.
+    """
+    if not told:
+        return
+    for rows in trace.batches("requests", ("id", "reason")):
+        for number, reason in zip(rows["id"].tolist(), rows["reason"].tolist(), strict=True):
+            if told.reasons.get(number, WRITE_REASON[0]) != WRITE_REASON[reason]:
+                verdict.report("request.reason", f"requests: trace and table give {number} different reasons")
 
 
 def check_write_backs(trace: Trace, verdict: Verification) -> None:

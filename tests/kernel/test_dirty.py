@@ -36,6 +36,7 @@ pytestmark = [
         "fio",
         "block:block_rq_issue",
         "writeback:writeback_dirty_folio",
+        "writeback:writeback_start",
     ),
 ]
 SIZE = 4 << 20
@@ -56,7 +57,7 @@ class Recorded(NamedTuple):
 
     trace: Trace
     rows: list[dict[str, Any]]
-    """Of write_backs, with ``pid``; those of this file system's files."""
+    """Of write_backs, with ``pid`` and ``reason``; those of this file system's files."""
     parts: Counter[int]
     """Bytes of parts of files that the disk wrote, by inode."""
     pids: dict[str, int]
@@ -99,10 +100,11 @@ def record_writers(folder: Path, system: str) -> Recorded:
 
 
 def rows_of(trace: Trace, device: int) -> list[dict[str, Any]]:
-    """Rows of write_backs of this file system's files, with the pid of the thread."""
+    """Rows of write_backs of this file system's files, with the pid of the thread and the request's reason."""
     pids = dict(zip(*(trace.table("threads")[column].to_pylist() for column in ("task", "pid")), strict=True))
+    reasons = dict(zip(*(trace.requests[column].to_pylist() for column in ("id", "reason")), strict=True))
     rows = [row for row in trace.table("write_backs").to_pylist() if row["device"] == device]
-    return [row | {"pid": pids.get(row["task"])} for row in rows]
+    return [row | {"pid": pids.get(row["task"]), "reason": reasons.get(row["request"])} for row in rows]
 
 
 def parts_of(trace: Trace, device: int) -> Counter[int]:
@@ -134,6 +136,17 @@ def test_a_single_writer_is_charged_with_each_byte(written: Recorded, name: str)
     in_all = written.parts[written.inodes[name]]  # the kernel may have written pages back, and then once more
     assert in_all >= SIZE
     assert written.charged(name) == {("dirtied", written.pids[f"{name}:{name}:0:{SIZE}"]): in_all}
+
+
+@pytest.mark.parametrize("name", list(WRITERS))
+def test_workers_say_why_they_write(written: Recorded, name: str) -> None:
+    """The last step's sync, unless the kernel has come before. An fsync writes for itself."""
+    reasons = {row["reason"] for row in written.rows if row["inode"] == written.inodes[name] and row["request"]}
+    if name == "synced":
+        assert None in reasons
+    else:
+        assert reasons
+        assert reasons <= {"sync", "background", "periodic"}
 
 
 def test_two_writers_of_one_file_are_told_apart(written: Recorded) -> None:

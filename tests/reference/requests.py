@@ -318,6 +318,7 @@ class Requests:
                     "insert_time_ns": request.insert,
                     "issue_time_ns": request.issue,
                     "ring_request": request.ring_request,
+                    "reason": 0,
                     "inode": 0,
                 }
             )
@@ -354,6 +355,7 @@ class Requests:
                 "nr_merges": request.merges,
                 "nr_completions": request.completions,
                 "ring_request": request.ring_request,
+                "reason": 0,
             }
         )
 

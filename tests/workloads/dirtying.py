@@ -1,4 +1,4 @@
-"""Programs that dirty pages in many ways, each a process of its own that says its pid, and syncs nothing.
+"""Programs that dirty pages in many ways, each a process of its own that says its pid.
 
 Each writer gets a file's path, and the first byte and the number of bytes that are its own. Numbers are whole pages.
 """
@@ -27,6 +27,14 @@ def write(path: Path, begin: int, size: int) -> None:
         file.seek(begin)
         for _ in range(size // STEP):
             file.write(CONTENT)
+
+
+def synced(path: Path, begin: int, size: int) -> None:
+    """The same, and then fsync(2)."""
+    write(path, begin, size)
+    fd = os.open(path, os.O_WRONLY)
+    os.fsync(fd)
+    os.close(fd)
 
 
 def append(path: Path, begin: int, size: int) -> None:
@@ -70,7 +78,7 @@ def ring(path: Path, begin: int, size: int) -> None:
 
 
 WRITERS: dict[str, Callable[[Path, int, int], None]] = {
-    each.__name__: each for each in (write, append, scattered, mapped, sent, ring)
+    each.__name__: each for each in (write, synced, append, scattered, mapped, sent, ring)
 }
 
 

@@ -11,6 +11,7 @@
 #include "folios.h"
 #include "maps.h"
 #include "ring_types.h"
+#include "write_back_types.h"
 
 typedef void (*btf_trace_io_uring_create)(void *, int, void *, __u32, __u32, __u32);
 typedef void (*btf_trace_io_uring_register)(void *, void *, unsigned, unsigned, unsigned, long);
@@ -39,6 +40,8 @@ typedef void (*btf_trace_block_bio_queue)(void *, struct bio *);
 typedef void (*btf_trace_mm_filemap_add_to_page_cache)(void *, struct folio *);
 typedef void (*btf_trace_mm_filemap_delete_from_page_cache)(void *, struct folio *);
 typedef void (*btf_trace_writeback_dirty_folio)(void *, struct folio *, struct address_space *);
+typedef void (*btf_trace_writeback_start)(void *, struct bdi_writeback *, struct wb_writeback_work *);
+typedef void (*btf_trace_writeback_pages_written)(void *, long);
 
 #define LO2_HAS(name) bpf_core_type_exists(btf_trace_##name)
 #define LO2_HAS_REQ(name) (LO2_HAS(name) && bpf_core_field_exists(struct io_kiocb, cqe))

@@ -18,7 +18,7 @@
  * it, with the time of its entry. If calls are perf samples, facts come before the sample of the exit: they hold at the
  * exit of the call that their thread is in, or has just left.
  *
- * FILL, EVICT, DIRTY, IOWAIT and FAULT lie among the SAMPLE records. The FILL and EVICT records of a call have times between its entry and its
+ * FILL, EVICT, DIRTY, WRITEBACK, IOWAIT and FAULT lie among the SAMPLE records. The FILL and EVICT records of a call have times between its entry and its
  * exit.
  *
  * SAMPLE records have a buffer of their own, with its own LOST records. The programs that write them interrupt one another.
@@ -47,6 +47,7 @@ enum lo2_kernel_record {
     LO2_KERNEL_SAMPLE = 13,  /* an event of a tracepoint that is no system call */
     LO2_KERNEL_PARTS = 14,   /* of the layer `parts`: the files whose bytes a block request carries */
     LO2_KERNEL_DIRTY = 15,   /* of the layer `dirty`: pages that a thread made dirty */
+    LO2_KERNEL_WRITEBACK = 16, /* ... a worker of the kernel begins or ends to write pages back */
     LO2_KERNEL_FILL = 17,    /* of the layer `cache`: pages that a thread put into the page cache */
     LO2_KERNEL_EVICT = 18,   /* ... pages that a thread took out of it */
     LO2_KERNEL_SLEEP = 19,   /* of the layer `waits`: a stretch of a call in which the thread had no CPU */
@@ -231,6 +232,25 @@ typedef struct {
 typedef lo2_kernel_pages lo2_kernel_fill;
 typedef lo2_kernel_pages lo2_kernel_evict;
 typedef lo2_kernel_pages lo2_kernel_dirty;
+
+enum lo2_write_back_reason { /* the kernel's enum wb_reason, whose numbers the programs look up in its BTF */
+    LO2_WRITE_BACK_NONE = 0, /* the worker has ended */
+    LO2_WRITE_BACK_OTHER = 1, /* one that this list lacks */
+    LO2_WRITE_BACK_BACKGROUND = 2,
+    LO2_WRITE_BACK_VMSCAN = 3,
+    LO2_WRITE_BACK_SYNC = 4,
+    LO2_WRITE_BACK_PERIODIC = 5,
+    LO2_WRITE_BACK_LAPTOP_TIMER = 6,
+    LO2_WRITE_BACK_FS_FREE_SPACE = 7,
+    LO2_WRITE_BACK_FORKER_THREAD = 8,
+    LO2_WRITE_BACK_FOREIGN_FLUSH = 9
+};
+
+typedef struct {
+    lo2_kernel_head head;    /* of the worker */
+    uint8_t reason;          /* enum lo2_write_back_reason */
+    uint8_t reserved[7];
+} lo2_kernel_writeback;
 
 typedef struct {
     lo2_kernel_head head;    /* of the thread that waits */

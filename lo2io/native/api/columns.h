@@ -148,6 +148,7 @@ typedef struct {
     uint16_t *nr_merges;        /* queued requests that this one absorbed */
     uint16_t *nr_completions;
     uint64_t *ring_request;     /* id of the ring's request that provably caused it; 0: none, or not known */
+    uint8_t *reason;            /* enum lo2_write_back_reason: why a worker of the kernel wrote pages back; 0: none did, or not known */
 } lo2_request_columns;
 
 enum lo2_rq_op { LO2_RQ_READ = 0, LO2_RQ_WRITE = 1, LO2_RQ_FLUSH = 2, LO2_RQ_DISCARD = 3, LO2_RQ_SECURE_ERASE = 4,
@@ -180,6 +181,7 @@ typedef struct {
     int64_t *insert_time_ns;    /* as known so far; unknown: bypassed the scheduler */
     int64_t *issue_time_ns;     /* unknown: not issued yet */
     uint64_t *ring_request;     /* as in the request's row */
+    uint8_t *reason;            /* as in the request's row */
     uint64_t *inode;            /* COMPLETE, ENDED: of the one file whose bytes the request carries; 0: several, none, or not known */
 } lo2_request_event_columns;
 

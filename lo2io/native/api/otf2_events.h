@@ -51,6 +51,7 @@ typedef struct {
     /* of the page cache */
     uint32_t cache, missed_pages, ahead_pages;
     uint32_t woken_by;
+    uint32_t reason;
     /* of rings */
     uint32_t ring, user_data, sqe_flags, previous;
     uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting;
@@ -121,7 +122,8 @@ enum lo2_otf2_text_kind {
     LO2_OTF2_TEXT_TRAITS = 4,     /* key: enum lo2_ring_trait bits */
     LO2_OTF2_TEXT_INFERRED = 5,   /* key: enum lo2_ring_inferred bits */
     LO2_OTF2_TEXT_SQE_FLAGS = 6,  /* key: IOSQE_* bits */
-    LO2_OTF2_TEXT_CACHE = 7       /* key: enum lo2_cache_verdict */
+    LO2_OTF2_TEXT_CACHE = 7,      /* key: enum lo2_cache_verdict */
+    LO2_OTF2_TEXT_REASON = 8      /* key: enum lo2_write_back_reason */
 };
 enum lo2_otf2_handle_state {
     LO2_OTF2_CREATED = 1,         /* by an event: not PRE_CREATED */
@@ -220,6 +222,7 @@ typedef struct {
     uint8_t shares_threads;       /* some event has an attribute about threads that share locations */
     uint8_t has_unseen_ends;      /* some event has an attribute about ends that were not seen */
     uint8_t has_wakers;           /* some event has an attribute about wakeups */
+    uint8_t has_write_backs;      /* some request has an attribute about write-back */
     int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
     uint64_t nr_clamped;          /* events moved to their predecessor's time on a location */
     int32_t error_code;           /* OTF2_ErrorCode of the call that failed; 0: out of memory */

@@ -1,12 +1,13 @@
 /*
  * Who dirtied the pages that requests write back: the last two dirtyings of each page, in chunks of pages of one file. A chunk that
- * nobody has dirtied for the longest time makes room for a new one. Then its pages have no known dirtier any more.
+ * nobody has dirtied for the longest time makes room for a new one. Then its pages have no known dirtier any more. Beside them the
+ * workers of the kernel that write pages back at present, and why they do.
  */
 #include "block/dirty.h"
 #include "tables/inodes.h"
 #include "tables/tasks.h"
 
-enum { CHUNK_SHIFT = 4, CHUNK_PAGES = 1 << CHUNK_SHIFT, MOST_CHUNKS = 1 << 17, FIRST_BUCKETS = 1 << 10 };
+enum { CHUNK_SHIFT = 4, CHUNK_PAGES = 1 << CHUNK_SHIFT, MOST_CHUNKS = 1 << 17, FIRST_BUCKETS = 1 << 10, MOST_FLUSHERS = 1 << 10 };
 
 /* task NONE: not recorded; time UNKNOWN: there is none. */
 typedef struct { int64_t time; uint32_t task, tid; } dirtying;
@@ -170,6 +171,51 @@ void on_kernel_dirty(engine *e, const uint8_t *content, uint32_t length)
             return;
         dirty(c, page & (CHUNK_PAGES - 1), &by);
     }
+}
+
+/* ---- reasons ---- */
+
+static flusher *flusher_of(const engine *e, uint32_t tid)
+{
+    for (uint32_t i = 0; i < e->flushers.count; i++)
+        if (e->flushers.at[i].tid == tid)
+            return &e->flushers.at[i];
+    return NULL;
+}
+
+/* A worker whose end was lost keeps its place until it begins again, or until all places are taken. */
+void on_kernel_writeback(engine *e, const uint8_t *content, uint32_t length, int64_t time)
+{
+    lo2_kernel_writeback told;
+    if (length >= sizeof told)
+        memcpy(&told, content, sizeof told);
+    if (length < sizeof told || told.reason > LO2_WRITE_BACK_FOREIGN_FLUSH) {
+        e->totals.nr_undecoded++;
+        return;
+    }
+    if (!e->config.dirty)
+        return;
+    flusher *known = flusher_of(e, told.head.tid);
+    if (!known && !told.reason)
+        return;
+    if (!told.reason) {
+        *known = e->flushers.at[--e->flushers.count];
+        return;
+    }
+    if (!known && e->flushers.count == MOST_FLUSHERS)
+        e->flushers.count = 0;
+    if (!known && !VEC_ROOM(&e->flushers, e->flushers.count + 1)) {
+        e->out_of_memory = true;
+        return;
+    }
+    *(known ? known : &e->flushers.at[e->flushers.count++]) =
+        (flusher){.since = time, .tid = told.head.tid, .reason = told.reason};
+}
+
+uint8_t write_back_reason(const engine *e, uint32_t tid)
+{
+    const flusher *known = flusher_of(e, tid);
+    return known && known->since > e->lost_until ? known->reason : LO2_WRITE_BACK_NONE;
 }
 
 /* ---- rows ---- */

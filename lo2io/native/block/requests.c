@@ -1,5 +1,6 @@
 /* Block requests: insert, issue, complete, and what happens to them in between. */
 #include "block/completions.h"
+#include "block/dirty.h"
 #include "block/flushes.h"
 #include "block/parts.h"
 #include "block/requests.h"
@@ -146,6 +147,7 @@ static void write_event(engine *e, const request *r, uint8_t kind, int64_t time,
     c->insert_time_ns[row] = r->insert;
     c->issue_time_ns[row] = r->issue;
     c->ring_request[row] = r->ring_request;
+    c->reason[row] = r->reason;
     c->inode[row] = kind == LO2_RQ_COMPLETE || kind == LO2_RQ_ENDED ? parts_inode(e, r) : 0;
 }
 
@@ -177,6 +179,7 @@ static void write_row(engine *e, const request *r, uint8_t status, int64_t compl
     c->nr_merges[row] = r->nr_merges;
     c->nr_completions[row] = r->nr_completions;
     c->ring_request[row] = r->ring_request;
+    c->reason[row] = r->reason;
 }
 
 /* Bounds the memory, for a request whose completion was lost stays alive. No machine has so many in flight. */
@@ -347,6 +350,7 @@ static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t ti
     if (t && t->tid == tid && e->rings)
         r->ring_request = ring_request_sends(e, t, s->flags & LO2_RQ_READAHEAD);
     e->requests.nr_of_rings += r->ring_request != 0;
+    r->reason = s->operation == LO2_RQ_WRITE ? write_back_reason(e, tid) : LO2_WRITE_BACK_NONE;
     r->begin = time;
     r->insert = queued ? time : UNKNOWN;
     link_key(&e->requests, r);

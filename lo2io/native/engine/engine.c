@@ -406,7 +406,7 @@ void lo2_engine_free(lo2_engine *e)
                      e->processes.at, e->free_processes.at,
                      e->tables.at, e->free_tables.at, e->handles.at, e->free_handles.at, e->descriptions.at,
                      e->free_descriptions.at, e->handle_queue.at, e->event_queue.at,
-                     e->task_queue.at, e->write_back_queue.at, e->name.at, e->gaps.at, e};
+                     e->task_queue.at, e->flushers.at, e->write_back_queue.at, e->name.at, e->gaps.at, e};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
 }

@@ -148,6 +148,8 @@ void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time)
         on_kernel_parts(e, record, length);
     else if (head.type == LO2_KERNEL_DIRTY)
         on_kernel_dirty(e, record, length);
+    else if (head.type == LO2_KERNEL_WRITEBACK)
+        on_kernel_writeback(e, record, length, time);
     else if (head.type == LO2_KERNEL_FILL || head.type == LO2_KERNEL_EVICT)
         on_kernel_pages(e, record, length, time);
     else if (head.type == LO2_KERNEL_IOWAIT)

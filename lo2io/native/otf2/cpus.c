@@ -125,6 +125,10 @@ static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const 
         OTF2(w, add_uint64, w->list, a->ring_request, e->ring_request[row]);
         w->view.uses_rings = 1;
     }
+    if (e->reason[row]) {
+        TRY(otf2_add_text(w, a->reason, LO2_OTF2_TEXT_REASON, e->reason[row]));
+        w->view.has_write_backs = 1;
+    }
     OTF2(w, add_string, w->list, a->operation, otf2_string_of(w, e->operation[row], e->flags[row]));
     OTF2(w, operation_begin, location->writer, w->list, time, location->handle, mode, v->non_blocking, bytes, e->id[row]);
     return 0;

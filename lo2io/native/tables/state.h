@@ -214,7 +214,7 @@ typedef struct request {
     int64_t end_latest;           /* of an end that was not seen: no later than this */
     int32_t error;
     uint16_t flags, nr_requeues, nr_merges, nr_completions;
-    uint8_t operation, end_proof;
+    uint8_t operation, end_proof, reason;
     bool issued, written, was_requeued;
     bool parts_told, parts_cut;   /* cut: it has further parts */
     uint32_t first_part, last_part; /* index + 1; 0: none */
@@ -224,6 +224,9 @@ typedef struct { lo2_kernel_part part; uint32_t next; } held_part;
 typedef struct { uint64_t request, sector; lo2_kernel_part part; uint32_t file; uint16_t number; bool cut; } part_row;
 typedef struct { uint64_t request, device, inode, bytes; int64_t offset, first_dirtied, last_dirtied, issue, complete;
                  uint32_t task, tid, file, generation; uint16_t number; uint8_t charged; } write_back;
+
+/* A worker of the kernel that writes pages back. */
+typedef struct { int64_t since; uint32_t tid; uint8_t reason; } flusher;
 
 typedef struct { lo2_kernel_fault record; uint64_t operation; int64_t end; uint32_t task, file; bool inside, known; } fault_row;
 
@@ -346,6 +349,7 @@ struct lo2_engine {
     VEC(part_row) part_queue;
     uint32_t parts_out;
     struct dirty_pages *dirty;    /* NULL: nobody has dirtied a page */
+    VEC(flusher) flushers;
     VEC(write_back) write_back_queue;
     uint32_t write_backs_out;
     VEC(fault_row) fault_queue;

@@ -96,6 +96,10 @@ WAIT_ATTRIBUTES = {
     "woken_by": ("Woken by", "Thread that ran where this one was woken; 0: an interrupt on an idle CPU", "UINT64"),
 }
 """Further attributes, for traces with wakeups only."""
+WRITE_BACK_ATTRIBUTES = {
+    "reason": ("Reason", "Why a worker of the kernel wrote pages back with this request: the kernel's name", "STRING"),
+}
+"""Further attributes, for traces with requests of such workers only."""
 SAMPLE_EVENTS = ("insert", "issue", "complete", "merge")
 """Values of the attribute ``Event``. Their strings follow the empty string."""
 
@@ -164,6 +168,7 @@ class Writer:
             (CACHE_ATTRIBUTES, view.uses_cache),
             (PART_ATTRIBUTES, view.uses_parts),
             (WAIT_ATTRIBUTES, view.has_wakers),
+            (WRITE_BACK_ATTRIBUTES, view.has_write_backs),
         )
         last = max(index for index, (_, used) in enumerate(groups) if used)
         attributes = [attribute for group, _ in groups[: last + 1] for attribute in group.values()]

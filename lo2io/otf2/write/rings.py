@@ -15,7 +15,7 @@ from lo2io.native._lib import ffi, lib
 from lo2io.otf2.library import UNDEFINED_U32, value
 from lo2io.otf2.write.parts import HOST_NODE
 from lo2io.otf2.write.rows import known
-from lo2io.trace.columns import CACHE_VERDICT
+from lo2io.trace.columns import CACHE_VERDICT, WRITE_REASON
 from lo2io.trace.ring_columns import NOPS, RING_INFERRED, RING_TRAITS
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def _text(trace: Trace, kind: int, key: int) -> str:
         return _member(RingPath if kind == lib.LO2_OTF2_TEXT_PATH else RingStatus, key)
     if kind == lib.LO2_OTF2_TEXT_SQE_FLAGS:
         return "|".join(_names(_SQE_FLAGS, key))
-    if kind == lib.LO2_OTF2_TEXT_CACHE:
-        return CACHE_VERDICT[key]
+    if kind in {lib.LO2_OTF2_TEXT_CACHE, lib.LO2_OTF2_TEXT_REASON}:
+        return (CACHE_VERDICT if kind == lib.LO2_OTF2_TEXT_CACHE else WRITE_REASON)[key]
     return ", ".join(_names(RING_TRAITS if kind == lib.LO2_OTF2_TEXT_TRAITS else RING_INFERRED, key))
 
 

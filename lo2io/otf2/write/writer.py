@@ -156,6 +156,7 @@ class Otf2Writer:
             *definitions.CACHE_ATTRIBUTES,
             *definitions.PART_ATTRIBUTES,
             *definitions.WAIT_ATTRIBUTES,
+            *definitions.WRITE_BACK_ATTRIBUTES,
         )
         for ref, member in enumerate((*definitions.ATTRIBUTES, *optional)):
             setattr(config.attributes, member, ref)

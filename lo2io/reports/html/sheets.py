@@ -18,7 +18,7 @@ from lo2io.reports.text.lines import who
 from lo2io.reports.text.parts import text_of
 from lo2io.reports.text.stacks import TITLE as STACKS_TITLE
 from lo2io.reports.text.stacks import path_of as stack_of
-from lo2io.reports.text.write_backs import TITLE, name_of
+from lo2io.reports.text.write_backs import TITLE, WHY, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,9 +178,10 @@ def _write_backs(found: WriteBackSummary) -> list[Sheet]:
     ]
     note = "deferred: in requests that another process sent; unwritten: dirty when the recording ended"
     made = []
-    for name, title, rows in (
-        ("write-backs", TITLE, (*found.processes, found.total)),
-        ("write-backs-files", f"{TITLE}: files", found.files),
+    for name, title, first, rows in (
+        ("write-backs", TITLE, "process", (*found.processes, found.total)),
+        ("write-backs-files", f"{TITLE}: files", "file", found.files),
+        ("write-backs-reasons", WHY, "reason", found.reasons),
     ):
         cells = [
             [
@@ -194,7 +195,7 @@ def _write_backs(found: WriteBackSummary) -> list[Sheet]:
             ]
             for row in rows
         ]
-        made.append(sheet(name, title, [("process" if name == "write-backs" else "file", False), *heads], cells, note))
+        made.append(sheet(name, title, [(first, False), *heads], cells, note))
     return made
 
 

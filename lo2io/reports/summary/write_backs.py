@@ -1,4 +1,4 @@
-"""Who caused the disk's writes: bytes of files' data by the process that dirtied their pages, whoever sent the request.
+"""Who caused the disk's writes, and why: bytes of files' data by dirtying process, by file, and by the kernel's reason.
 
 In: the tables of charges, of requests and of files. Out: a :class:`WriteBackSummary`. Memory grows with the number of
 requests, processes and files.
@@ -13,7 +13,7 @@ import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.summary.histogram import Latency, LatencyHistograms
-from lo2io.trace.columns import CHARGED
+from lo2io.trace.columns import CHARGED, WRITE_REASON
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,14 +35,20 @@ _UNKNOWN: Final = CHARGED.index("unknown")
 
 @dataclass(frozen=True, slots=True)
 class WriteBackRow:
-    """Bytes of files' data that disks wrote for one process, or of one file. Requests that failed count, too."""
+    """Bytes of files' data that disks wrote for one process, of one file, or for one reason.
+
+    Requests that failed count, too.
+    """
 
     kind: str
-    """``process``; ``others``: processes that were not recorded; ``unknown``: nobody knows who; ``file``; ``all``."""
+    """``process``; ``others``: processes that were not recorded; ``unknown``: nobody knows who; ``file``; ``reason``;
+    ``all``."""
     path: str | None
     """Of a file: its path, if anybody who is recorded had opened it."""
     pid: int | None
     process: str | None
+    reason: str | None
+    """Of a reason: the kernel's name of it; ``none``: no worker wrote back, as for fsync(2), or it is not known."""
     bytes_written_back: int
     bytes_deferred: int
     """Of them, in requests that another process sent, such as a worker of the kernel."""
@@ -63,28 +69,32 @@ class WriteBackSummary:
     """Most bytes first."""
     files: tuple[WriteBackRow, ...]
     """The same; one row has all files without a name."""
+    reasons: tuple[WriteBackRow, ...]
+    """The same; unwritten pages have no reason."""
 
 
-class _Senders:
-    """Of each request: the process that sent it, and its bytes. Of an unknown one: nobody, and 1 byte."""
+class _Requests:
+    """Of each request: the process that sent it, its bytes, and its reason. Of an unknown one: nobody, 1 byte, none."""
 
     def __init__(self, trace: Trace, owners: Owners) -> None:
-        nobody: Columns = {
+        unknown: Columns = {
             "id": np.zeros(1, np.uint64),
             "task": np.full(1, UNKNOWN_U32, np.uint32),
             "bytes_issued": np.zeros(1, np.int64),
+            "reason": np.zeros(1, np.int8),
         }
-        batches = [nobody, *trace.batches("requests", tuple(nobody))]
-        joined = {name: np.concatenate([rows[name] for rows in batches]) for name in nobody}
-        order = np.argsort(joined["id"])  # nobody's id is the lowest
+        batches = [unknown, *trace.batches("requests", tuple(unknown))]
+        joined = {name: np.concatenate([rows[name] for rows in batches]) for name in unknown}
+        order = np.argsort(joined["id"])  # the unknown one's id is the lowest
         self._ids = joined["id"][order]
-        self._process, self._bytes = owners.processes(joined["task"][order]), joined["bytes_issued"][order]
+        self.process = owners.processes(joined["task"][order])
+        self.bytes = np.maximum(joined["bytes_issued"][order], 1)
+        self.reason = joined["reason"][order].astype(np.int64)
 
-    def of(self, request: NDArray[np.uint64]) -> tuple[Integers, Integers]:
-        """Process and bytes of these requests."""
+    def at(self, request: NDArray[np.uint64]) -> Integers:
+        """Places of these requests in the arrays."""
         place = np.searchsorted(self._ids, request).clip(max=len(self._ids) - 1)
-        place = np.where(self._ids[place] == request, place, 0)
-        return self._process[place], np.maximum(self._bytes[place], 1)
+        return np.where(self._ids[place] == request, place, 0)
 
 
 class _Sums:
@@ -114,32 +124,34 @@ def summarize_write_backs(sums: TraceSums) -> WriteBackSummary | None:
     if "dirty" not in trace.metadata.get("layers", ()) or not trace.rows("write_backs"):
         return None
     by_process, by_file = _Sums(owners.nr_processes + 2), _Sums(owners.nr_files + 1)
-    senders = _Senders(trace, owners)
+    by_reason = _Sums(len(WRITE_REASON))
+    requests = _Requests(trace, owners)
     for rows in trace.batches("write_backs", _COLUMNS):
-        process, file = _process_of(rows, owners), _file_of(rows, owners)
-        numbers = _numbers(rows, process, senders)
+        process = _process_of(rows, owners)
+        numbers = _numbers(rows, process, requests)
         by_process.add(process, numbers)
-        by_file.add(file, numbers)
-    shown, files = by_process.most(), by_file.most()
-    late = _latencies(trace, owners, shown, files)
+        by_file.add(_file_of(rows, owners), numbers)
+        written = rows["request"] != 0
+        by_reason.add(_reason_of(rows, requests)[written], numbers[written])
+    shown, files, reasons = by_process.most(), by_file.most(), by_reason.most()
+    late = _latencies(trace, owners, requests, (shown, files, reasons))
     names = sums.people.names({place for place in shown if place < owners.nr_processes})
     paths = trace.texts("files", "file", "path", [place for place in files if place < owners.nr_files])
+    times = iter(late)
+    total = _row(by_process.numbers.sum(axis=0), next(times), "all")
     processes = [
         replace(
-            _row(by_process.numbers[place], late.latency(1 + at), _kind(place, owners)),
+            _row(by_process.numbers[place], next(times), _kind(place, owners)),
             pid=sums.people.pid(place) if place < owners.nr_processes else None,
             process=names.get(place),
         )
-        for at, place in enumerate(shown)
+        for place in shown
     ]
-    return WriteBackSummary(
-        _row(by_process.numbers.sum(axis=0), late.latency(0), "all"),
-        tuple(processes),
-        tuple(
-            _row(by_file.numbers[place], late.latency(1 + len(shown) + at), "file", paths.get(place))
-            for at, place in enumerate(files)
-        ),
-    )
+    of_files = [replace(_row(by_file.numbers[place], next(times), "file"), path=paths.get(place)) for place in files]
+    of_reasons = [
+        replace(_row(by_reason.numbers[place], next(times), "reason"), reason=WRITE_REASON[place]) for place in reasons
+    ]
+    return WriteBackSummary(total, tuple(processes), tuple(of_files), tuple(of_reasons))
 
 
 def _process_of(rows: Columns, owners: Owners) -> Integers:
@@ -152,40 +164,49 @@ def _file_of(rows: Columns, owners: Owners) -> Integers:
     return np.where(rows["file"] == UNKNOWN_U32, owners.nr_files, rows["file"]).astype(np.int64)
 
 
+def _reason_of(rows: Columns, requests: _Requests) -> Integers:
+    return requests.reason[requests.at(rows["request"])]
+
+
 def _kind(place: int, owners: Owners) -> str:
     return "process" if place < owners.nr_processes else "others" if place == owners.nr_processes else "unknown"
 
 
-def _numbers(rows: Columns, process: Integers, senders: _Senders) -> Integers:
+def _numbers(rows: Columns, process: Integers, requests: _Requests) -> Integers:
     """Shape (rows, 4): what :class:`_Sums` adds."""
     size = rows["bytes"].astype(np.int64)
     numbers = np.zeros((len(size), 4), np.int64)
     written = rows["request"] != 0
     numbers[~written, 3] = size[~written]
     numbers[written, 0] = size[written]
-    sender, whole = senders.of(rows["request"][written])
-    numbers[written, 1] = size[written] * (sender != process[written])
+    places = requests.at(rows["request"][written])
+    numbers[written, 1] = size[written] * (requests.process[places] != process[written])
     issue, complete = rows["issue_time_ns"][written], rows["complete_time_ns"][written]
     lasted = np.where((complete != UNKNOWN_I64) & (issue != UNKNOWN_I64), complete - issue, 0)
-    numbers[written, 2] = np.rint(lasted * (size[written] / whole)).astype(np.int64)
+    numbers[written, 2] = np.rint(lasted * (size[written] / requests.bytes[places])).astype(np.int64)
     return numbers
 
 
-def _latencies(trace: Trace, owners: Owners, shown: list[int], files: list[int]) -> LatencyHistograms:
-    """Histograms of all rows, of the shown processes, and of the shown files; memory: 48 KiB each."""
-    late = LatencyHistograms(1 + len(shown) + len(files))
-    processes, places = np.full(owners.nr_processes + 2, -1), np.full(owners.nr_files + 1, -1)
-    processes[shown] = 1 + np.arange(len(shown))
-    places[files] = 1 + len(shown) + np.arange(len(files))
+def _latencies(
+    trace: Trace, owners: Owners, requests: _Requests, shown: tuple[list[int], list[int], list[int]]
+) -> list[Latency]:
+    """Times of all rows, then of the shown processes, files and reasons; memory: 48 KiB each."""
+    late = LatencyHistograms(1 + sum(map(len, shown)))
+    places = [np.full(nr, -1) for nr in (owners.nr_processes + 2, owners.nr_files + 1, len(WRITE_REASON))]
+    first = 1
+    for place, chosen in zip(places, shown, strict=True):
+        place[chosen] = first + np.arange(len(chosen))
+        first += len(chosen)
     for rows in trace.batches("write_backs", _COLUMNS):
         known = (rows["first_dirtied_ns"] != UNKNOWN_I64) & (rows["complete_time_ns"] != UNKNOWN_I64)
         lasted = (rows["complete_time_ns"] - rows["first_dirtied_ns"])[known]
         late.add(np.zeros(len(lasted)), lasted)
-        for number in (processes[_process_of(rows, owners)], places[_file_of(rows, owners)]):
+        keys = _process_of(rows, owners), _file_of(rows, owners), _reason_of(rows, requests)
+        for number in (place[key] for place, key in zip(places, keys, strict=True)):
             late.add(number[known & (number >= 0)], lasted[number[known] >= 0])
-    return late
+    return [late.latency(number) for number in range(first)]
 
 
-def _row(numbers: Integers, until_disk: Latency, kind: str, path: str | None = None) -> WriteBackRow:
+def _row(numbers: Integers, until_disk: Latency, kind: str) -> WriteBackRow:
     written, deferred, device_ns, unwritten = numbers.tolist()
-    return WriteBackRow(kind, path, None, None, written, deferred, device_ns, unwritten, until_disk)
+    return WriteBackRow(kind, None, None, None, None, written, deferred, device_ns, unwritten, until_disk)

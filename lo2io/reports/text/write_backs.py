@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.text.lines import duration_of, print_more, print_table, printable, who
+from lo2io.trace.columns import WRITE_REASON
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -20,13 +21,20 @@ if TYPE_CHECKING:
 ROWS: Final = 8
 """Rows of each table; the JSON has more."""
 TITLE: Final = "Who caused the disk's writes"
+WHY: Final = "Why the kernel wrote them back"
+OWN: Final = "(at once, as for fsync, or not known)"
+"""The reason of requests that no worker sent while it wrote pages back."""
 _HEADINGS: Final = ("written", "deferred", "device", "to disk: p50", "max", "unwritten")
 
 
 def render_write_backs(found: WriteBackSummary, console: Console) -> None:
-    """Print what disks wrote for each process, and of each file."""
+    """Print what disks wrote for each process, of each file, and for each reason."""
     rows = [*found.processes[:ROWS], *([found.total] if len(found.processes) > 1 else [])]
-    for title, shown, every in ((TITLE, rows, found.processes), (f"{TITLE}: files", found.files[:ROWS], found.files)):
+    for title, shown, every in (
+        (TITLE, rows, found.processes),
+        (f"{TITLE}: files", found.files[:ROWS], found.files),
+        (WHY, found.reasons, found.reasons),
+    ):
         _table(title, shown, console)
         print_more(console, max(0, len(every) - ROWS))
 
@@ -52,7 +60,7 @@ def _cells(row: WriteBackRow) -> list[str]:
 
 
 def name_of(row: WriteBackRow) -> str:
-    """The process or the file of a row."""
+    """The process, the file or the reason of a row."""
     words = {
         "all": "= all",
         "others": "(processes that were not recorded)",
@@ -62,4 +70,6 @@ def name_of(row: WriteBackRow) -> str:
         return words[row.kind]
     if row.kind == "process":
         return who(row.pid, row.process)
+    if row.kind == "reason":
+        return OWN if row.reason == WRITE_REASON[0] else str(row.reason)
     return printable(row.path or "files that nobody recorded had opened")

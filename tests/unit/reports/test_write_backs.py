@@ -8,7 +8,7 @@ from build.tablemaker import OPENAT, Row, make_batch, meta, write_trace
 
 from lo2io.model import UNKNOWN_U32
 from lo2io.reports.summary.summary import summarize
-from lo2io.trace.columns import CHARGED
+from lo2io.trace.columns import CHARGED, WRITE_REASON
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 KIB = 1 << 10
 UNKNOWN, DIRTIED, DIRECT = (CHARGED.index(name) for name in ("unknown", "dirtied", "direct"))
-REQUEST = {"id": 7, "device": 8 << 20, "operation": 1, "task": 1, "bytes_issued": 8 * KIB, "status": 0}
+SYNC = WRITE_REASON.index("sync")
+REQUEST = {"id": 7, "device": 8 << 20, "operation": 1, "task": 1, "bytes_issued": 8 * KIB, "status": 0, "reason": SYNC}
 TIMES = {"issue_time_ns": 1000, "complete_time_ns": 1800}
 
 
@@ -55,6 +56,9 @@ def test_sums(tmp_path: Path) -> None:
         ("process", 100, 4 * KIB, 4 * KIB, 400),
         ("process", 200, 2 * KIB, 0, 200),
         ("unknown", None, 2 * KIB, 2 * KIB, 200),
+    ]
+    assert [(row.reason, row.bytes_written_back, row.bytes_deferred) for row in found.reasons] == [
+        ("sync", 8 * KIB, 6 * KIB)
     ]
     assert [row.bytes_unwritten for row in found.processes] == [12 * KIB, 0, 0]
     assert [(row.path, row.bytes_written_back, row.bytes_unwritten) for row in found.files] == [

@@ -67,11 +67,11 @@ def test_each_native_column_has_its_place(table: str, struct: str) -> None:
 def describe(column: reader.Column) -> str:
     """The column's line in ``docs/reference/tables.md``."""
     kind = str(column.arrow_type).partition("<")[0].replace("string", "utf8")
+    null = " yes " if column.nullable else " "
     if isinstance(column.labels, tuple):
         codes = ", ".join(f"{code} {label}" for code, label in enumerate(column.labels))
-        return f"| `{column.name}` | {kind} | | | {column.text}: {codes} |"
+        return f"| `{column.name}` | {kind} | |{null}| {column.text}: {codes} |"
     unit = f" {column.unit} " if column.unit else " "
-    null = " yes " if column.nullable else " "
     return f"| `{column.name}` | {kind} |{unit}|{null}| {column.text} |"
 
 
@@ -120,7 +120,7 @@ def expected(table: str, row: dict[str, Any]) -> dict[str, Any]:
             value = (LABELS[column.labels] if isinstance(column.labels, str) else column.labels)[value]
         elif column.dtype == "bool":
             value = bool(value)
-        seen[column.name] = None if column.null is not None and value == column.null else value
+        seen[column.name] = None if column.null is not None and row[column.name] == column.null else value
     return seen
 
 

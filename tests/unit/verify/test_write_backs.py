@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from build.otf2_builder import Breakage
@@ -12,6 +12,7 @@ from lo2io.verify import verify
 from .test_parts import parted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from build.otf2_rings import RingTrace
@@ -50,15 +51,19 @@ def _a_charge_too_early(trace: RingTrace) -> None:
     trace.tables["write_backs"][0]["last_dirtied_ns"] = 2
 
 
+@breaks("request.reason")
+def _a_reason_that_the_trace_lacks(trace: RingTrace) -> None:
+    trace.tables["requests"][0]["reason"] = 4
+
+
 def test_charges_that_add_up(tmp_path: Path) -> None:
-    """Each part is charged whole, after it was dirtied."""
-    assert "request.charged" not in verify(charged().write(tmp_path / "T")).broken
+    """Each part is charged whole, after it was dirtied; the trace tells no reason, and the table none."""
+    assert not {rule for rule, _ in breaks.changes} & set(verify(charged().write(tmp_path / "T")).broken)
 
 
-@pytest.mark.parametrize("change", [_a_charge_too_large, _a_charge_too_early])
-def test_charges_that_cannot_be(tmp_path: Path, change: object) -> None:
-    """More than the part's bytes, or before the pages were dirty."""
+@pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)
+def test_what_cannot_be(tmp_path: Path, rule: str, change: Callable[[Any], object]) -> None:
+    """More than the part's bytes, before the pages were dirty, or not as the trace itself says."""
     trace = charged()
-    assert callable(change)
     change(trace)
-    assert "request.charged" in verify(trace.write(tmp_path / "T")).broken
+    assert rule in verify(trace.write(tmp_path / "T")).broken

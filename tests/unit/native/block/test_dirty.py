@@ -38,6 +38,11 @@ def dirty(spool: KernelSpool, t: int, tid: int, first: int, pages: int, **more: 
     spool.events[0].append(framed(pack("dirty", t, tid, first_page=first, pages=pages, **told)))
 
 
+def worker(spool: KernelSpool, t: int, tid: int, reason: int) -> None:
+    """A record ``WRITEBACK`` on CPU 0."""
+    spool.events[0].append(framed(pack("writeback", t, tid, reason=reason)))
+
+
 def written(spool: KernelSpool, t: int, *each: dict[str, int], sector: int = 100, rwbs: bytes = b"W") -> None:
     """A request of these parts, issued at ``t`` by thread 10 and completed 50 ns later."""
     sectors = sum(one["bytes"] for one in each) // 512
@@ -152,3 +157,35 @@ def test_pages_that_are_no_file_s_are_left_out(spool: KernelSpool) -> None:
     dirty(spool, 60_010, 20, 0, 2, inode=0, mode=0o060600, generation=0)
     written(spool, 60_100, {**part(PAGE, inode=0), "device": DEVICE})
     assert charges(spool) == [(0, 1, 20, DIRTIED)]
+
+
+def test_a_request_has_the_reason_of_the_worker_that_sends_it(spool: KernelSpool) -> None:
+    """The newest one, until the worker has done its work. Other threads and reads have none."""
+    sync, periodic = lib.LO2_WRITE_BACK_SYNC, lib.LO2_WRITE_BACK_PERIODIC
+    worker(spool, 60_000, 20, periodic)
+    written(spool, 60_100, part(PAGE))
+    worker(spool, 60_200, 10, periodic)
+    worker(spool, 60_210, 10, sync)
+    written(spool, 60_300, part(PAGE))
+    written(spool, 60_400, part(PAGE), rwbs=b"R")
+    worker(spool, 60_500, 20, 0)
+    written(spool, 60_600, part(PAGE))
+    worker(spool, 60_700, 10, 0)
+    written(spool, 60_800, part(PAGE))
+    tables = native_rows(spool.write(layers=LAYERS), 1 << 10)
+    assert [row["reason"] for row in tables["requests"]] == [0, sync, 0, sync, 0]
+    begun = [row["reason"] for row in tables["request_events"] if not row["kind"]]
+    assert begun == [0, sync, 0, sync, 0]
+
+
+def test_a_reason_from_before_a_gap_is_not_known(spool: KernelSpool) -> None:
+    """The worker may have begun something else since. A damaged record is counted."""
+    worker(spool, 60_000, 10, lib.LO2_WRITE_BACK_SYNC)
+    spool.events[0].append(framed(pack("lost", 60_020, 0, begin_ns=60_010)))
+    written(spool, 60_100, part(PAGE))
+    worker(spool, 60_200, 10, lib.LO2_WRITE_BACK_FOREIGN_FLUSH + 1)
+    worker(spool, 60_210, 10, lib.LO2_WRITE_BACK_BACKGROUND)
+    written(spool, 60_300, part(PAGE))
+    tables = native_rows(spool.write(layers=LAYERS), 1 << 10)
+    assert [row["reason"] for row in tables["requests"]] == [0, lib.LO2_WRITE_BACK_BACKGROUND]
+    assert tables["totals"]["nr_undecoded"] == 1

@@ -11,6 +11,7 @@ from otf2.enums import IoOperationFlag, IoOperationMode
 
 from lo2io.model import UNKNOWN_U32, RequestOp
 from lo2io.otf2.write.rows import request_operation
+from lo2io.trace.columns import WRITE_REASON
 
 if TYPE_CHECKING:
     from build.otf2_batches import BatchMaker
@@ -62,6 +63,14 @@ def test_begin_says_what_where_and_who(maker: BatchMaker, write: Write) -> None:
     assert begin.operation_flags == IoOperationFlag.NON_BLOCKING
     assert (begin.mode, begin.bytes_request) == (IoOperationMode.WRITE, 4096)
     assert attributes(begin) == {"Sector": 8, "ProcessId": 100, "ThreadId": 101, "Operation": "WFS"}
+
+
+def test_begin_says_why_a_worker_wrote_back(maker: BatchMaker, write: Write) -> None:
+    """By the kernel's name; other requests have no reason."""
+    for number, reason in ((1, WRITE_REASON.index("sync")), (2, 0)):
+        event(maker, BEGIN, number, T, reason=reason, pid=UNKNOWN_U32, tid=UNKNOWN_U32)
+    found = write(maker.make()).of("vda requests")
+    assert [attributes(begin).get("Reason") for begin in found] == ["sync", None]
 
 
 def test_unknown_submitter_is_not_named(maker: BatchMaker, write: Write) -> None:
