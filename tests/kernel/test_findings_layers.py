@@ -32,6 +32,8 @@ DISK_BYTES = 400 << 20
 PLAIN = ("mkfs.ext4", "-q", "-F")
 SMALL_JOURNAL = (*PLAIN, "-b", "1024", "-N", "60000", "-J", "size=1")
 MOST_DIRTY = 8 << 20
+OF_ALL_LAYERS = {"faults-one-by-one"}
+"""Rules that need a layer which is off by default."""
 
 
 @pytest.fixture
@@ -59,9 +61,10 @@ def rules_found(disk: Path, place: Path, rule: str, monkeypatch: pytest.MonkeyPa
         if rule == "throttled-writer":
             limit_dirty(folder)
         monkeypatch.chdir(folder)
-        if rule.endswith("read-ahead"):
+        if rule.endswith("read-ahead") or rule in OF_ALL_LAYERS:
             slow.prepare()
-        run = record(place / "T", [sys.executable, "-S", PROGRAM, rule], cwd=folder)
+        options = ("--layers", "all") if rule in OF_ALL_LAYERS else ()
+        run = record(place / "T", [sys.executable, "-S", PROGRAM, rule], *options, cwd=folder)
         monkeypatch.chdir(place)
     verified(place / "T")
     return {finding.rule for finding in summarize(run.trace).findings} & set(LAYER_RULES)

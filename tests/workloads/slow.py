@@ -59,12 +59,22 @@ def read_in_order() -> None:
         os.pread(fd, PAGE, number * PAGE)
 
 
+def touch_pages() -> None:
+    """Read a mapped file page by page, at places far from each other."""
+    fd = os.open("big", os.O_RDONLY)
+    with mmap.mmap(fd, BIG, prot=mmap.PROT_READ) as memory:
+        memory.madvise(mmap.MADV_RANDOM)
+        for number in range(4000):
+            _ = memory[number * 7919 % (BIG // PAGE) * PAGE]
+
+
 WORK = {
     "lock-contention": append_together,
     "journal-bound": create_many,
     "throttled-writer": write_much,
     "wasted-read-ahead": read_pairs,
     "no-read-ahead": read_in_order,
+    "faults-one-by-one": touch_pages,
 }
 """Name of the finding → what is slow for this reason."""
 

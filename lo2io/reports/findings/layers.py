@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lo2io.model import CallClass
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallClass
 from lo2io.reports.findings.calls import process_name
 from lo2io.reports.findings.files import are_files, file_finding, listed, of_path
 from lo2io.reports.findings.finding import Finding
@@ -138,12 +138,42 @@ def no_read_ahead(sums: TraceSums) -> list[Finding]:
     )
 
 
+def faults_one_by_one(sums: TraceSums) -> list[Finding]:
+    """A mapped file is read by page faults, each of which waits for the disk alone."""
+    if not sums.trace.rows("faults"):
+        return []
+    number, total_ns = np.zeros((2, sums.owners.nr_groups), np.int64)
+    ids = [np.zeros(0, np.uint64)]
+    for rows in sums.trace.batches("faults", ("operation", "inside", "begin_time_ns", "end_time_ns", "file")):
+        known = (rows["begin_time_ns"] != UNKNOWN_I64) & (rows["file"] != UNKNOWN_U32) & ~rows["inside"]
+        np.add.at(number, rows["file"][known], 1)
+        np.add.at(total_ns, rows["file"][known], (rows["end_time_ns"] - rows["begin_time_ns"])[known])
+        ids.append(rows["operation"][known])
+    number, total_ns = sums.paths.merged(number), sums.paths.merged(total_ns)
+    of_faults = np.concatenate(ids)
+    return listed(
+        sums,
+        (number >= MANY) & (total_ns >= DEAR_NS) & (total_ns >= OFTEN * sums.span_ns),
+        number,
+        lambda key: file_finding(
+            "faults-one-by-one",
+            key,
+            f"{number[key]:,} page faults on its mapping waited for the disk, one after the other",
+            evidence={"faults": number[key], "fault_ns": total_ns[key]},
+            rows=number[key],
+            where=of_path(sums, key, CallClass.READ, lambda rows: np.isin(rows["id"], of_faults)),
+            cost_ns=total_ns[key],
+        ),
+    )
+
+
 LAYER_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
     "lock-contention": lock_contention,
     "journal-bound": journal_bound,
     "throttled-writer": throttled_writer,
     "wasted-read-ahead": wasted_read_ahead,
     "no-read-ahead": no_read_ahead,
+    "faults-one-by-one": faults_one_by_one,
 }
 
 

@@ -25,6 +25,7 @@ REMEDIES: Final = {
     "throttled-writer": "write less at a time, or start write-back earlier (sync_file_range, dirty_background_bytes)",
     "wasted-read-ahead": "say that reads jump: posix_fadvise(POSIX_FADV_RANDOM); or lower the disk's read_ahead_kb",
     "no-read-ahead": "do not turn read-ahead off (POSIX_FADV_RANDOM, read_ahead_kb), or ask for it by readahead(2)",
+    "faults-one-by-one": "ask for pages before they are touched: madvise(MADV_POPULATE_READ), or read(2)",
     "one-request-batches": "prepare several requests, and submit them by one io_uring_enter",
     "punted-requests": "remove the reason why they go to workers: docs/reference/io_uring.md explains each",
     "completion-overflow": "collect completions more often, or ask for a larger queue (IORING_SETUP_CQSIZE)",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from build import tablemaker
 from build.tablemaker import READ, WRITE, Row, make_batch, meta, write_trace
 
+from build import tablemaker
 from lo2io.catalog.wait_reasons import load_reasons
 from lo2io.reports.summary.summary import summarize
 from lo2io.trace.columns import CACHE_VERDICT, FILL_REASON
@@ -113,6 +113,25 @@ def test_wasted_read_ahead(found: Any) -> None:
     assert "wasted-read-ahead" not in found(reads(10, HIT), fills=[fill(1024, 1)])
     assert "wasted-read-ahead" not in found(reads(1, MISS, missed=1025), fills=[fill(1024, 0)])
     assert "wasted-read-ahead" not in found(reads(10, HIT), fills=[fill(1024, 0, "write")])
+
+
+def test_faults_one_by_one(found: Any) -> None:
+    """100 faults that needed I/O, and a tenth of the recording; those inside of other calls do not count."""
+
+    def faults(number: int, each_ns: int, **more: Any) -> list[Row]:
+        times = [(index * 2 * MS, index * 2 * MS + each_ns) for index in range(number)]
+        return [
+            {"task": 0, "file": 0, "inside": 0, "begin_time_ns": begin, "end_time_ns": end, "operation": index + 1}
+            | {"address": index << 12, "offset_bytes": index << 12}
+            | more
+            for index, (begin, end) in enumerate(times)
+        ]
+
+    finding = found([], faults=faults(100, MS))["faults-one-by-one"]
+    assert (finding.subject, finding.rows, finding.cost_ns, finding.share) == ("/data/f", 100, 100 * MS, 0.1)
+    assert finding.evidence == {"faults": 100, "fault_ns": 100 * MS}
+    for others in (faults(99, 2 * MS), faults(100, MS - 1), faults(100, MS, inside=1), faults(100, MS, file=2**32 - 1)):
+        assert "faults-one-by-one" not in found([], faults=others)
 
 
 def test_no_read_ahead(found: Any) -> None:
