@@ -107,15 +107,32 @@ int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t 
 
 /* ---- devices: non-blocking operations on the location of the device ---- */
 
+/* Reads and writes alone carry data. OTF2 has the mode FLUSH for all others: readers would add their bytes to the writes'. */
+static uint8_t mode_of(const lo2_otf2_writer *w, uint8_t operation)
+{
+    const lo2_otf2_values *v = &w->config.values;
+    return operation == LO2_RQ_READ ? v->mode_read : operation == LO2_RQ_WRITE ? v->mode_write : v->mode_flush;
+}
+
+/* The bytes that the event's operation carries. A discard, or another one with a range, has them as an attribute. */
+static int bytes_of(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row, uint64_t *bytes)
+{
+    uint8_t operation = e->operation[row];
+    bool carries = mode_of(w, operation) != w->config.values.mode_flush;
+    bool known = e->bytes[row] != UNKNOWN && operation != LO2_RQ_FLUSH;
+    *bytes = carries && known ? (uint64_t)e->bytes[row] : UNDEFINED;
+    if (!carries && known)
+        OTF2(w, add_uint64, w->list, w->config.attributes.bytes, (uint64_t)e->bytes[row]);
+    return 0;
+}
+
 static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_request_event_columns *e, uint32_t row,
                          uint64_t time)
 {
-    const lo2_otf2_values *v = &w->config.values;
     const lo2_otf2_attributes *a = &w->config.attributes;
-    bool flush = e->operation[row] == LO2_RQ_FLUSH;
-    uint8_t mode = flush ? v->mode_flush : e->operation[row] == LO2_RQ_READ ? v->mode_read : v->mode_write;
-    uint64_t bytes = flush || e->bytes[row] == UNKNOWN ? UNDEFINED : (uint64_t)e->bytes[row];
-    if (!flush)
+    uint64_t bytes;
+    TRY(bytes_of(w, e, row, &bytes));
+    if (e->operation[row] != LO2_RQ_FLUSH)
         OTF2(w, add_uint64, w->list, a->sector, e->sector[row]);
     if (e->pid[row] != NONE)
         OTF2(w, add_uint64, w->list, a->process_id, e->pid[row]);
@@ -130,7 +147,8 @@ static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const 
         w->view.has_write_backs = 1;
     }
     OTF2(w, add_string, w->list, a->operation, otf2_string_of(w, e->operation[row], e->flags[row]));
-    OTF2(w, operation_begin, location->writer, w->list, time, location->handle, mode, v->non_blocking, bytes, e->id[row]);
+    OTF2(w, operation_begin, location->writer, w->list, time, location->handle, mode_of(w, e->operation[row]),
+         w->config.values.non_blocking, bytes, e->id[row]);
     return 0;
 }
 
@@ -140,6 +158,19 @@ static int add_inode(lo2_otf2_writer *w, const lo2_request_event_columns *e, uin
         return 0;
     OTF2(w, add_uint64, w->list, w->config.attributes.inode, e->inode[row]);
     w->view.uses_parts = 1;
+    return 0;
+}
+
+static int complete_request(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_request_event_columns *e,
+                            uint32_t row, uint64_t time)
+{
+    uint64_t bytes = UNDEFINED;
+    if (e->error[row])
+        OTF2(w, add_uint32, w->list, w->config.attributes.error, (uint32_t)e->error[row]);
+    else
+        TRY(bytes_of(w, e, row, &bytes));
+    TRY(add_inode(w, e, row));
+    OTF2(w, operation_complete, location->writer, w->list, time, location->handle, bytes, e->id[row]);
     return 0;
 }
 
@@ -164,14 +195,7 @@ int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns
     switch (e->kind[row]) {
     case LO2_RQ_BEGIN: return begin_request(w, location, e, row, time);
     case LO2_RQ_ISSUED: OTF2(w, operation_issued, location->writer, NULL, time, location->handle, e->id[row]); return 0;
-    case LO2_RQ_COMPLETE: {
-        bool no_bytes = e->operation[row] == LO2_RQ_FLUSH || e->error[row] || e->bytes[row] == UNKNOWN;
-        TRY(add_inode(w, e, row));
-        void *list = otf2_error_list(w, e->error[row]);
-        OTF2(w, operation_complete, location->writer, e->inode[row] ? w->list : list, time, location->handle,
-             no_bytes ? UNDEFINED : (uint64_t)e->bytes[row], e->id[row]);
-        return 0;
-    }
+    case LO2_RQ_COMPLETE: return complete_request(w, location, e, row, time);
     case LO2_RQ_CANCELLED: OTF2(w, operation_cancelled, location->writer, NULL, time, location->handle, e->id[row]); return 0;
     case LO2_RQ_ENDED: return end_unseen(w, location, e, row, time);
     default: return otf2_fail(w, "unknown request event", 0);

@@ -32,7 +32,7 @@ _WIDTHS: Final = {1: 0xFF, 2: 0xFFFF, 3: 0xFFFFFFFF, 5: 0xFF, 6: 0xFFFF, 7: 0xFF
 """OTF2_Type of at most 32 bits → mask of the value's defined bits."""
 _ATTRIBUTES: Final = frozenset({
     "Offset", "errno", "InFlight", "Sector", "Operation", "ThreadId", "io_uring user_data", "io_uring result",
-    "io_uring ring", "io_uring path", "io_uring status", "EndInferred",
+    "io_uring ring", "io_uring path", "io_uring status", "EndInferred", "Bytes",
 })  # fmt: skip
 """Names of attributes that are understood. All are lo2io's."""
 

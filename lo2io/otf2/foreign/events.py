@@ -106,6 +106,8 @@ class ForeignEvents(Calls):
         offset = facts.get("Offset", 2**63)
         if offset < 2**63:
             row.offset, row.source = offset, 1
+        if row.asked == UNKNOWN_I64:
+            row.asked = facts.get("Bytes", UNKNOWN_I64)  # the range of a discard
         row.sector = facts.get("Sector", 0)
         row.operation = facts.get("Operation", UNKNOWN_U32)
         row.tid = facts.get("ThreadId", UNKNOWN_U32)
@@ -129,7 +131,9 @@ class ForeignEvents(Calls):
             row.moved = max(row.moved, 0) + moved if row.vector else moved
         if self._has_more(row):
             return
-        self._tell(row, handle, COMPLETED, self._look(attributes))
+        facts = self._look(attributes)
+        row.moved = facts.get("Bytes", row.moved)
+        self._tell(row, handle, COMPLETED, facts)
         self._completed(row, handle, time)
 
     def _ended(self, location: int, handle: int, ident: int) -> Row | None:

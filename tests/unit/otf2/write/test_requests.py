@@ -80,21 +80,21 @@ def test_unknown_submitter_is_not_named(maker: BatchMaker, write: Write) -> None
     assert attributes(begin) == {"Sector": 8, "Operation": "W"}
 
 
-@pytest.mark.parametrize(
-    ("operation", "mode"),
-    [
-        (RequestOp.READ, IoOperationMode.READ),
-        (RequestOp.WRITE, IoOperationMode.WRITE),
-        (RequestOp.DISCARD, IoOperationMode.WRITE),
-        (RequestOp.SECURE_ERASE, IoOperationMode.WRITE),
-        (RequestOp.WRITE_ZEROES, IoOperationMode.WRITE),
-    ],
-)
-def test_modes(maker: BatchMaker, write: Write, operation: RequestOp, mode: IoOperationMode) -> None:
-    """An operation other than read and flush changes the medium."""
-    event(maker, BEGIN, 1, T, operation=operation)
-    (begin,) = write(maker.make()).of("vda requests")
-    assert begin.mode == mode
+def test_what_carries_no_data_is_no_write(maker: BatchMaker, write: Write) -> None:
+    """Only reads and writes have their mode and size. The attribute Bytes is the size of a discard's range."""
+    operations = [operation for operation in RequestOp if operation is not RequestOp.FLUSH]
+    for number, operation in enumerate(operations, 1):
+        event(maker, BEGIN, number, T, operation=operation)
+        event(maker, ISSUED, number, T, operation=operation)
+        event(maker, COMPLETE, number, T, operation=operation)
+    events = write(maker.make()).of("vda requests")
+    modes = {RequestOp.READ: IoOperationMode.READ, RequestOp.WRITE: IoOperationMode.WRITE}
+    for operation, begin, complete in zip(operations, events[::3], events[2::3], strict=True):
+        assert begin.mode == modes.get(operation, IoOperationMode.FLUSH)
+        assert attributes(begin)["Operation"] == request_operation(operation << 5)
+        for size, end in ((begin.bytes_request, begin), (complete.bytes_result, complete)):
+            told = attributes(end).get("Bytes")
+            assert (size, told) == ((4096, None) if operation in modes else (UNDEFINED, 4096))
 
 
 def test_flush_has_neither_bytes_nor_sector(maker: BatchMaker, write: Write) -> None:
