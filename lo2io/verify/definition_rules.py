@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lo2io.otf2.library import UNDEFINED_U64
 from lo2io.otf2.read.definitions import (
     GROUP_REGIONS,
+    HANDLE_PARENT,
     HANDLE_PRE_CREATED,
     LOCATION_CPU_THREAD,
     LOCATION_GROUP_PROCESS,
@@ -174,7 +175,12 @@ def _check_paradigms(found: Definitions, verdict: Verification) -> None:
 
 def _check_handles(found: Definitions, verdict: Verification) -> None:
     stated = {values[0] for values in found.unnamed.get("IoPreCreatedHandleState", ())}
-    for ref, values in found.table("handle").items():
+    handles = found.table("handle")
+    for ref, values in handles.items():
+        parent = handles.get(values[HANDLE_PARENT])
+        if parent is not None and parent[2] == values[2]:
+            text = f"handle {ref} has the parent {values[HANDLE_PARENT]}, which is of the same I/O paradigm"
+            verdict.report("handle.parent", text)
         flagged = bool(values[3] & HANDLE_PRE_CREATED)
         if flagged and ref not in stated:
             verdict.report("handle.state", f"handle {ref} is flagged PRE_CREATED and has no state")

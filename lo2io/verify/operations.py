@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from lo2io.otf2.library import UNDEFINED_U32, UNDEFINED_U64
-from lo2io.otf2.read.definitions import BLOCK_PARADIGM, HANDLE_ALL_PROXY, HANDLE_PRE_CREATED, RING_PARADIGMS, handles_of
+from lo2io.otf2.read.definitions import (
+    BLOCK_PARADIGM,
+    HANDLE_ALL_PROXY,
+    HANDLE_PARENT,
+    HANDLE_PRE_CREATED,
+    RING_PARADIGMS,
+    handles_of,
+)
 from lo2io.otf2.read.events import Places
 
 if TYPE_CHECKING:
@@ -138,7 +145,8 @@ class IoRules:
         self._paradigms = definitions.table("paradigm")
         self._files = definitions.table("file")
         self._handles: dict[int, Handle] = {}
-        for ref, values in definitions.table("handle").items():
+        self._definitions = definitions.table("handle")
+        for ref, values in self._definitions.items():
             flags, communicator = values[3], values[4]
             handle = Handle(ref, 0, active=bool(flags & HANDLE_PRE_CREATED), anyone=bool(flags & HANDLE_ALL_PROXY))
             if communicator != UNDEFINED_U32:
@@ -288,9 +296,13 @@ class IoRules:
         target = self._handles.get(new)
         if not forced and target is not None and target.active:
             return False
-        if not self.use(state, time, forced, old):
+        if not self.use(state, time, forced, old) or not self.create(state, time, forced, new):
             return False
-        return self.create(state, time, forced, new)
+        parents = [self._definitions[ref][HANDLE_PARENT] for ref in (old, new) if ref in self._definitions]
+        if len(set(parents)) > 1:
+            text = f"handle {new}, whose parent is {parents[1]}, is a duplicate of handle {old}, whose is {parents[0]}"
+            self._report("handle.parent", state, time, text)
+        return True
 
     def delete_file(self, state: LocationState, time: int, _forced: bool, paradigm: int, file: int) -> bool:
         """IoDeleteFile."""

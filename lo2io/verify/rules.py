@@ -128,6 +128,11 @@ _RULES = (
         "A paradigm has a name, the class that OTF2 demands, an identification of its own, and the next number.",
     ),
     Rule("handle.state", _E, "A handle has a pre-created state if and only if it is flagged PRE_CREATED."),
+    Rule(
+        "handle.parent",
+        _W,
+        "A handle's parent is of another paradigm, which operates the handle. A duplicate has its source's parent.",
+    ),
     Rule("handle.inactive", _E, "A handle is used only between its creation and its destruction."),
     Rule("handle.created-twice", _E, "A handle that is active is not created again."),
     Rule("handle.destroyed-twice", _E, "A handle that is not active is not destroyed."),

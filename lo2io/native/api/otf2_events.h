@@ -260,7 +260,7 @@ typedef struct {
     void *write_io_handle, *write_pre_created_state;
     uint32_t count;
     uint32_t pre_created;         /* the handle flag */
-    uint32_t *name, *file, *flags, *parent, *status;
+    uint32_t *name, *file, *flags, *status;
     uint8_t *paradigm, *access;   /* access and status: of pre-created handles */
 } lo2_otf2_handle_columns;
 

@@ -106,7 +106,7 @@ static int duplicated(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2
 {
     if (o->handle[row] == NONE || o->handle2[row] == NONE)
         return 0;
-    /* The parent first: its reference must be the lower one, for its definition must come first. */
+    /* Both first: a new handle may move the others. */
     if (!otf2_handle_at(w, o->handle[row]) || !otf2_handle_at(w, o->handle2[row]))
         return -1;
     const lo2_otf2_handle *old = &w->handles[o->handle[row]];

@@ -1,4 +1,9 @@
-/* Definitions of handles: there may be millions, so whole columns are written at a time. */
+/*
+ * Definitions of handles: there may be millions, so whole columns are written at a time.
+ *
+ * A handle has neither a communicator nor a parent. OTF2's parent is the handle of a higher paradigm that operates this
+ * one, such as MPI-IO's. A duplicate has the parent of its source: none.
+ */
 #include "otf2/otf2_writer.h"
 
 /* Prototypes as in OTF2 3's OTF2_GlobalDefWriter.h. */
@@ -10,8 +15,7 @@ int lo2_otf2_define_handles(const lo2_otf2_handle_columns *c)
     io_handle_fn write_handle = (io_handle_fn)c->write_io_handle;
     io_state_fn write_state = (io_state_fn)c->write_pre_created_state;
     for (uint32_t ref = 0; ref < c->count; ref++) {
-        int code = write_handle(c->writer, ref, c->name[ref], c->file[ref], c->paradigm[ref], c->flags[ref], NONE,
-                                c->parent[ref]);
+        int code = write_handle(c->writer, ref, c->name[ref], c->file[ref], c->paradigm[ref], c->flags[ref], NONE, NONE);
         if (!code && (c->flags[ref] & c->pre_created))
             code = write_state(c->writer, ref, c->access[ref], c->status[ref]);
         if (code)

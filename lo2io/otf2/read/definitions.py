@@ -47,6 +47,8 @@ LOCATION_ACCELERATOR_STREAM = 2
 LOCATION_METRIC = 3
 HANDLE_PRE_CREATED = 1
 HANDLE_ALL_PROXY = 2
+HANDLE_PARENT = 5
+"""The place of a handle's parent among the values of its definition."""
 RING_PARADIGMS = ("io_uring", "libaio")
 BLOCK_PARADIGM = "block_io"
 GROUP_REGIONS = 2

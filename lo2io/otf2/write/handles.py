@@ -37,7 +37,7 @@ class HandleTable:
 
     Args:
         writer: ``lo2_otf2_writer *``. Handles that only the tables name get references here.
-        rows: The engine's rows, in any order: ``handle``, ``fd``, ``parent``, ``file``, ``open_flags``, ``used``.
+        rows: The engine's rows, in any order: ``handle``, ``fd``, ``file``, ``open_flags``, ``used``.
     """
 
     def __init__(self, writer: Any, rows: Columns) -> None:
@@ -47,7 +47,6 @@ class HandleTable:
         self.file: NDArray[np.uint32] = np.full(count, UNKNOWN_U32, np.uint32)
         self._name: NDArray[np.uint32] = np.full(count, UNDEFINED_U32, np.uint32)
         self._file_ref: NDArray[np.uint32] = np.full(count, UNDEFINED_U32, np.uint32)
-        self._parent: NDArray[np.uint32] = np.full(count, UNDEFINED_U32, np.uint32)
         self._paradigm: NDArray[np.uint8] = np.zeros(count, np.uint8)
         self._status: NDArray[np.uint32] = np.zeros(count, np.uint32)
         # For unknown flags, READ_WRITE excludes nothing. The handles table marks these flags as unknown.
@@ -58,15 +57,7 @@ class HandleTable:
         where = refs[rows["handle"][named]]
         self.fd[where] = rows["fd"][named]
         self.file[where] = rows["file"][named]
-        self._set_parents(where, rows["parent"][named], refs)
         self._set_states(writer, where, rows["open_flags"][named])
-
-    def _set_parents(self, where: NDArray[np.uint32], parent: NDArray[np.uint32], refs: NDArray[np.uint32]) -> None:
-        """Set parents. A parent first used after its child is left out, since its definition would come too late."""
-        inside = parent < len(refs)
-        of = np.full(len(parent), UNDEFINED_U32, np.uint32)
-        of[inside] = refs[parent[inside]]
-        self._parent[where] = np.where(of < where, of, np.uint32(UNDEFINED_U32))
 
     def _set_states(self, writer: Any, where: NDArray[np.uint32], open_flags: NDArray[np.uint32]) -> None:
         access, creation, status = ffi.new("uint8_t *"), ffi.new("uint32_t *"), ffi.new("uint32_t *")
@@ -98,7 +89,6 @@ class HandleTable:
         """Set a handle without a row: a device's, or that of sync(2)."""
         self._name[ref], self._file_ref[ref], self._flags[ref] = name, file, flags
         self._access[ref], self._status[ref], self._paradigm[ref] = access, 0, paradigm
-        self._parent[ref] = UNDEFINED_U32
 
     def mirror(
         self, writer: Any, rows: Columns, refs: NDArray[np.uint32], handles: NDArray[np.uint32], paradigm: int
@@ -124,7 +114,6 @@ class HandleTable:
             ("name", self._name),
             ("file", self._file_ref),
             ("flags", self._flags),
-            ("parent", self._parent),
             ("status", self._status),
             ("paradigm", self._paradigm),
             ("access", self._access),

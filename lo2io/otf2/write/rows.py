@@ -73,7 +73,7 @@ class RingRow:
 
 MAX_DRIFT = 1_000
 """Clocks that differ by more than one part in this many did not drift. One was set (adjtimex(2): 500 ppm at most)."""
-_HANDLE_COLUMNS = ("handle", "fd", "parent", "file", "open_flags", "used")
+_HANDLE_COLUMNS = ("handle", "fd", "file", "open_flags", "used")
 
 
 def text_at(text: bytes, offset: int, length: int) -> str:
@@ -132,7 +132,7 @@ class Rows:
         self.rings |= {row.ring: row for row in (RingRow(*values) for values in zip(*columns, strict=True))}
 
     def handles(self) -> Columns:
-        """The rows of handles, in the order of the batches: columns ``handle``, ``fd``, ``parent`` … of one length."""
+        """The rows of handles, in the order of the batches: columns ``handle``, ``fd``, ``file`` … of one length."""
         parts, self._handles = self._handles, []
         if not parts:
             dtypes = column_dtypes("handle")

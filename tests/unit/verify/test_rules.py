@@ -165,6 +165,19 @@ def _state_of_an_ordinary_handle(trace: Trace) -> None:
     trace.more.append(("IoPreCreatedHandleState", (READ_FD, _otf2.IO_ACCESS_MODE_READ_ONLY, NO_FLAGS)))
 
 
+@breaks("handle.parent")
+def _parent_of_the_same_paradigm(trace: Trace) -> None:
+    another = DISK + 1
+    trace.definitions["IoHandle", another] = trace.definitions["IoHandle", READ_FD]
+    for handle in (READ_FD, WRITE_FD):
+        breaks.redefine(trace, ("IoHandle", handle), 5, another)
+
+
+@breaks("handle.parent")
+def _duplicate_with_a_parent_of_its_own(trace: Trace) -> None:
+    breaks.redefine(trace, ("IoHandle", WRITE_FD), 5, DISK)
+
+
 @breaks("handle.inactive")
 def _used_after_destruction(trace: Trace) -> None:
     breaks.add_event(trace, *begin(START + 400, READ_FD, 9))

@@ -159,7 +159,7 @@ def test_unused_handles_are_not_defined(write: Write, maker: BatchMaker) -> None
 def test_pre_created_handles_have_their_state(write: Write, maker: BatchMaker) -> None:
     """Open before the trace, inherited, appeared: active from the start, with access mode and status flags."""
     maker.row("handles", handle=0, fd=3, origin=3, open_flags=0o2002001)
-    maker.row("handles", handle=1, fd=3, origin=2, parent=0, open_flags=0)
+    maker.row("handles", handle=1, fd=3, origin=2, open_flags=0)
     maker.row("handles", handle=2, fd=9, origin=4)
     for handle in range(3):
         maker.call("read", T, T + 1, handle=handle, error=5)
@@ -170,16 +170,6 @@ def test_pre_created_handles_have_their_state(write: Write, maker: BatchMaker) -
         "READ_ONLY, Status Flags: NONE",
         "READ_WRITE, Status Flags: NONE",
     ]
-
-
-def test_parent_used_after_its_child_is_left_out(write: Write, maker: BatchMaker) -> None:
-    """Definitions come in the order of their references and refer to earlier ones only."""
-    maker.row("handles", handle=0, fd=3, origin=3)
-    maker.row("handles", handle=1, fd=3, origin=2, parent=0)
-    maker.call("read", T, T + 1, handle=1, error=5)
-    maker.call("read", T + 2, T + 3, handle=0, error=5)
-    text = write(maker.make()).printed("-G")
-    assert text.count("Parent: UNDEFINED") >= 2
 
 
 @pytest.mark.parametrize(
