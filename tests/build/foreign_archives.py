@@ -55,6 +55,10 @@ class Archive:
             self._define("String", self._strings[text], text)
         return self._strings[text]
 
+    def add_node(self, ref: int, name: str, kind: str, *, below: int) -> None:
+        """A further node of the system tree, of class ``kind``."""
+        self._define("SystemTreeNode", ref, self._text(name), self._text(kind), below)
+
     def handle(self, ref: int, path: str | None, paradigm: int = POSIX) -> int:
         """A handle on a file, which is defined with it; None: on no file."""
         flags = _otf2.IO_HANDLE_FLAG_PRE_CREATED if paradigm == BLOCK else _otf2.IO_HANDLE_FLAG_NONE

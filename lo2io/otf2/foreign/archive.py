@@ -143,9 +143,15 @@ class _Archive:
             "pids": self._pids,
         }
 
+    def _host(self) -> int | None:
+        """The system tree's first node of class *node*, as Score-P and lo2io have it, else the tree's root."""
+        nodes = self._definitions.table("node")
+        hosts = (ref for ref, values in nodes.items() if self._definitions.text(values[1]) == "node")
+        roots = (ref for ref, values in nodes.items() if values[2] not in nodes)
+        return next(hosts, next(roots, None))
+
     def _meta(self, disks: Mapping[int, BlockDevice]) -> SpoolMeta:
-        clock, nodes = self._clock, self._definitions.table("node")
-        root = next((ref for ref, values in nodes.items() if values[2] not in nodes), None)
+        clock, host = self._clock, self._host()
         known = clock.realtime not in {0, UNKNOWN_TICKS} and clock.realtime < 2**63
         begin = clock.moment(clock.offset)
         return SpoolMeta(
@@ -155,7 +161,7 @@ class _Archive:
             command=tuple(self._facts.get("COMMAND", "").split()),
             roots=(),
             recorder_pid=0,
-            hostname="" if root is None else self._definitions.name("node", root),
+            hostname="" if host is None else self._definitions.name("node", host),
             kernel=self._facts.get("KERNEL", ""),
             machine=self._facts.get("MACHINE", ""),
             cpus=(),

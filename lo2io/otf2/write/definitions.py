@@ -17,7 +17,7 @@ from lo2io.native._lib import lib
 from lo2io.otf2.library import UNDEFINED_U32, value
 from lo2io.otf2.write.handles import HandleTable
 from lo2io.otf2.write.metrics import write_metrics
-from lo2io.otf2.write.parts import HOST_NODE, Parts, Trace
+from lo2io.otf2.write.parts import HOST_NODE, MACHINE_NODE, Parts, Trace
 from lo2io.otf2.write.regions import write_contexts, write_regions
 from lo2io.otf2.write.rings import (
     RING_ATTRIBUTES,
@@ -121,8 +121,8 @@ class Writer:
         self._clock_and_strings()
         self._paradigms()
         self._attributes()
-        domains = ("MACHINE", "SHARED_MEMORY")
-        self._parts.node(self._trace.meta.hostname or "localhost", "host", UNDEFINED_U32, domains)
+        self._parts.node("machine", "machine", UNDEFINED_U32, ("MACHINE",))
+        self._parts.node(self._trace.meta.hostname or "localhost", "node", MACHINE_NODE, ("SHARED_MEMORY",))
         write_regions(self._parts)
         write_contexts(self._parts, samples=self._trace.layout.samples)
         self._processes()

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from lo2io.otf2.write.layout import Layout
     from lo2io.otf2.write.rows import Rows
 
-HOST_NODE = 0
-"""Reference of the system tree's root."""
+MACHINE_NODE, HOST_NODE = 0, 1
+"""References of the system tree's root, and of the recorded host below it.
+
+Score-P's trees begin so, and otf-profiler counts hosts as nodes of class ``node``.
+"""
 NO_OPCODE = 255
 """The opcode of a request if the kernel did not tell it."""
 
@@ -64,7 +67,7 @@ class Parts:
         self.scopes: dict[int, tuple[str, int]] = {}
         """Metric location → scope of its metrics (``LOCATION_GROUP`` …), and the scope's reference."""
         self._names: set[str] = set()
-        self._next_node = HOST_NODE
+        self._next_node = MACHINE_NODE
         self._next_group = 0
         self._string_type = value("TYPE_STRING")
 

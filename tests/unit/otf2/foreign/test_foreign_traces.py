@@ -621,6 +621,14 @@ def test_names_that_are_not_text_stay_exact(tmp_path: Path) -> None:
     assert [(row["path"], row["path_bytes"]) for row in rows_of_files] == [(r"/data/caf\xe9!", b"/data/caf\xe9!")]
 
 
+def test_the_host_is_the_node_below_the_machine(tmp_path: Path) -> None:
+    """As in Score-P's trees. Without a node of that class it is the root."""
+    archive = Archive("Score-P 9.0")
+    assert report(archive.trace.write(tmp_path / "root")).hostname == "node1"
+    archive.add_node(1, "node7", "node", below=0)
+    assert report(archive.trace.write(tmp_path / "node")).hostname == "node7"
+
+
 def test_disks_of_other_tools_have_their_names(tmp_path: Path) -> None:
     """Two disks of unknown numbers stay apart."""
     archive = Archive("lo2s v1.7.0")

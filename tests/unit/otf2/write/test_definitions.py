@@ -215,9 +215,9 @@ def test_gaps_are_markers(write: Write, maker: BatchMaker) -> None:
     written = write(maker.make(), end=TraceEnd(START, STOP, complete(lost=513, vanished=5), Totals()))
     assert [" ".join(line.split()) for line in written.markers()] == [
         'MARKER_DEF Group: "lo2io", Category: "lost records", Severity: HIGH',
-        f'MARKER Time: {T}, Duration 70, Scope: SYSTEM_TREE_NODE:0, Text: "CPU 3: the kernel dropped 512 records"',
+        f'MARKER Time: {T}, Duration 70, Scope: SYSTEM_TREE_NODE:1, Text: "CPU 3: the kernel dropped 512 records"',
         (
-            f"MARKER Time: {START}, Duration {STOP - START}, Scope: SYSTEM_TREE_NODE:0, "
+            f"MARKER Time: {START}, Duration {STOP - START}, Scope: SYSTEM_TREE_NODE:1, "
             'Text: "CPU 0: the kernel dropped 1 records"'
         ),
         'MARKER_DEF Group: "lo2io", Category: "vanished samples", Severity: HIGH',

@@ -99,6 +99,7 @@ def test_host_package_core_cpu(maker: BatchMaker, write: Write) -> None:
     written = write(maker.make(), meta=SYSTEM)
     nodes = {node.name: node for node in written.definitions.system_tree_nodes}
     assert {name: node.parent.name for name, node in nodes.items() if node.parent} == {
+        "node7": "machine",
         "package 0": "node7",
         "package 1": "node7",
         "package 0 core 0": "package 0",
@@ -111,8 +112,8 @@ def test_host_package_core_cpu(maker: BatchMaker, write: Write) -> None:
     text = written.printed("-G")
     lines = [line for line in text.splitlines() if line.startswith("SYSTEM_TREE_NODE_DOMAIN")]
     assert [(line.split('"')[1], line.split()[-1]) for line in lines] == [
-        ("host::node7", "MACHINE"),
-        ("host::node7", "SHARED_MEMORY"),
+        ("machine::machine", "MACHINE"),
+        ("node::node7", "SHARED_MEMORY"),
         ("package::package 0", "SOCKET"),
         ("core::package 0 core 0", "CORE"),
         ("cpu::cpu 0", "PU"),
@@ -146,7 +147,7 @@ def test_gap_is_marked_on_its_cpu(maker: BatchMaker, write: Write) -> None:
     lines = [" ".join(line.split()) for line in written.markers() if line.startswith("MARKER ")]
     assert lines == [
         f'MARKER Time: {T}, Duration 70, Scope: LOCATION:1, Text: "CPU 1: the kernel dropped 512 records"',
-        f'MARKER Time: {T}, Duration 70, Scope: SYSTEM_TREE_NODE:0, Text: "CPU 9: the kernel dropped 1 records"',
+        f'MARKER Time: {T}, Duration 70, Scope: SYSTEM_TREE_NODE:1, Text: "CPU 9: the kernel dropped 1 records"',
     ]
 
 
