@@ -115,7 +115,7 @@ class _Archive:
             for batch in maker.batches(self._spills):
                 writer.write(batch)
             proof = Completeness(0, 0, 0, tally.orphans, tally.in_flight, tally.events, proven=False)
-            begin, end = clock.moment(clock.offset), clock.moment(clock.offset + clock.length)
+            begin, end = self._span()
             totals = Totals(nr_ring_requests=self._spills["rings"].rows)
             writer.close(totals, proof, begin, end, {"foreign": describe(self._subject(), maker.paradigms())})
 
@@ -143,6 +143,17 @@ class _Archive:
             "pids": self._pids,
         }
 
+    def _span(self) -> tuple[int, int]:
+        """Begin and end of the trace, in ns.
+
+        Other tools' clock properties may cover more than the trace: lo2s has the machine's uptime as its length. So
+        their traces last from the first event to the last one.
+        """
+        clock, tally = self._clock, self._events.tally
+        if self._own or not tally.events:
+            return clock.moment(clock.offset), clock.moment(clock.offset + clock.length)
+        return clock.moment(tally.first), clock.moment(tally.last)
+
     def _host(self) -> int | None:
         """The system tree's first node of class *node*, as Score-P and lo2io have it, else the tree's root."""
         nodes = self._definitions.table("node")
@@ -153,7 +164,7 @@ class _Archive:
     def _meta(self, disks: Mapping[int, BlockDevice]) -> SpoolMeta:
         clock, host = self._clock, self._host()
         known = clock.realtime not in {0, UNKNOWN_TICKS} and clock.realtime < 2**63
-        begin = clock.moment(clock.offset)
+        offset, (begin, end) = clock.moment(clock.offset), self._span()
         return SpoolMeta(
             lo2io_version=self._facts.get("RECORDED_BY", ""),
             complete=True,
@@ -169,9 +180,9 @@ class _Archive:
             formats=(),
             header_page="",
             clock=self._facts.get("CLOCK", "the trace's"),
-            syncs=(ClockSync(begin, begin, clock.realtime, 0),) if known else (),
+            syncs=(ClockSync(offset, offset, clock.realtime, 0),) if known else (),
             start_ns=begin,
-            stop_ns=clock.moment(clock.offset + clock.length),
+            stop_ns=end,
             ring_bytes=0,
             ring_bytes_wanted=0,
             opener="",

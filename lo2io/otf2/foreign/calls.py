@@ -59,6 +59,9 @@ class Tally:
     in_flight: int = 0
     cancelled: int = 0
     samples: int = 0
+    first: int = UNKNOWN_TICKS
+    last: int = 0
+    """Times of the first and the last event. The first one is unknown if there are no events."""
     of_location: dict[int, int] = field(default_factory=dict)
 
 

@@ -234,6 +234,9 @@ class ForeignEvents(Calls):
         events = block.events
         for place, number in enumerate(np.bincount(events["location"]).tolist()):
             self.tally.of_location[self._locations[place]] += number
+        if len(events):
+            self.tally.first = min(self.tally.first, int(events["time"].min()))
+            self.tally.last = max(self.tally.last, int(events["time"].max()))
         self.tally.samples += int(np.count_nonzero(events["kind"] == KINDS["CallingContextSample"]))
         details = block.details.tolist()
         for row in events[self._taken[events["kind"]]].tolist():
