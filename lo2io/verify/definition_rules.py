@@ -178,7 +178,7 @@ def _check_handles(found: Definitions, verdict: Verification) -> None:
     handles = found.table("handle")
     for ref, values in handles.items():
         parent = handles.get(values[HANDLE_PARENT])
-        if parent is not None and parent[2] == values[2]:
+        if parent is not None and values[HANDLE_PARENT] != ref and parent[2] == values[2]:
             text = f"handle {ref} has the parent {values[HANDLE_PARENT]}, which is of the same I/O paradigm"
             verdict.report("handle.parent", text)
         flagged = bool(values[3] & HANDLE_PRE_CREATED)

@@ -299,7 +299,8 @@ class IoRules:
         if not self.use(state, time, forced, old) or not self.create(state, time, forced, new):
             return False
         parents = [self._definitions[ref][HANDLE_PARENT] for ref in (old, new) if ref in self._definitions]
-        if len(set(parents)) > 1:
+        known = all(parent in self._definitions or parent == UNDEFINED_U32 for parent in parents)
+        if known and len(set(parents)) > 1:
             text = f"handle {new}, whose parent is {parents[1]}, is a duplicate of handle {old}, whose is {parents[0]}"
             self._report("handle.parent", state, time, text)
         return True
