@@ -78,6 +78,12 @@ class Archive:
             self._define("Region", ref, *names, *more)
         return self._regions[name]
 
+    def add_group(self, name: str, *regions: str) -> None:
+        """A group of regions that are defined."""
+        ref = sum(record == "Group" for record, _ in self.trace.definitions)
+        kind = _otf2.GROUP_TYPE_REGIONS, _otf2.PARADIGM_USER, _otf2.GROUP_FLAG_NONE
+        self._define("Group", ref, self._text(name), *kind, [self._regions[region] for region in regions])
+
     def attribute(self, ref: int, name: str, kind: Any = _otf2.TYPE_UINT64) -> int:
         """An attribute of events."""
         self._define("Attribute", ref, self._text(name), self._text(""), kind)

@@ -1,8 +1,8 @@
 """Calls of any OTF2 trace: regions, and their actions on handles.
 
-A call is a region of role FILE_IO or FILE_IO_METADATA, from ``Enter`` to ``Leave``. The thread's events directly inside
-the region are the call's actions. In a trace without any such region, each event that creates, destroys, duplicates or
-seeks a handle is a call.
+A call is a region of role FILE_IO or FILE_IO_METADATA, or of lo2s' group of system calls, from ``Enter`` to ``Leave``.
+The thread's events directly inside the region are the call's actions. In a trace without any such region, each event
+that creates, destroys, duplicates or seeks a handle is a call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind
 from lo2io.otf2.foreign.positions import Positions
 from lo2io.otf2.foreign.rows import IN_FLIGHT, UNKNOWN_TICKS, Row, Spill
-from lo2io.otf2.read.definitions import BLOCK_PARADIGM, HANDLE_ALL_PROXY, RING_PARADIGMS, handles_of
+from lo2io.otf2.read.definitions import BLOCK_PARADIGM, GROUP_REGIONS, HANDLE_ALL_PROXY, RING_PARADIGMS, handles_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ROLES: Final = (27, 38)
 """OTF2_REGION_ROLE_FILE_IO and …_FILE_IO_METADATA (OTF2_Definitions.h)."""
+_SYSTEM_CALLS: Final = "<syscalls>"
+"""Name of the group of regions that lo2s (src/trace/trace.cpp) makes of system calls. Their role is FUNCTION."""
 _APPEND: Final = 2
 """OTF2_IO_STATUS_FLAG_APPEND."""
 NO_REGION, ASYNCHRONOUS = -1, -2
@@ -72,7 +74,7 @@ class Calls:
         definitions: All definitions of the trace.
         kinds: Name of a system call → its kind, which its actions cannot change.
         spills: Files for rows: ``calls``, ``requests`` of disks, ``rings``.
-        own: True if lo2io wrote the archive. Then regions with names of ``kinds`` are calls, whatever their role.
+        own: True if lo2io wrote the archive. Then all regions with names of ``kinds`` are calls, whatever their role.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Calls:
         self._spills = spills
         self._text = definitions.text
         self._names = {ref: definitions.name("region", ref) for ref in definitions.table("region")}
-        self._regions = _io_regions(definitions, kinds if own else ())
+        self._regions = _io_regions(definitions, kinds, own=own)
         self._fixed = {ref: int(kinds[name]) for ref, name in self._names.items() if name in kinds}
         table = definitions.table("handle")
         self._paradigms = {ref: int(values[2]) for ref, values in table.items()}
@@ -268,11 +270,23 @@ class Calls:
         self._acted(row, time, attributes)
 
 
-def _io_regions(definitions: Definitions, names: Collection[str]) -> frozenset[int]:
-    """Regions that are calls: those of an I/O role or of these names, except regions of io_uring's workers."""
+def _io_regions(definitions: Definitions, names: Collection[str], *, own: bool) -> frozenset[int]:
+    """Regions that are calls: those of an I/O role, except regions of io_uring's workers, and those of system calls.
+
+    In lo2io's own archives, all regions with ``names`` are system calls; in other tools', those in lo2s' group.
+    """
+    regions = definitions.table("region")
+    system_calls = regions.keys() if own else _members(definitions, _SYSTEM_CALLS)
     return frozenset(
         ref
-        for ref, values in definitions.table("region").items()
-        if (name := definitions.name("region", ref)) in names
+        for ref, values in regions.items()
+        if ((name := definitions.name("region", ref)) in names and ref in system_calls)
         or (values[3] in ROLES and not name.startswith("io_uring worker: "))
     )
+
+
+def _members(definitions: Definitions, name: str) -> frozenset[int]:
+    """The members of all groups of regions of this name."""
+    groups = definitions.table("group").items()
+    named = (ref for ref, values in groups if values[1] == GROUP_REGIONS and definitions.text(values[0]) == name)
+    return frozenset(member for ref in named for member in definitions.members["group", ref])
