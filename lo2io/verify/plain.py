@@ -11,6 +11,7 @@ next.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -83,6 +84,7 @@ class Columns:
         self.group = groups[self.location]
         self.number = len(self.kind)
 
+    @cached_property
     def attributes(self) -> tuple[Numbers, NDArray[Any]]:
         """The events' attributes: for each the place of its event, and its row of the details."""
         numbers = self.nr_attributes.astype(np.int64)
@@ -158,7 +160,7 @@ class Screen:
     def attributes(self, columns: Columns) -> Attributes:
         """Check all attributes of a block."""
         found = Attributes(columns.number, self._rings.telling)
-        owner, details = columns.attributes()
+        owner, details = columns.attributes
         if not len(owner):
             return found
         places, types = self._attributes.of(details["ref"]), details["type"]

@@ -175,7 +175,11 @@ _RULES = (
         _E,
         "Of each part that a request writes, the charges are its bytes, and each follows its dirtying.",
     ),
-    Rule("request.reason", _E, "The trace gives a block request the same reason of write-back as the table."),
+    Rule(
+        "request.told",
+        _E,
+        "The trace gives a block request the same reason of write-back, and charges the same thread, as the tables.",
+    ),
     Rule(
         "fault.read",
         _E,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.trace.columns import WRITE_REASON
 
 if TYPE_CHECKING:
@@ -25,17 +25,33 @@ _TIMES = ("first_dirtied_ns", "last_dirtied_ns", "issue_time_ns", "complete_time
 
 
 def check_told(trace: Trace, told: ToldWriteBacks, verdict: Verification) -> None:
-    """Report block requests of which trace and tables tell different reasons. A trace without block requests has none.
+    """Report block requests to which trace and tables give different reasons, or charge different threads.
+
+    A trace without block requests tells nothing. Memory grows with the number of requests that have charges.
 
     Raises:
         TraceError: A table cannot be read.
     """
     if not told:
         return
-    for rows in trace.batches("requests", ("id", "reason")):
-        for number, reason in zip(rows["id"].tolist(), rows["reason"].tolist(), strict=True):
+    charged = _only_threads(trace)
+    for rows in trace.batches("requests", ("id", "reason", "complete_time_ns")):
+        columns = (rows[name].tolist() for name in ("id", "reason", "complete_time_ns"))
+        for number, reason, complete in zip(*columns, strict=True):
             if told.reasons.get(number, WRITE_REASON[0]) != WRITE_REASON[reason]:
-                verdict.report("request.reason", f"requests: trace and table give {number} different reasons")
+                verdict.report("request.told", f"requests: trace and table give {number} different reasons")
+            if complete != UNKNOWN_I64 and told.charged.get(number) != charged.get(number):
+                verdict.report("request.told", f"write_backs: trace and table charge {number} to different threads")
+
+
+def _only_threads(trace: Trace) -> dict[int, int | None]:
+    """Request → the thread with all of its charges; None: there are several, or some is unknown."""
+    found: dict[int, int | None] = {}
+    for rows in trace.batches("write_backs", ("request", "tid")):
+        for request, tid in zip(rows["request"].tolist(), rows["tid"].tolist(), strict=True):
+            known = None if tid == UNKNOWN_U32 else tid
+            found[request] = known if found.setdefault(request, known) == known else None
+    return found
 
 
 def check_write_backs(trace: Trace, verdict: Verification) -> None:

@@ -320,6 +320,7 @@ class Requests:
                     "ring_request": request.ring_request,
                     "reason": 0,
                     "inode": 0,
+                    "charged": 0,
                 }
             )
 

@@ -70,7 +70,7 @@ INLINE void lo2_describe(lo2_kernel_pages *record, const struct address_space *m
 {
     const struct inode *inode = LO2_READ(mapping, struct address_space, host);
 
-    record->mode = LO2_READ(inode, struct inode, i_mode);
+    record->mode = lo2_has_trees(inode) ? 0 : LO2_READ(inode, struct inode, i_mode);
     record->generation = LO2_READ(inode, struct inode, i_generation);
     if ((record->mode & LO2_TYPE_BITS) == LO2_BLOCK_DEVICE) {
         record->device = LO2_READ(inode, struct inode, i_rdev);

@@ -26,6 +26,9 @@ struct folio___order {             /* from Linux 6.1 to 6.5 */
 enum pageflags { PG_head, PG_swapcache, PG_swapbacked, PG_slab };
 enum { LO2_TYPE_BITS = 0170000, LO2_BLOCK_DEVICE = 0060000 }; /* of i_mode: include/uapi/linux/stat.h */
 
+enum { LO2_TREES_INODE = 1 };      /* BTRFS_BTREE_INODE_OBJECTID, include/uapi/linux/btrfs_tree.h */
+#define LO2_BTRFS_MAGIC 0x9123683e
+
 #define LO2_KNOWS_FOLIOS \
     (bpf_core_field_exists(struct folio, _flags_1) && bpf_core_enum_value_exists(enum pageflags, PG_head))
 
@@ -57,6 +60,13 @@ INLINE __u32 lo2_pages_of_folio(const struct folio *folio)
     if (bpf_core_field_exists(((struct folio___order *)0)->_folio_order))
         return 1u << (LO2_READ(folio, struct folio___order, _folio_order) & 31);
     return 1u << (LO2_READ(folio, struct folio, _flags_1) & 31);
+}
+
+/* Btrfs keeps its trees, which are metadata, in the pages of an inode. */
+INLINE bool lo2_has_trees(const struct inode *inode)
+{
+    return LO2_READ(inode, struct inode, i_ino) == LO2_TREES_INODE &&
+           LO2_READ(LO2_READ(inode, struct inode, i_sb), struct super_block, s_magic) == LO2_BTRFS_MAGIC;
 }
 
 #endif

@@ -42,10 +42,8 @@ extern const void iomap_dio_bio_end_io __ksym __weak; /* NULL: this kernel has n
 enum {
     LO2_MOST_BIOS = 1024,          /* of a request; the kernel merges at most so many in practice: bounds the loop */
     LO2_ANONYMOUS_BIT = 1,         /* of folio->mapping: PAGE_MAPPING_ANON, include/linux/page-flags.h */
-    LO2_MAPPING_BITS = 3,
-    LO2_TREES_INODE = 1            /* BTRFS_BTREE_INODE_OBJECTID, include/uapi/linux/btrfs_tree.h */
+    LO2_MAPPING_BITS = 3
 };
-#define LO2_BTRFS_MAGIC 0x9123683e
 
 INLINE void lo2_name_inode(lo2_kernel_part *part, const struct inode *inode)
 {
@@ -114,7 +112,7 @@ INLINE void lo2_name_mapping(lo2_kernel_part *part, const struct bio *bio, const
         return;
     }
     lo2_name_inode(part, inode);
-    if (part->inode == LO2_TREES_INODE && LO2_READ(LO2_READ(inode, struct inode, i_sb), struct super_block, s_magic) == LO2_BTRFS_MAGIC)
+    if (lo2_has_trees(inode))
         part->kind = LO2_PART_METADATA;
 }
 

@@ -183,6 +183,7 @@ typedef struct {
     uint64_t *ring_request;     /* as in the request's row */
     uint8_t *reason;            /* as in the request's row */
     uint64_t *inode;            /* COMPLETE, ENDED: of the one file whose bytes the request carries; 0: several, none, or not known */
+    uint32_t *charged;          /* likewise: tid of the one thread that caused the writes */
 } lo2_request_event_columns;
 
 enum lo2_rq_event {

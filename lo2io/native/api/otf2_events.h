@@ -51,7 +51,7 @@ typedef struct {
     /* of the page cache */
     uint32_t cache, missed_pages, ahead_pages;
     uint32_t woken_by;
-    uint32_t reason;
+    uint32_t reason, charged_to;
     /* of rings */
     uint32_t ring, user_data, sqe_flags, previous;
     uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting;

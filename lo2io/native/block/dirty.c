@@ -227,8 +227,13 @@ static bool goes_on(const write_back *row, const write_back *next)
            row->generation == next->generation && row->offset + (int64_t)row->bytes == next->offset;
 }
 
-static void add_row(engine *e, const write_back *next)
+static void add_row(engine *e, request *r, const write_back *next)
 {
+    if (r) {
+        uint32_t tid = next->tid == NONE ? 0 : next->tid; /* the idle thread, 0, writes nothing */
+        r->charged = !r->has_charges || r->charged == tid ? tid : 0;
+        r->has_charges = true;
+    }
     write_back *last = e->write_back_queue.count > e->write_backs_out ? &e->write_back_queue.at[e->write_back_queue.count - 1] : NULL;
     if (last && goes_on(last, next)) {
         last->bytes += next->bytes;
@@ -259,7 +264,7 @@ static void charge(const engine *e, chunk *c, uint32_t place, int64_t issue, wri
     row->first_dirtied = row->last_dirtied = by->time;
 }
 
-static void charge_pages(engine *e, const request *r, write_back *row, int64_t end)
+static void charge_pages(engine *e, request *r, write_back *row, int64_t end)
 {
     struct dirty_pages *d = e->dirty;
     const write_back unknown = *row;
@@ -275,12 +280,12 @@ static void charge_pages(engine *e, const request *r, write_back *row, int64_t e
         row->bytes = (next < end ? next : end) - at;
         if (c)
             charge(e, c, page & (CHUNK_PAGES - 1), r->issue, row);
-        add_row(e, row);
+        add_row(e, r, row);
         at = next;
     }
 }
 
-void dirty_written(engine *e, const request *r, const part_row *part)
+void dirty_written(engine *e, request *r, const part_row *part)
 {
     const lo2_kernel_part *p = &part->part;
     if (!e->config.dirty || p->kind != LO2_PART_FILE || r->operation != LO2_RQ_WRITE || r->issue == UNKNOWN)
@@ -298,7 +303,7 @@ void dirty_written(engine *e, const request *r, const part_row *part)
         charge_pages(e, r, &row, p->offset + p->bytes);
         return;
     }
-    add_row(e, &row);
+    add_row(e, r, &row);
 }
 
 /* Of a disk's own pages it is not known whether they are a file system's metadata, whose requests charge nobody. */
@@ -318,7 +323,7 @@ void dirty_finish(engine *e)
                 .offset = (int64_t)(c->number << CHUNK_SHIFT | place) * d->page_bytes, .bytes = d->page_bytes,
                 .first_dirtied = by->time, .last_dirtied = by->time, .issue = UNKNOWN, .complete = UNKNOWN,
             };
-            add_row(e, &row);
+            add_row(e, NULL, &row);
         }
     }
     dirty_free(e);

@@ -55,9 +55,25 @@ static bool parts_agree(const engine *e, const request *r)
     return r->parts_cut || r->nr_requeues || r->bytes_issued == UNKNOWN || sum == (uint64_t)r->bytes_issued;
 }
 
+/* The only file of the request; 0: there are several, or none. */
+static uint64_t only_inode(const engine *e, const request *r)
+{
+    const lo2_kernel_part *first = r->first_part ? &e->parts.at[r->first_part - 1].part : NULL;
+    for (uint32_t at = r->first_part; at; at = e->parts.at[at - 1].next) {
+        const lo2_kernel_part *part = &e->parts.at[at - 1].part;
+        if (part->kind != LO2_PART_FILE || part->device != first->device || part->inode != first->inode)
+            return 0;
+    }
+    return first && !r->parts_cut ? first->inode : 0;
+}
+
 void parts_end(engine *e, request *r)
 {
+    if (r->parts_ended)
+        return;
+    r->parts_ended = true;
     bool known = parts_agree(e, r);
+    r->inode = known ? only_inode(e, r) : 0;
     uint64_t sector = r->issued_sector;
     uint16_t number = 0;
     if (e->config.parts && r->written && !r->first_part && r->issue != UNKNOWN)
@@ -78,17 +94,6 @@ void parts_end(engine *e, request *r)
         GIVE_BACK(e, free_parts, at - 1);
     }
     r->first_part = r->last_part = 0;
-}
-
-uint64_t parts_inode(const engine *e, const request *r)
-{
-    const lo2_kernel_part *first = r->first_part ? &e->parts.at[r->first_part - 1].part : NULL;
-    for (uint32_t at = r->first_part; at; at = e->parts.at[at - 1].next) {
-        const lo2_kernel_part *part = &e->parts.at[at - 1].part;
-        if (part->kind != LO2_PART_FILE || part->device != first->device || part->inode != first->inode)
-            return 0;
-    }
-    return first && !r->parts_cut && parts_agree(e, r) ? first->inode : 0;
 }
 
 bool parts_flush(engine *e)

@@ -5,8 +5,7 @@
 #include "tables/state.h"
 
 void parts_add(engine *e, request *r, const lo2_kernel_parts *record); /* to a request that is at the device */
-void parts_end(engine *e, request *r);  /* makes the rows of a request that ends, if it is written */
-uint64_t parts_inode(const engine *e, const request *r); /* of the only file; 0: there are several, or none */
+void parts_end(engine *e, request *r);  /* makes the rows of a request that ends, if it is written; sets its inode and charged */
 bool parts_flush(engine *e);            /* false: the batch has no room for all of them */
 void parts_free(engine *e);
 

@@ -148,7 +148,8 @@ static void write_event(engine *e, const request *r, uint8_t kind, int64_t time,
     c->issue_time_ns[row] = r->issue;
     c->ring_request[row] = r->ring_request;
     c->reason[row] = r->reason;
-    c->inode[row] = kind == LO2_RQ_COMPLETE || kind == LO2_RQ_ENDED ? parts_inode(e, r) : 0;
+    c->inode[row] = r->inode;
+    c->charged[row] = r->charged;
 }
 
 static void write_row(engine *e, const request *r, uint8_t status, int64_t complete)
@@ -218,6 +219,7 @@ bool requests_flush(engine *e)
             return false;
         request *r = set->ended;
         set->ended = r->newer;
+        parts_end(e, r);
         write_event(e, r, LO2_RQ_ENDED, r->end_latest, UINT16_MAX, UNKNOWN);
         write_row(e, r, LO2_RQ_INFERRED, UNKNOWN);
         request_spare(e, r);
@@ -452,6 +454,7 @@ static bool completed(engine *e, block_sample *s, int64_t time)
         return false;
     }
     r->complete = time;
+    parts_end(e, r);
     write_event(e, r, LO2_RQ_COMPLETE, time, s->cpu, r->bytes_result);
     write_row(e, r, LO2_RQ_COMPLETED, time);
     request_drop(e, r);

@@ -37,6 +37,17 @@ static int add_latencies(lo2_otf2_writer *w, const lo2_request_event_columns *e,
     return 0;
 }
 
+/* Why, and for whom, the request writes. Of the latter only its completion knows. */
+static int add_write_back(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
+{
+    if (e->reason[row])
+        TRY(otf2_add_text(w, w->config.attributes.reason, LO2_OTF2_TEXT_REASON, e->reason[row]));
+    if (e->charged[row])
+        OTF2(w, add_uint64, w->list, w->config.attributes.charged_to, e->charged[row]);
+    w->view.has_write_backs |= e->reason[row] || e->charged[row];
+    return 0;
+}
+
 static int add_attributes(lo2_otf2_writer *w, lo2_otf2_device *device, const lo2_request_event_columns *e, uint32_t row)
 {
     const lo2_otf2_attributes *a = &w->config.attributes;
@@ -59,6 +70,7 @@ static int add_attributes(lo2_otf2_writer *w, lo2_otf2_device *device, const lo2
     }
     if (e->error[row])
         OTF2(w, add_uint32, w->list, a->error, (uint32_t)e->error[row]);
+    TRY(add_write_back(w, e, row));
     return e->kind[row] == 2 ? add_latencies(w, e, row) : 0;
 }
 
@@ -142,22 +154,10 @@ static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const 
         OTF2(w, add_uint64, w->list, a->ring_request, e->ring_request[row]);
         w->view.uses_rings = 1;
     }
-    if (e->reason[row]) {
-        TRY(otf2_add_text(w, a->reason, LO2_OTF2_TEXT_REASON, e->reason[row]));
-        w->view.has_write_backs = 1;
-    }
+    TRY(add_write_back(w, e, row));
     OTF2(w, add_string, w->list, a->operation, otf2_string_of(w, e->operation[row], e->flags[row]));
     OTF2(w, operation_begin, location->writer, w->list, time, location->handle, mode_of(w, e->operation[row]),
          w->config.values.non_blocking, bytes, e->id[row]);
-    return 0;
-}
-
-static int add_inode(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
-{
-    if (!e->inode[row])
-        return 0;
-    OTF2(w, add_uint64, w->list, w->config.attributes.inode, e->inode[row]);
-    w->view.uses_parts = 1;
     return 0;
 }
 
@@ -169,7 +169,14 @@ static int complete_request(lo2_otf2_writer *w, lo2_otf2_location *location, con
         OTF2(w, add_uint32, w->list, w->config.attributes.error, (uint32_t)e->error[row]);
     else
         TRY(bytes_of(w, e, row, &bytes));
-    TRY(add_inode(w, e, row));
+    if (e->inode[row]) {
+        OTF2(w, add_uint64, w->list, w->config.attributes.inode, e->inode[row]);
+        w->view.uses_parts = 1;
+    }
+    if (e->charged[row]) {
+        OTF2(w, add_uint64, w->list, w->config.attributes.charged_to, e->charged[row]);
+        w->view.has_write_backs = 1;
+    }
     OTF2(w, operation_complete, location->writer, w->list, time, location->handle, bytes, e->id[row]);
     return 0;
 }

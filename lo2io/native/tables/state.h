@@ -216,7 +216,10 @@ typedef struct request {
     uint16_t flags, nr_requeues, nr_merges, nr_completions;
     uint8_t operation, end_proof, reason;
     bool issued, written, was_requeued;
-    bool parts_told, parts_cut;   /* cut: it has further parts */
+    bool parts_told, parts_cut, parts_ended; /* cut: it has further parts; ended: the following are known */
+    bool has_charges;
+    uint64_t inode;               /* of the only file; 0: there are several, or none */
+    uint32_t charged;             /* tid of the only thread that caused its writes; 0: there are several, or not known */
     uint32_t first_part, last_part; /* index + 1; 0: none */
 } request;
 

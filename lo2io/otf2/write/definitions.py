@@ -98,8 +98,9 @@ WAIT_ATTRIBUTES = {
 """Further attributes, for traces with wakeups only."""
 WRITE_BACK_ATTRIBUTES = {
     "reason": ("Reason", "Why a worker of the kernel wrote pages back with this request: the kernel's name", "STRING"),
+    "charged_to": ("Charged to", "The one thread that caused all writes of files' data in this request", "UINT64"),
 }
-"""Further attributes, for traces with requests of such workers only."""
+"""Further attributes, for traces with such requests only."""
 SAMPLE_EVENTS = ("insert", "issue", "complete", "merge")
 """Values of the attribute ``Event``. Their strings follow the empty string."""
 

@@ -35,7 +35,7 @@ def charged() -> RingTrace:
     trace.tables["write_backs"] = [
         row | {"request": 900, "number": 0, "bytes": 1024},
         row | {"request": 900, "number": 0, "bytes": 3072},
-        row | {"request": 900, "number": 1, "bytes": 4096},
+        row | {"request": 900, "number": 1, "bytes": 4096, "tid": 2},
         {"charged": 1, "tid": 1, "bytes": 8192, "first_dirtied_ns": 1, "last_dirtied_ns": 1},
     ]
     return trace
@@ -51,13 +51,19 @@ def _a_charge_too_early(trace: RingTrace) -> None:
     trace.tables["write_backs"][0]["last_dirtied_ns"] = 2
 
 
-@breaks("request.reason")
+@breaks("request.told")
 def _a_reason_that_the_trace_lacks(trace: RingTrace) -> None:
     trace.tables["requests"][0]["reason"] = 4
 
 
+@breaks("request.told")
+def _a_thread_that_the_trace_lacks(trace: RingTrace) -> None:
+    for row in trace.tables["write_backs"]:
+        row["tid"] = 1
+
+
 def test_charges_that_add_up(tmp_path: Path) -> None:
-    """Each part is charged whole, after it was dirtied; the trace tells no reason, and the table none."""
+    """Each part is charged whole, after it was dirtied. Trace and table tell no reason, and charge no single thread."""
     assert not {rule for rule, _ in breaks.changes} & set(verify(charged().write(tmp_path / "T")).broken)
 
 

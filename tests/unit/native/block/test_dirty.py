@@ -189,3 +189,17 @@ def test_a_reason_from_before_a_gap_is_not_known(spool: KernelSpool) -> None:
     tables = native_rows(spool.write(layers=LAYERS), 1 << 10)
     assert [row["reason"] for row in tables["requests"]] == [0, lib.LO2_WRITE_BACK_BACKGROUND]
     assert tables["totals"]["nr_undecoded"] == 1
+
+
+def test_a_completion_names_the_one_thread_that_is_charged(spool: KernelSpool) -> None:
+    """Not two threads, nor one beside an unknown one; metadata is nobody's."""
+    dirty(spool, 60_000, 20, 0, 2)
+    dirty(spool, 60_010, 10, 2, 1)
+    written(spool, 60_100, part(2 * PAGE), part(PAGE, kind=METADATA))
+    written(spool, 60_200, part(3 * PAGE), sector=200)
+    written(spool, 60_300, part(PAGE, 2 * PAGE), part(PAGE, 8 * PAGE), sector=300)
+    written(spool, 60_400, part(PAGE, -(1 << 63), flags=lib.LO2_PART_DIRECT), sector=400)
+    events = native_rows(spool.write(layers=LAYERS), 1 << 10)["request_events"]
+    complete = lib.LO2_RQ_COMPLETE
+    assert [row["charged"] for row in events if row["kind"] == complete] == [20, 0, 0, 10]
+    assert {row["charged"] for row in events if row["kind"] != complete} == {0}

@@ -73,6 +73,14 @@ def test_begin_says_why_a_worker_wrote_back(maker: BatchMaker, write: Write) -> 
     assert [attributes(begin).get("Reason") for begin in found] == ["sync", None]
 
 
+def test_completion_says_whose_bytes_it_wrote(maker: BatchMaker, write: Write) -> None:
+    """The file and the thread, if there is one of each."""
+    for kind, more in ((BEGIN, {}), (ISSUED, {}), (COMPLETE, {"inode": 7, "charged": 55, "error": errno.EIO})):
+        event(maker, kind, 1, T + kind, **more)
+    complete = write(maker.make()).of("vda requests")[-1]
+    assert attributes(complete) == {"Inode": 7, "Charged to": 55, "errno": errno.EIO}
+
+
 def test_unknown_submitter_is_not_named(maker: BatchMaker, write: Write) -> None:
     """No attribute rather than a number that means nothing."""
     event(maker, BEGIN, 1, T, pid=UNKNOWN_U32, tid=UNKNOWN_U32)

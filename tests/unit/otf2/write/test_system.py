@@ -21,6 +21,7 @@ from lo2io.errors import UsageError
 from lo2io.model import UNKNOWN_U32, RequestOp, Totals, TraceEnd
 from lo2io.otf2.write.layout import Layout, choose_layout
 from lo2io.otf2.write.writer import Otf2Writer
+from lo2io.trace.columns import WRITE_REASON
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -223,6 +224,15 @@ def test_what_is_unknown_is_no_attribute(maker: BatchMaker, write: Write) -> Non
         "errno": errno.EIO,
         "DeviceLatency": 1,
     }
+
+
+def test_samples_say_why_and_for_whom_a_request_writes(maker: BatchMaker, write: Write) -> None:
+    """Each says why; for whom is known at the end."""
+    row = {"device": SDA, "operation": 1, "reason": WRITE_REASON.index("periodic"), "issue_time_ns": T, "bytes": 4096}
+    maker.row("request_events", id=1001, kind=1, time_ns=T, **row)
+    maker.row("request_events", id=1001, kind=2, time_ns=T + 1, charged=55, **row)
+    found = [attributes(sample) for sample in write(maker.make(), meta=SYSTEM).of("CPU 0")]
+    assert [(each.get("Reason"), each.get("Charged to")) for each in found] == [("periodic", None), ("periodic", 55)]
 
 
 @pytest.mark.parametrize(
