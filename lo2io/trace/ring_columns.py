@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 RING_KIND: Final = ("io_uring", "libaio")
 RING_STATUS: Final = ("completed", "in flight", "cancelled", "refused", "torn down", "silent", "unseen")
 RING_PATH: Final = ("unknown", "inline", "device", "poll", "worker", "refused", "cancelled")
-NOPS: Final = ("NOP", "NOP128")
-"""Opcodes whose requests do nothing. They are rows of the tables, but no operations of an OTF2 trace."""
 RING_TRAITS: Final = {
     lib.LO2_TRAIT_SQPOLL: "SQPOLL",
     lib.LO2_TRAIT_DRAINED: "drained",

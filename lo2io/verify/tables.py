@@ -13,7 +13,6 @@ import numpy as np
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, RingPath, RingStatus
 from lo2io.model.number_sets import NumberSet
 from lo2io.native._lib import lib
-from lo2io.trace.ring_columns import NOPS
 from lo2io.verify.rings import PATHS, STATUSES, path_problem
 
 if TYPE_CHECKING:
@@ -72,10 +71,10 @@ class TableRules:
         Raises:
             TraceError: A table cannot be read.
         """
-        nops, nr_nops = self._nops(), 0
+        without_data, number = self._opcodes_without_data(), 0
         for batch in self._trace.batches("ring_requests", ["id", "opcode"]):
             self._requests.add(batch["id"])
-            nr_nops += int(np.count_nonzero(np.isin(batch["opcode"], nops)))
+            number += int(np.count_nonzero(np.isin(batch["opcode"], without_data)))
         self._check_ids()
         self._check_references()
         for batch in self._trace.batches("ring_requests", _REQUEST_COLUMNS):
@@ -87,7 +86,7 @@ class TableRules:
         for batch in self._trace.batches("iocbs", ["operation", "request"]):
             self._check_request_ids("iocbs", {**batch, "id": batch["operation"]}, "request")
         works = self._check_works()
-        operations = self._trace.rows("ring_requests") - nr_nops
+        operations = self._trace.rows("ring_requests") - number
         self._compare("ring_requests", "operations of the paradigms io_uring and libaio", operations, counts.requests)
         self._compare("ring_works", "regions of workers", works, counts.works)
         self._check_batches(counts.batches)
@@ -234,10 +233,10 @@ class TableRules:
 
     # ---- trace and tables ----
 
-    def _nops(self) -> list[int]:
-        """Numbers of the opcodes that do nothing. Their requests are no operations of the trace."""
+    def _opcodes_without_data(self) -> list[int]:
+        """Numbers of the opcodes whose requests carry no data, and so are no operations of the trace."""
         opcodes = self._trace.metadata.get("opcodes", ())
-        return [opcode["number"] for opcode in opcodes if opcode["name"] in NOPS]
+        return [opcode["number"] for opcode in opcodes if opcode["io_mode"] == "none"]
 
     def _compare(self, table: str, what: str, rows: int, number: int) -> None:
         if rows != number:

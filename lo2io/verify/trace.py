@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lo2io.verify.rings import RingCounts
     from lo2io.verify.told import ToldWriteBacks
 
-_PARTIAL = ("LO2IO::FILTER", "LO2IO::IO_URING_SAMPLE_RATE", "LO2IO::IO_URING_NOPS")
+_PARTIAL = ("LO2IO::FILTER", "LO2IO::IO_URING_SAMPLE_RATE", "LO2IO::IO_URING_NO_DATA")
 """Properties of traces from which requests were left out, though other requests may name them."""
 
 

@@ -11,6 +11,8 @@ from build.otf2_written import assert_readers_agree, assert_rules, attributes, r
 from workloads.record import verified
 from workloads.rings import GROUPS
 
+from lo2io.catalog.catalog import load_catalog
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.requires(
     "root", "tracefs", "events", "gcc", "losetup", "otf2-print", "io_uring:io_uring_complete"
 )
 UNDEFINED = 2**64 - 1
+WITHOUT_DATA = {opcode.name for opcode in load_catalog().opcodes if opcode.io_mode == "none"}
 SHORT = {"IoOperationBegin": "B", "IoOperationIssued": "I", "IoOperationComplete": "E", "IoOperationCancelled": "C"}
 
 
@@ -48,7 +51,7 @@ def records(trace: Written, ids: set[int]) -> dict[int, list[tuple[Any, Any]]]:
 
 def expected_kinds(row: Row) -> str:
     """The records of a request, in their order."""
-    if row["opcode"] == "NOP":
+    if row["opcode"] in WITHOUT_DATA:
         return ""
     if row["end_before_time_ns"] is not None:
         return "BIE"
@@ -73,12 +76,12 @@ def test_each_request_on_one_location(
 ) -> None:
     """Begin, Issued and Complete or Cancelled of each request: one id, one location, the submitter's, in this order.
 
-    A NOP has none of them.
+    What carries no data has none of them.
     """
     run, trace = rings(group), written(group)
     rows = {row["id"]: row for rows in run.request_rows.values() for row in rows}
     found = records(trace, set(rows))
-    rows = {number: row for number, row in rows.items() if row["opcode"] != "NOP"}
+    rows = {number: row for number, row in rows.items() if row["opcode"] not in WITHOUT_DATA}
     assert found.keys() == rows.keys()
     for number, row in rows.items():
         kinds = "".join(SHORT[type(event).__name__] for _, event in found[number])

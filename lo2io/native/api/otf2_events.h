@@ -38,7 +38,7 @@ typedef struct {
 typedef struct {
     uint8_t mode;                 /* of the operation that its requests become */
     uint8_t copies;               /* it reads and writes */
-    uint8_t does_nothing;         /* NOP: its requests are no operations */
+    uint8_t carries_no_data;      /* a poll, a timeout, an open …: its requests are no operations */
 } lo2_otf2_opcode;
 
 /* References of the attribute definitions. */

@@ -302,7 +302,7 @@ uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint3
 int otf2_add_cache(lo2_otf2_writer *w, uint8_t verdict, uint32_t missed, uint32_t ahead);
 int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t key); /* to the next event */
 uint8_t otf2_mode_of(const lo2_otf2_writer *w, uint8_t opcode);
-bool otf2_does_nothing(const lo2_otf2_writer *w, uint8_t opcode);
+bool otf2_carries_no_data(const lo2_otf2_writer *w, uint8_t opcode);
 int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
 int otf2_write_waiting_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
 

@@ -68,9 +68,9 @@ uint8_t otf2_mode_of(const lo2_otf2_writer *w, uint8_t opcode)
     return opcode < w->config.nr_opcodes ? w->config.opcodes[opcode].mode : w->config.values.mode_flush;
 }
 
-bool otf2_does_nothing(const lo2_otf2_writer *w, uint8_t opcode)
+bool otf2_carries_no_data(const lo2_otf2_writer *w, uint8_t opcode)
 {
-    return opcode < w->config.nr_opcodes && w->config.opcodes[opcode].does_nothing;
+    return opcode < w->config.nr_opcodes && w->config.opcodes[opcode].carries_no_data;
 }
 
 int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t key)

@@ -57,7 +57,7 @@ static int measure(lo2_otf2_writer *w, lo2_otf2_location *location, const ring_e
 
 int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e, uint32_t row)
 {
-    if (otf2_does_nothing(w, e->opcode[row]))
+    if (otf2_carries_no_data(w, e->opcode[row]))
         return 0;
     const actor who = {e->task[row], e->process[row], e->pid[row], e->tid[row]};
     int64_t time = e->time_ns[row], call_begin = e->call_begin_time_ns[row];

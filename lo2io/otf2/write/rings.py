@@ -16,7 +16,7 @@ from lo2io.otf2.library import UNDEFINED_U32, value
 from lo2io.otf2.write.parts import HOST_NODE
 from lo2io.otf2.write.rows import known
 from lo2io.trace.columns import CACHE_VERDICT, WRITE_REASON
-from lo2io.trace.ring_columns import NOPS, RING_INFERRED, RING_TRAITS
+from lo2io.trace.ring_columns import RING_INFERRED, RING_TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,12 +76,12 @@ _MODES: Final = {"read": "READ", "write": "WRITE"}
 
 
 def native_opcodes(opcodes: Mapping[int, OpcodeSpec]) -> Any:
-    """``lo2_otf2_opcode[]`` by number. Opcodes that move no data count as flushes, since OTF2 has no better mode."""
+    """``lo2_otf2_opcode[]`` by number. Unknown opcodes count as flushes, since OTF2 has no better mode."""
     flush = value("IO_OPERATION_MODE_FLUSH"), False, False
     table = [flush] * (max(opcodes, default=-1) + 1)
     for number, spec in opcodes.items():
         mode = value(f"IO_OPERATION_MODE_{_MODES.get(spec.io_mode, 'FLUSH')}")
-        table[number] = mode, spec.kind == CallKind.COPY, spec.name in NOPS
+        table[number] = mode, spec.kind == CallKind.COPY, spec.io_mode == "none"
     return ffi.new("lo2_otf2_opcode[]", table)
 
 

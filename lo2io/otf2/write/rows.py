@@ -85,19 +85,19 @@ class Rows:
     """Collects rows of all batches, as copies.
 
     Args:
-        nops: Numbers of the opcodes that do nothing.
+        without_data: Numbers of the opcodes whose requests carry no data.
     """
 
-    def __init__(self, nops: Collection[int] = ()) -> None:
-        self._is_nop = np.zeros(256, np.bool_)
-        self._is_nop[[*nops]] = True
+    def __init__(self, without_data: Collection[int] = ()) -> None:
+        self._without_data = np.zeros(256, np.bool_)
+        self._without_data[[*without_data]] = True
         self._handles: list[Columns] = []
         self.files: dict[int, FileRow] = {}
         self.tasks: dict[int, TaskRow] = {}
         self.rings: dict[int, RingRow] = {}
         self.losses: list[tuple[int, int, int, int]] = []
         """CPU, begin and end in ns, number of records."""
-        self.nr_nops = 0
+        self.nr_without_data = 0
 
     def add(self, batch: Batch) -> None:
         """Take the rows of a batch that definitions need."""
@@ -107,7 +107,7 @@ class Rows:
         self._add_tasks(batch)
         self._add_rings(batch)
         if batch.ring_requests:
-            self.nr_nops += int(np.count_nonzero(self._is_nop[batch.ring_requests["opcode"]]))
+            self.nr_without_data += int(np.count_nonzero(self._without_data[batch.ring_requests["opcode"]]))
         losses = batch.losses
         columns = (losses["cpu"], losses["begin_time_ns"], losses["end_time_ns"], losses["lost"])
         self.losses.extend(zip(*(column.tolist() for column in columns), strict=True))

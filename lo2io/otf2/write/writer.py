@@ -26,7 +26,6 @@ from lo2io.otf2.write.parts import HOST_NODE, Trace
 from lo2io.otf2.write.rings import RING_ATTRIBUTES, native_opcodes
 from lo2io.otf2.write.rows import Rows
 from lo2io.otf2.write.shared import LIFE_ATTRIBUTES
-from lo2io.trace.ring_columns import NOPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,7 +77,7 @@ class Otf2Writer:
         self._meta = meta
         self._calls = tuple(calls)
         self._opcodes = {spec.number: spec for spec in opcodes}
-        self._rows = Rows([spec.number for spec in opcodes if spec.name in NOPS])
+        self._rows = Rows([spec.number for spec in opcodes if spec.io_mode == "none"])
         self._native: Any = None
         self._archive = Archive(directory)
         try:
@@ -288,7 +287,7 @@ class Otf2Writer:
             "THROTTLED": end.totals.nr_throttled,
             "MOVED_EVENTS": clamped,
             "IO_URING_REQUESTS": end.totals.nr_ring_requests or "",
-            "IO_URING_NOPS": self._rows.nr_nops or "",
+            "IO_URING_NO_DATA": self._rows.nr_without_data or "",
             "IO_URING_SAMPLE_RATE": meta.sample_rate if meta.sample_rate > 1 else "",
             **end.properties,
         }

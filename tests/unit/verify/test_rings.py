@@ -66,9 +66,9 @@ def add_attribute(trace: Trace, event: str, ident: int, attributes: dict[int, An
 # ---- events ----
 
 
-def test_nops_are_rows_and_no_operations(tmp_path: Path) -> None:
-    """So they do not count; an operation without a row does."""
-    for opcode, broken in ((0, {}), (22, {"count.rings": 1})):
+def test_what_carries_no_data_is_a_row_and_no_operation(tmp_path: Path) -> None:
+    """A NOP and an OPENAT do not count; an operation without a row does."""
+    for opcode, broken in ((0, {}), (18, {}), (22, {"count.rings": 1})):
         trace = rings()
         trace.tables["ring_requests"].append({"id": 24, "ring": 0, "opcode": opcode, "status": 1})
         folder = tmp_path / str(opcode)

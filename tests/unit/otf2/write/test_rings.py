@@ -106,8 +106,8 @@ def test_handle_of_a_file_nobody_knows_is_called_after_its_descriptor(ring: Batc
 def test_request_without_a_file_is_on_its_ring(ring: BatchMaker, write: Write) -> None:
     """A handle that is no file, named after the ring's descriptor; one for all such requests of a process."""
     ring.task(1)
-    on_ring(ring, 501, T, T, T + 5, opcode=OPCODE["OPENAT"])
-    on_ring(ring, 503, T + 6, T + 6, T + 7, opcode=OPCODE["OPENAT"], task=1, tid=101)
+    on_ring(ring, 501, T, T, T + 5, opcode=OPCODE["FSYNC"])
+    on_ring(ring, 503, T + 6, T + 6, T + 7, opcode=OPCODE["FSYNC"], task=1, tid=101)
     written = verified(write(ring.make()))
     (begin,) = written.find("IoOperationBegin")
     (other,) = written.find("IoOperationBegin", "thread fio 101")
@@ -196,14 +196,12 @@ def test_begin_outside_of_a_call_waits_for_the_next_event(ring: BatchMaker, writ
         ("WRITE", IoOperationMode.WRITE),
         ("SPLICE", IoOperationMode.READ),
         ("FSYNC", IoOperationMode.FLUSH),
-        ("POLL_ADD", IoOperationMode.FLUSH),
-        ("OPENAT", IoOperationMode.FLUSH),
         ("opcode 200", IoOperationMode.FLUSH),
         ("unknown opcode", IoOperationMode.FLUSH),
     ],
 )
 def test_mode_of_an_opcode(ring: BatchMaker, write: Write, opcode: str, mode: Any) -> None:
-    """An opcode that neither reads nor writes becomes a flush without a size; an attribute has the opcode."""
+    """What is not known to read or write becomes a flush without a size; an attribute has the opcode."""
     number = OPCODE.get(opcode, 200 if opcode == "opcode 200" else 255)
     on_ring(ring, 501, T, T, T + 5, opcode=number, bytes=64, result=64)
     written = verified(write(ring.make()))
@@ -214,22 +212,23 @@ def test_mode_of_an_opcode(ring: BatchMaker, write: Write, opcode: str, mode: An
     assert attributes(done)["io_uring result"] == 64
 
 
-def test_nop_is_no_operation(ring: BatchMaker, write: Write) -> None:
+@pytest.mark.parametrize("opcode", ["NOP", "POLL_ADD", "OPENAT"])
+def test_what_carries_no_data_is_no_operation(ring: BatchMaker, write: Write, opcode: str) -> None:
     """Only its row shows it, and others may name it; a worker that executes one is shown."""
     ring.task(1, tid=105, comm=b"iou-wrk-100", kind=1)
-    on_ring(ring, 501, T, T, T + 5, opcode=OPCODE["NOP"], sqe_flags=4 | 16)
+    on_ring(ring, 501, T, T, T + 5, opcode=OPCODE[opcode], sqe_flags=4 | 16)
     on_ring(ring, 503, T + 6, T + 6, T + 7, handle=9, previous=501)
-    for number, opcode in ((501, OPCODE["NOP"]), (503, OPCODE["READ"])):
-        ring.row("ring_requests", id=number, opcode=opcode)
-    ring.row("ring_works", id=501, task=1, tid=105, opcode=OPCODE["NOP"], begin_time_ns=T + 1, end_time_ns=T + 2)
+    for number, code in ((501, OPCODE[opcode]), (503, OPCODE["READ"])):
+        ring.row("ring_requests", id=number, opcode=code)
+    ring.row("ring_works", id=501, task=1, tid=105, opcode=OPCODE[opcode], begin_time_ns=T + 1, end_time_ns=T + 2)
     written = verified(write(ring.make()))
     assert [event.matching_id for event in written.find("IoOperationBegin")] == [503]
     assert attributes(written.find("IoOperationBegin")[0])["io_uring previous request"] == 501
     assert [name for name, _ in written.shape("thread iou-wrk-100 105")] == [
-        "+io_uring worker: NOP",
-        "-io_uring worker: NOP",
+        f"+io_uring worker: {opcode}",
+        f"-io_uring worker: {opcode}",
     ]
-    assert written.properties()["LO2IO::IO_URING_NOPS"] == "1"
+    assert written.properties()["LO2IO::IO_URING_NO_DATA"] == "1"
 
 
 @pytest.mark.parametrize("issued", [True, False])

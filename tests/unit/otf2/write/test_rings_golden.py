@@ -87,8 +87,8 @@ def poll(maker: BatchMaker, at: int) -> None:
     of_ring = {"ring": 1, "task": POLLER, "tid": 101, "traits": 1}
     maker.ring_event(701, BEGIN, at, **of_ring)
     maker.ring_event(701, ISSUED, at + 1, handle=0, **of_ring)
-    maker.ring_event(703, BEGIN, at + 2, opcode=OPCODE["POLL_ADD"], **of_ring)
-    maker.ring_event(703, ISSUED, at + 3, opcode=OPCODE["POLL_ADD"], **of_ring)
+    maker.ring_event(703, BEGIN, at + 2, opcode=OPCODE["READ"], **of_ring)
+    maker.ring_event(703, ISSUED, at + 3, opcode=OPCODE["READ"], **of_ring)
     maker.ring_event(701, COMPLETE, at + 50, handle=0, bytes=64, result=64, path=RingPath.DEVICE, **of_ring)
     maker.row("ring_states", time_ns=at + 50, ring=1, in_flight=1, cq_least=2**32 - 1, cq_most=2**32 - 1)
 
