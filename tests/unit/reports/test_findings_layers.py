@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from build import tablemaker
 from build.tablemaker import READ, WRITE, Row, make_batch, meta, write_trace
 
-from build import tablemaker
 from lo2io.catalog.wait_reasons import load_reasons
 from lo2io.reports.summary.summary import summarize
 from lo2io.trace.columns import CACHE_VERDICT, FILL_REASON
