@@ -49,7 +49,7 @@ def _before_the_call(trace: RingTrace) -> None:
 
 @breaks("table.waits")
 def _they_overlap(trace: RingTrace) -> None:
-    trace.row("off_cpu", 1).update(begin_time_ns=1_032, wake_time_ns=1_062)
+    trace.row("off_cpu", 1).update(begin_time_ns=1_032, wake_time_ns=1_062, end_time_ns=1_064)  # as long as before
 
 
 @breaks("table.waits")

@@ -215,6 +215,16 @@ def test_a_context_at_the_same_address(rig: SqeRig) -> None:
     ]
 
 
+def test_how_many_are_in_flight(rig: SqeRig) -> None:
+    """What a call takes is added, and what a call returns goes."""
+    submit(rig, {}, {})
+    rig.collect((CB, 0, 7))
+    submit(rig, {"iocb": CB + 128})
+    rig.run()
+    assert rig.of("ring_states", "in_flight") == [2, 1, 2]
+    assert rig.ring()["most_in_flight"] == 2
+
+
 def test_in_flight_at_the_end(rig: SqeRig) -> None:
     """As far as is known."""
     submit(rig, {})
