@@ -245,10 +245,9 @@ void thread_decides(engine *e, ring_thread *th, uint64_t claimed)
     if (th->first_held == NONE)
         return;
     for (uint32_t i = th->first_held; i != NONE; i = set->held.at[i].next) {
-        held_event *h = &set->held.at[i];
+        const held_event *h = &set->held.at[i];
         if (h->undecided)
             decide(e, request_at(e, h->request), h->item > unclaimed);
-        h->undecided = false;
     }
     location_release(e, th);
 }

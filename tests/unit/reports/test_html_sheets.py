@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from build.ringtables import example
 
 from lo2io.reports.html.sheets import sheets
+from lo2io.reports.summary.faults import FaultsRow, FaultsSummary
 from lo2io.reports.summary.summary import summarize
 
 if TYPE_CHECKING:
@@ -43,3 +45,14 @@ def test_rings(tmp_path: Path) -> None:
     assert numbers(found["ring-ends"], "requests") == [number for part in ends for number in part]
     assert numbers(found["ring-files"], "workers' time") == [row.worker_ns for row in rings.files]
     assert all(found[key].rows for key in ("ring-batches", "ring-workers", "ring-ends", "ring-files"))
+
+
+def test_a_column_holds_numbers_if_its_cells_do(tmp_path: Path) -> None:
+    """The page aligns and sorts by that. A column in which nothing is known may be either."""
+    faults = FaultsSummary(3, 1, 1, (FaultsRow("/f", 2, 70, 50),))
+    found = sheets(replace(summarize(example(tmp_path)), faults=faults))
+    assert "faults" in [sheet.key for sheet in found]
+    for sheet in found:
+        for place, (heading, is_number) in enumerate(sheet.columns):
+            cells = [row[place] for row in sheet.rows]
+            assert is_number == any(cell.value is not None for cell in cells), (sheet.key, heading)
