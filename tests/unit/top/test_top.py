@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +34,7 @@ from lo2io.errors import CaptureError, UsageError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind
 from lo2io.reports.summary.summary import summarize
 from lo2io.top.page import Look, check_look, render_top
-from lo2io.top.screen import Pipe
+from lo2io.top.screen import Pipe, Terminal
 from lo2io.top.session import Recorder, TopOptions, _Loop, watch
 from lo2io.top.window import NO_SPREAD, Activity, DeviceNow, FileNow, ProcessNow, Spread, Window, spreads, watch_window
 
@@ -479,3 +482,17 @@ def test_what_cannot_be_watched_is_refused(tmp_path: Path, options: dict[str, An
     with pytest.raises(UsageError) as refused:
         watch(TopOptions(trace=tmp_path, **{"interval_s": 1.0, **options}), FakeScreen(""), Look())
     assert refused.value.remedy == remedy
+
+
+def test_keys_count_until_the_terminal_hangs_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long nobody pressed one. A terminal that was hung up is not read again: it would be ready for ever."""
+    reader, writer = os.pipe()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=lambda: reader, isatty=lambda: True))
+    screen = Terminal()
+    assert screen.key(0) == ""
+    os.write(writer, b"q")
+    assert (screen.key(0), screen.key(0)) == ("q", "")
+    os.close(writer)
+    assert screen.key(0) == ""
+    os.close(reader)
+    assert screen.key(0) == ""
