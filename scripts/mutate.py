@@ -128,8 +128,8 @@ class Copy:
         self._library = Library(place)
         self._known: dict[Path, tuple[list[str], float]] = {}
 
-    def _pytest(self, tests: list[str], limit_s: float, *options: str) -> bool:
-        """True if these tests pass within the time."""
+    def _pytest(self, tests: list[str], limit_s: float, *options: str) -> str:
+        """``survived`` if these tests pass, ``killed`` if one fails, ``too slow`` if the time ends before."""
         home = str(self._home)
         environ = os.environ | {"PYTHONPATH": str(self.place), "PYTHONDONTWRITEBYTECODE": "1"}
         environ |= {"HOME": home, "TMPDIR": home}
@@ -142,10 +142,10 @@ class Copy:
             ) as process,
         ):  # fmt: skip
             try:
-                return process.wait(limit_s) == 0
+                return "killed" if process.wait(limit_s) else "survived"
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, 9)
-                return False
+                return "too slow"
             finally:
                 process.wait()
                 for left in self._home.glob("pytest-of-*"):
@@ -173,7 +173,7 @@ class Copy:
         return self._known[where]
 
     def outcome(self, mutant: Mutant, text: bytes) -> str:
-        """``killed``, ``survived``, or why the mutant says nothing."""
+        """``killed``, ``survived``, ``too slow`` (others may have kept the CPUs), or why the mutant says nothing."""
         tests, seconds = self._tests(tests_of(mutant.path) or TESTS)
         if not tests:
             return "no tests"
@@ -184,7 +184,7 @@ class Copy:
         file.write_bytes(mutant.apply(text))
         try:
             nothing = self._library.change(file) if is_c else None
-            return nothing or ("survived" if self._pytest(tests, LEAST_LIMIT_S + 3 * seconds, "-x") else "killed")
+            return nothing or self._pytest(tests, LEAST_LIMIT_S + 3 * seconds, "-x")
         finally:
             file.write_bytes(text)
             if is_c:
@@ -211,15 +211,15 @@ def sample(paths: list[Path], seed: int) -> Iterator[tuple[Mutant, bytes]]:
 
 
 def table(found: list[tuple[str, str]]) -> str:
-    """Killed and surviving mutants of each room, and the score."""
+    """Killed, too slow and surviving mutants of each room, and the score: the share of those that were killed."""
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for room, outcome in found:
         for name in (room, "all"):
             counts[name][outcome] += 1
-    lines = ["| room | killed | survived | score |", "|---|---|---|---|"]
+    lines = ["| room | killed | too slow | survived | score |", "|---|---|---|---|---|"]
     for room in (*sorted(counts.keys() - {"all"}), "all"):
-        killed, survived = counts[room]["killed"], counts[room]["survived"]
-        lines.append(f"| `{room}` | {killed} | {survived} | {killed / (killed + survived or 1):.0%} |")
+        killed, slow, survived = (counts[room][outcome] for outcome in ("killed", "too slow", "survived"))
+        lines.append(f"| `{room}` | {killed} | {slow} | {survived} | {killed / (killed + slow + survived or 1):.0%} |")
     return "\n".join(lines)
 
 
@@ -242,7 +242,7 @@ def main() -> None:
                 break
             outcome = copy.outcome(mutant, text)
             print(f"{outcome:9} {mutant.shown(text)}", flush=True)
-            if outcome in {"killed", "survived"}:
+            if outcome in {"killed", "too slow", "survived"}:
                 found.append((str(mutant.path.parent), outcome))
     print(table(found))
 
