@@ -315,6 +315,7 @@ WRITE_BACKS: Final = (
     reference("file", "row of files; null: not known"),
     size_column("offset_bytes", "in the file; null: not known"),
     Column("bytes", "uint64", "B", "size"),
+    time_column("call_begin_ns", "begin of the thread's call that dirtied or wrote them; null: in no recorded call"),
     time_column("first_dirtied_ns", "the first of these pages became dirty; null: direct, or not known"),
     time_column("last_dirtied_ns", "the last of them did"),
     time_column("issue_time_ns", "the request went to the device; null: there is none"),

@@ -146,6 +146,24 @@ def test_a_single_writer_is_charged_with_each_byte(written: Recorded, name: str)
     assert written.charged(name) == {("dirtied", written.pids[f"{name}:{name}:0:{SIZE}"]): in_all}
 
 
+@pytest.mark.parametrize("name", ["write", "synced", "append", "scattered", "sent"])
+def test_each_call_is_charged_with_its_own_bytes(written: Recorded, name: str) -> None:
+    """What each call wrote is what disks wrote for it. Stores to mappings and workers of a ring make no calls."""
+    sums: Counter[int | None] = Counter()
+    for row in written.rows:
+        if row["inode"] == written.inodes[name] and row["request"]:
+            sums[row["call_begin_ns"]] += row["bytes"]
+    calls = {
+        row["begin_time_ns"]: row["bytes_result"]
+        for row in written.trace.operations.to_pylist()
+        if row["pid"] == written.pids[f"{name}:{name}:0:{SIZE}"] and row["call"] in {"write", "pwrite64", "sendfile"}
+    }
+    if written.parts[written.inodes[name]] == SIZE:  # else the kernel has written some pages twice
+        assert sums == {begin: size for begin, size in calls.items() if begin in sums}
+        assert sums.total() == SIZE
+    assert None not in sums
+
+
 @pytest.mark.parametrize("name", list(WRITERS))
 def test_workers_say_why_they_write(written: Recorded, name: str) -> None:
     """The last step's sync, unless the kernel has come before. An fsync, and workers of btrfs, write for themselves."""

@@ -234,6 +234,7 @@ typedef struct {
     uint32_t *file;
     int64_t *offset_bytes;
     uint64_t *bytes;
+    int64_t *call_begin_ns;     /* of the thread's call that dirtied or wrote them; unknown: it was in none, or is not recorded */
     int64_t *first_dirtied_ns, *last_dirtied_ns; /* DIRTIED: when the first and the last of the pages became dirty */
     int64_t *issue_time_ns;     /* of the request; unknown: there is none */
     int64_t *complete_time_ns;

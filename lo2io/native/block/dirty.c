@@ -9,8 +9,8 @@
 
 enum { CHUNK_SHIFT = 4, CHUNK_PAGES = 1 << CHUNK_SHIFT, MOST_CHUNKS = 1 << 17, FIRST_BUCKETS = 1 << 10, MOST_FLUSHERS = 1 << 10 };
 
-/* task NONE: not recorded; time UNKNOWN: there is none. */
-typedef struct { int64_t time; uint32_t task, tid; } dirtying;
+/* task NONE: not recorded; time UNKNOWN: there is none; call: begin of the thread's call, UNKNOWN: none. */
+typedef struct { int64_t time, call; uint32_t task, tid; } dirtying;
 typedef struct { dirtying newest, before; } dirty_page;
 
 typedef struct {
@@ -142,6 +142,12 @@ static void dirty(chunk *c, uint32_t place, const dirtying *by)
     }
 }
 
+/* A run is told before its call ends, for no run goes on beyond a call. */
+static int64_t call_of(const task *t, int64_t time)
+{
+    return t && t->pending.active && t->pending.begin <= time ? t->pending.begin : UNKNOWN;
+}
+
 void on_kernel_dirty(engine *e, const uint8_t *content, uint32_t length)
 {
     lo2_kernel_dirty told;
@@ -159,7 +165,7 @@ void on_kernel_dirty(engine *e, const uint8_t *content, uint32_t length)
     }
     e->dirty->page_bytes = told.page_bytes;
     const task *t = task_for_sample(e, told.head.tid);
-    dirtying by = {.time = (int64_t)told.begin_ns, .task = t && is_recorded(e, t) ? t->number : NONE, .tid = told.head.tid};
+    dirtying by = {.time = (int64_t)told.begin_ns, .call = call_of(t, (int64_t)told.begin_ns), .task = t && is_recorded(e, t) ? t->number : NONE, .tid = told.head.tid};
     chunk key = {.device = told.device, .inode = told.inode, .generation = told.inode ? told.generation : 0};
     chunk *c = NULL;
     for (uint64_t page = told.first_page; page < told.first_page + told.pages; page++) {
@@ -223,7 +229,7 @@ uint8_t write_back_reason(const engine *e, uint32_t tid)
 static bool goes_on(const write_back *row, const write_back *next)
 {
     return row->request == next->request && row->number == next->number && row->task == next->task && row->tid == next->tid &&
-           row->charged == next->charged && row->device == next->device && row->inode == next->inode &&
+           row->charged == next->charged && row->call == next->call && row->device == next->device && row->inode == next->inode &&
            row->generation == next->generation && row->offset + (int64_t)row->bytes == next->offset;
 }
 
@@ -261,6 +267,7 @@ static void charge(const engine *e, chunk *c, uint32_t place, int64_t issue, wri
     row->charged = LO2_CHARGED_DIRTIED;
     row->task = by->task;
     row->tid = by->tid;
+    row->call = by->call;
     row->first_dirtied = row->last_dirtied = by->time;
 }
 
@@ -293,12 +300,14 @@ void dirty_written(engine *e, request *r, const part_row *part)
     write_back row = {
         .request = part->request, .number = part->number, .task = NONE, .tid = NONE, .charged = LO2_CHARGED_UNKNOWN, .device = p->device,
         .inode = p->inode, .generation = p->generation, .file = part->file, .offset = p->offset, .bytes = p->bytes,
+        .call = UNKNOWN,
         .first_dirtied = UNKNOWN, .last_dirtied = UNKNOWN, .issue = r->issue, .complete = r->complete,
     };
     if (p->flags & LO2_PART_DIRECT) {
         row.charged = LO2_CHARGED_DIRECT;
         row.task = r->task;
         row.tid = r->tid;
+        row.call = r->call;
     } else if (e->dirty && p->offset != UNKNOWN) {
         charge_pages(e, r, &row, p->offset + p->bytes);
         return;
@@ -318,7 +327,7 @@ void dirty_finish(engine *e)
             if (by->time == UNKNOWN || by->time <= e->lost_until || c->carried >> place & 1 || !shown)
                 continue;
             write_back row = {
-                .task = by->task, .tid = by->tid, .charged = LO2_CHARGED_DIRTIED, .device = c->device, .inode = c->inode,
+                .task = by->task, .tid = by->tid, .call = by->call, .charged = LO2_CHARGED_DIRTIED, .device = c->device, .inode = c->inode,
                 .generation = c->generation, .file = inode_file(e, c->device, c->inode, c->generation),
                 .offset = (int64_t)(c->number << CHUNK_SHIFT | place) * d->page_bytes, .bytes = d->page_bytes,
                 .first_dirtied = by->time, .last_dirtied = by->time, .issue = UNKNOWN, .complete = UNKNOWN,
@@ -348,6 +357,7 @@ bool dirty_flush(engine *e)
         c->file[row] = w->file;
         c->offset_bytes[row] = w->offset;
         c->bytes[row] = w->bytes;
+        c->call_begin_ns[row] = w->call;
         c->first_dirtied_ns[row] = w->first_dirtied;
         c->last_dirtied_ns[row] = w->last_dirtied;
         c->issue_time_ns[row] = w->issue;

@@ -352,6 +352,7 @@ static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t ti
     if (t && t->tid == tid && e->rings)
         r->ring_request = ring_request_sends(e, t, s->flags & LO2_RQ_READAHEAD);
     e->requests.nr_of_rings += r->ring_request != 0;
+    r->call = t && t->tid == tid && t->pending.active ? t->pending.begin : UNKNOWN;
     r->reason = s->operation == LO2_RQ_WRITE ? write_back_reason(e, tid) : LO2_WRITE_BACK_NONE;
     r->begin = time;
     r->insert = queued ? time : UNKNOWN;

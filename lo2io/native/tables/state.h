@@ -210,6 +210,7 @@ typedef struct request {
     uint64_t issued_sector;
     uint32_t device, task, pid, tid;
     uint32_t task_index;          /* where the task was; that place may hold another task by now */
+    int64_t call;                 /* begin of the call in which the thread sent it; UNKNOWN: none */
     int64_t begin, insert, issue, complete, bytes_request, bytes_issued, bytes_result;
     int64_t end_latest;           /* of an end that was not seen: no later than this */
     int32_t error;
@@ -225,7 +226,7 @@ typedef struct request {
 
 typedef struct { lo2_kernel_part part; uint32_t next; } held_part;
 typedef struct { uint64_t request, sector; lo2_kernel_part part; uint32_t file; uint16_t number; bool cut; } part_row;
-typedef struct { uint64_t request, device, inode, bytes; int64_t offset, first_dirtied, last_dirtied, issue, complete;
+typedef struct { uint64_t request, device, inode, bytes; int64_t offset, call, first_dirtied, last_dirtied, issue, complete;
                  uint32_t task, tid, file, generation; uint16_t number; uint8_t charged; } write_back;
 
 /* A worker of the kernel that writes pages back. */

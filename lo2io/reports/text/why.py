@@ -10,7 +10,7 @@ from lo2io.units import format_bytes, format_duration
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lo2io.reports.why.chain import Chain, Step
+    from lo2io.reports.why.chain import Chain, Step, WrittenBack
 
 _BAR: Final = 24
 """Cells of the small timeline."""
@@ -42,6 +42,8 @@ def render_chain(chain: Chain, console: Console) -> None:
             moved = f" of {format_bytes(each.bytes)} in all" if each.bytes else ""
             requests = count_of(each.requests, "request")
             print_line(console, f"{each.device}: {requests} to {each.operation}{moved}, by {printable(each.submitter)}")
+    if chain.written_back:
+        print_line(console, f"\n{_fate(chain.written_back)}")
     for sentence in chain.unknown:
         print_line(console, sentence, "yellow")
 
@@ -52,6 +54,17 @@ def _title(chain: Chain) -> str:
     file = "" if chain.file is None else f" in {printable(chain.file)}"
     failed = "" if chain.error is None else f", failed with {chain.error}"
     return f"{chain.call}{size}{place}{file}: {format_duration(chain.duration_ns)}{failed}"
+
+
+def _fate(told: WrittenBack) -> str:
+    """What became of the call's pages, in a sentence."""
+    if not told.requests:
+        return f"Not written when the recording ended: {format_bytes(told.bytes_unwritten)} that the call made dirty."
+    why = f" ({', '.join(told.reasons)})" if told.reasons else ""
+    when = "" if told.until_ns is None else f", the last {format_duration(told.until_ns)} after its begin"
+    rest = f"; {format_bytes(told.bytes_unwritten)} not yet when the recording ended" if told.bytes_unwritten else ""
+    written = f"{format_bytes(told.bytes)} by {count_of(told.requests, 'request')}"
+    return f"Written to the disk for this call: {written}{why}{when}{rest}."
 
 
 def _lasted(step: Step) -> str:

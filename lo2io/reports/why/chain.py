@@ -18,7 +18,7 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.summary.io import device_name
 from lo2io.reports.summary.names import given_paths
 from lo2io.reports.summary.waits import records_waits
-from lo2io.trace.columns import OFF_STATE, REQUEST_OPERATION, UNKNOWN_REASON
+from lo2io.trace.columns import OFF_STATE, REQUEST_OPERATION, UNKNOWN_REASON, WRITE_REASON
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ _OPERATION: Final = (
 )
 _REQUEST: Final = ("id", "device", "task", "insert_time_ns", "issue_time_ns", "complete_time_ns", "sector",
                    "bytes_request", "bytes_issued", "operation")  # fmt: skip
+_WRITE_BACK: Final = ("request", "task", "bytes", "call_begin_ns", "complete_time_ns")
 _SWITCHES: Final = "sched:sched_switch"
 _STRETCH: Final = (
     *("task", "begin_time_ns", "wake_time_ns", "end_time_ns", "state", "reason", "waker", "waker_tid"),
@@ -76,6 +77,21 @@ class Others:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenBack:
+    """What became of the pages that the call made dirty, or wrote past the page cache."""
+
+    bytes: int
+    """Written to disks, with bytes that were written twice."""
+    requests: int
+    until_ns: int | None
+    """From the call's begin until the last of them was on the disk; None: that was not seen."""
+    reasons: tuple[str, ...]
+    """Why workers of the kernel wrote them."""
+    bytes_unwritten: int
+    """Of pages that were dirty when the recording ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chain:
     """One call, and all that is known of why it took so long."""
 
@@ -97,6 +113,8 @@ class Chain:
     steps: tuple[Step, ...]
     """By time."""
     others: tuple[Others, ...]
+    written_back: WrittenBack | None
+    """None: it dirtied and wrote nothing, or the layer ``dirty`` was not recorded."""
     unknown: tuple[str, ...]
     """What the recording does not tell, in sentences."""
 
@@ -179,6 +197,7 @@ def _explain(trace: Trace, names: _Names, call: Mapping[str, Any]) -> Chain:
         shares=_shares(trace, stretches, end - begin),
         steps=tuple(sorted(steps, key=lambda step: step.at_ns)),
         others=_others(trace, names, own, requests),
+        written_back=_written_back(trace, call),
         unknown=_unknown(trace, stretches),
     )
 
@@ -285,6 +304,31 @@ def _others(
         Others(device_name(trace.metadata, device), people[task], REQUEST_OPERATION[operation], number, sizes[key])
         for key, number in counts.most_common()
         for device, task, operation in [key]
+    )
+
+
+def _written_back(trace: Trace, call: Mapping[str, Any]) -> WrittenBack | None:
+    if "dirty" not in trace.metadata.get("layers", ()):
+        return None
+    begin = call["begin_time_ns"]
+
+    def of_call(rows: Columns) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (rows["task"] == call["task"]) & (rows["call_begin_ns"] == begin)
+        return found
+
+    rows = list(_rows(trace, "write_backs", _WRITE_BACK, of_call))
+    if not rows:
+        return None
+    written = [row for row in rows if row["request"]]
+    ends = [row["complete_time_ns"] for row in written]
+    sent = {row["request"] for row in written}
+    reasons = {row["reason"] for row in _rows(trace, "requests", ("id", "reason"), _any_of("id", sent))}
+    return WrittenBack(
+        bytes=sum(row["bytes"] for row in written),
+        requests=len(sent),
+        until_ns=max(ends) - begin if ends and None not in ends else None,
+        reasons=tuple(WRITE_REASON[reason] for reason in sorted(reasons) if reason),
+        bytes_unwritten=sum(row["bytes"] for row in rows) - sum(row["bytes"] for row in written),
     )
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from build.tablemaker import COMPLETE, READ, WRITE, Row, make_batch, write_trace
+from build.tablemaker import COMPLETE, READ, WRITE, Row, make_batch, meta, write_trace
 from rich.console import Console
 
 from lo2io.errors import UsageError
 from lo2io.model import EventCompleteness
 from lo2io.reports.text.why import render_chain
-from lo2io.reports.why.chain import Chain, explain
+from lo2io.reports.why.chain import Chain, WrittenBack, explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +103,27 @@ def test_requests(explained: Callable[..., Chain], golden: Callable[[str, str], 
     text = io.StringIO()
     render_chain(chain, Console(file=text, width=120, no_color=True))
     golden("why.txt", text.getvalue())
+
+
+def test_what_became_of_written_pages(tmp_path: Path) -> None:
+    """Rows of the thread and the call's begin alone; the last of them counts, and what nobody has written."""
+    mine = {"task": 0, "call_begin_ns": 1000, "bytes": 4096}
+    charges = [
+        mine | {"request": 10, "complete_time_ns": 31_000},
+        mine | {"request": 11, "complete_time_ns": 21_000},
+        mine,
+        mine | {"request": 11, "task": 1, "complete_time_ns": 51_000},
+        mine | {"request": 10, "call_begin_ns": 900, "complete_time_ns": 41_000},
+    ]
+    requests = [request(10, 20_000, 31_000, None, reason=4), request(11, 20_000, 21_000, None)]
+    batch = make_batch(
+        tasks=THREADS, handles=HANDLES, files=FILES, operations=[CALL], requests=requests, write_backs=charges
+    )
+    (chain,) = explain(write_trace(tmp_path, [batch], spool=meta(layers=("parts", "dirty"))), [5])
+    assert chain.written_back == WrittenBack(8192, 2, 30_000, ("sync",), 4096)
+    text = io.StringIO()
+    render_chain(chain, Console(file=text, width=120, no_color=True))
+    assert "8 KiB by 2 requests (sync), the last 30 µs after its begin; 4 KiB not yet" in text.getvalue()
 
 
 def test_what_is_not_recorded_is_said(explained: Callable[..., Chain]) -> None:

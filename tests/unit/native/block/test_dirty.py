@@ -203,3 +203,28 @@ def test_a_completion_names_the_one_thread_that_is_charged(spool: KernelSpool) -
     complete = lib.LO2_RQ_COMPLETE
     assert [row["charged"] for row in events if row["kind"] == complete] == [20, 0, 0, 10]
     assert {row["charged"] for row in events if row["kind"] != complete} == {0}
+
+
+def test_charges_name_the_call(spool: KernelSpool) -> None:
+    """By its begin. Neighbours of two calls are two rows; a store outside of calls has none."""
+    for t in (60_000, 60_100):
+        spool.kernel_call(t, 0, 10, "write", PAGE, duration=50, fd=3, buf=0, count=PAGE)
+    dirty(spool, 60_040, 10, 0, 2, begin_ns=60_010)
+    dirty(spool, 60_140, 10, 2, 2, begin_ns=60_110)
+    dirty(spool, 60_160, 10, 4, 1)
+    dirty(spool, 60_161, 10, 5, 1)
+    written(spool, 60_200, part(6 * PAGE))
+    found = rows(spool)
+    assert [row["bytes"] // PAGE for row in found] == [2, 2, 2]
+    first, second, outside = (row["call_begin_ns"] for row in found)
+    assert (second - first, outside) == (100, None)
+
+
+def test_direct_writes_name_their_call(spool: KernelSpool) -> None:
+    """It is the one that the sender is in."""
+    spool.kernel_call(60_000, 0, 10, "write", PAGE, duration=200, fd=3, buf=0, count=PAGE)
+    for t in (60_050, 60_300):
+        written(spool, t, part(PAGE, -(1 << 63), flags=lib.LO2_PART_DIRECT))
+    tables = native_rows(spool.write(layers=LAYERS), 1 << 10)
+    begin = next(row["begin_time_ns"] for row in tables["operations"] if row["bytes_request"] == PAGE)
+    assert [row["call_begin_ns"] for row in tables["write_backs"]] == [begin, None]
