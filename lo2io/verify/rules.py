@@ -173,7 +173,7 @@ _RULES = (
     Rule(
         "request.charged",
         _E,
-        "Of each part that a request writes, the charges are its bytes, and each follows its dirtying.",
+        "The charges of a written part are its bytes. A charge follows its dirtying, and that the begin of its call.",
     ),
     Rule(
         "request.told",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lo2io.verify.rules import Verification
     from lo2io.verify.told import ToldWriteBacks
 
-_TIMES = ("first_dirtied_ns", "last_dirtied_ns", "issue_time_ns", "complete_time_ns")
+_TIMES = ("call_begin_ns", "first_dirtied_ns", "last_dirtied_ns", "issue_time_ns", "complete_time_ns")
 
 
 def check_told(trace: Trace, told: ToldWriteBacks, verdict: Verification) -> None:
@@ -73,7 +73,7 @@ def check_write_backs(trace: Trace, verdict: Verification) -> None:
             known = (rows[earlier] != UNKNOWN_I64) & (rows[later] != UNKNOWN_I64)
             bad |= known & (rows[earlier] > rows[later])
         for number in rows["request"][bad].tolist():
-            verdict.report("request.charged", f"write_backs: a charge of {number} precedes its dirtying")
+            verdict.report("request.charged", f"write_backs: the times of a charge of {number} are out of order")
 
 
 def _sums(trace: Trace, table: str) -> dict[tuple[int, int], int]:

@@ -51,6 +51,11 @@ def _a_charge_too_early(trace: RingTrace) -> None:
     trace.tables["write_backs"][0]["last_dirtied_ns"] = 2
 
 
+@breaks("request.charged")
+def _a_call_too_late(trace: RingTrace) -> None:
+    trace.tables["write_backs"][3]["call_begin_ns"] = 2
+
+
 @breaks("request.told")
 def _a_reason_that_the_trace_lacks(trace: RingTrace) -> None:
     trace.tables["requests"][0]["reason"] = 4
