@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Changes lo2io in one place at a time, and tells which changes no unit test notices.
 
-    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--minutes N] [PATH…]
+    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--minutes N] [--jobs N] [PATH…]
 
 A changed lo2io is a mutant. If no test fails, the mutant *survives*: the tests do not hold what that place means.
 Mutants are made of the Python modules of ``lo2io`` and of the C files of ``lo2io/native``; PATH restricts them. Each
@@ -9,8 +9,8 @@ possible change is equally likely (``scripts/mutations.py`` has them). Only the 
 changed one run: those of ``tests/unit/spool`` for ``lo2io/spool/writer.py``. A survivor is not always a missing test:
 the change may be equivalent, or only a recording shows it.
 
-All of it happens in a copy of the project. As root, tests run as the user nobody in a pid namespace of their own: a
-mutant may remove files and end processes, but only these.
+All of it happens in copies of the project, one for each CPU. As root, tests run as the user nobody in a pid namespace
+of their own: a mutant may remove files and end processes, but only these.
 
 The standard output has a line for each mutant, then a table of the rooms with the score: the share of the mutants that
 tests killed. A mutant of C that compiles to the same machine code changes nothing. It does not count.
@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import argparse
 import collections
+import itertools
 import os
+import queue
 import random
 import re
 import shutil
@@ -28,10 +30,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from mutations import Mutant, possible
 
@@ -116,6 +120,9 @@ class Library:
 class Copy:
     """A copy of the project, whose tests run."""
 
+    _known: ClassVar[dict[Path, tuple[list[str], float]]] = {}
+    _measuring: ClassVar[threading.Lock] = threading.Lock()
+
     def __init__(self, place: Path) -> None:
         self.place = place
         shutil.copytree(PROJECT, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
@@ -126,7 +133,6 @@ class Copy:
         if self._prefix:
             os.chown(self._home, NOBODY, NOBODY)
         self._library = Library(place)
-        self._known: dict[Path, tuple[list[str], float]] = {}
 
     def _pytest(self, tests: list[str], limit_s: float, *options: str) -> str:
         """``survived`` if these tests pass, ``killed`` if one fails, ``too slow`` if the time ends before."""
@@ -156,21 +162,25 @@ class Copy:
 
         Files that fail without a change are left out, and named on stderr: some want root, or large files.
         """
-        if where not in self._known:
-            begun, report = time.monotonic(), self._home / "report.xml"
-            report.unlink(missing_ok=True)
-            self._pytest([str(where)], LONGEST_S, f"--junitxml={report}")
-            seconds: dict[str, float] = collections.defaultdict(float)
-            failed = set()
-            for case in ET.parse(report).iter("testcase") if report.exists() else ():  # noqa: S314 - pytest wrote it
-                file = case.attrib["classname"].replace(".", "/") + ".py"
-                seconds[file] += float(case.attrib["time"])
-                failed |= {file} if case.find("failure") is not None or case.find("error") is not None else set()
-            if failed or not seconds:
-                print(f"{where}: without a change, these fail: {sorted(failed) or 'all'}", file=sys.stderr)
-            passing = sorted(seconds.keys() - failed, key=seconds.__getitem__)
-            self._known[where] = passing, time.monotonic() - begun
+        with self._measuring:
+            if where not in self._known:
+                self._known[where] = self._measured(where)
         return self._known[where]
+
+    def _measured(self, where: Path) -> tuple[list[str], float]:
+        begun, report = time.monotonic(), self._home / "report.xml"
+        report.unlink(missing_ok=True)
+        self._pytest([str(where)], LONGEST_S, f"--junitxml={report}")
+        seconds: dict[str, float] = collections.defaultdict(float)
+        failed = set()
+        for case in ET.parse(report).iter("testcase") if report.exists() else ():  # noqa: S314 - pytest wrote it
+            file = case.attrib["classname"].replace(".", "/") + ".py"
+            seconds[file] += float(case.attrib["time"])
+            failed |= {file} if case.find("failure") is not None or case.find("error") is not None else set()
+        if failed or not seconds:
+            print(f"{where}: without a change, these fail: {sorted(failed) or 'all'}", file=sys.stderr)
+        passing = sorted(seconds.keys() - failed, key=seconds.__getitem__)
+        return passing, time.monotonic() - begun
 
     def outcome(self, mutant: Mutant, text: bytes) -> str:
         """``killed``, ``survived``, ``too slow`` (others may have kept the CPUs), or why the mutant says nothing."""
@@ -224,27 +234,43 @@ def table(found: list[tuple[str, str]]) -> str:
 
 
 def main() -> None:
-    """Try mutants, one after the other."""
+    """Try mutants, one on each CPU at a time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=300, metavar="N", help="how many mutants (300)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="which (1)")
     parser.add_argument("--minutes", type=float, default=1e6, metavar="N", help="begin none after this time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="so many at a time (one a CPU)")
     parser.add_argument("paths", nargs="*", default=["lo2io"], metavar="PATH", help="files or folders (lo2io)")
     given = parser.parse_args()
     os.chdir(PROJECT)
-    begun, found = time.monotonic(), []
+    end = time.monotonic() + 60 * given.minutes
     files = [file for path in map(Path, given.paths) for file in (path.rglob("*") if path.is_dir() else [path])]
     of_lo2io = [file for file in files if file.suffix == ".py" or (file.suffix == ".c" and "native" in file.parts)]
-    with tempfile.TemporaryDirectory(prefix="lo2io-mutants-") as place:
-        copy = Copy(Path(place))
-        for mutant, text in sample(sorted(filter(tests_of, of_lo2io)), given.seed):
-            if len(found) == given.count or time.monotonic() > begun + 60 * given.minutes:
+    with tempfile.TemporaryDirectory(prefix="lo2io-mutants-") as place, ThreadPoolExecutor(given.jobs) as pool:
+        Path(place).chmod(0o711)  # for the user nobody
+        copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+        for copy in pool.map(Copy, (Path(place) / str(number) for number in range(given.jobs))):
+            copies.put(copy)
+        found = []
+        mutants = sample(sorted(filter(tests_of, of_lo2io)), given.seed)
+        while (missing := given.count - len(found)) and (more := list(itertools.islice(mutants, missing))):
+            found += filter(None, pool.map(lambda mutant: judged(*mutant, copies, end), more))
+            if time.monotonic() > end:
                 break
-            outcome = copy.outcome(mutant, text)
-            print(f"{outcome:9} {mutant.shown(text)}", flush=True)
-            if outcome in {"killed", "too slow", "survived"}:
-                found.append((str(mutant.path.parent), outcome))
     print(table(found))
+
+
+def judged(mutant: Mutant, text: bytes, copies: queue.SimpleQueue[Copy], end: float) -> tuple[str, str] | None:
+    """The room of a mutant and its outcome, which is printed; None: it says nothing, or the time has ended."""
+    copy = copies.get()
+    try:
+        if time.monotonic() > end:
+            return None
+        outcome = copy.outcome(mutant, text)
+    finally:
+        copies.put(copy)
+    print(f"{outcome:9} {mutant.shown(text)}", flush=True)
+    return (str(mutant.path.parent), outcome) if outcome in {"killed", "too slow", "survived"} else None
 
 
 if __name__ == "__main__":
