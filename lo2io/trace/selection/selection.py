@@ -389,13 +389,14 @@ def _filtered(batch: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
 
 
 def _filter(array: pa.Array, flags: Flags) -> pa.Array:
-    """The chosen rows of a column. Numbers under nulls are kept, which Arrow's own filter does not promise."""
+    """The chosen rows of a column. Numbers and codes under nulls are kept, which Arrow's own filter does not promise."""
     kind = array.type
-    if pa.types.is_dictionary(kind):
-        return pa.DictionaryArray.from_arrays(pa.array(as_numpy(array)[flags]), array.dictionary)
-    if pa.types.is_boolean(kind) or not pa.types.is_primitive(kind):
+    is_labelled = pa.types.is_dictionary(kind)
+    if pa.types.is_boolean(kind) or not (is_labelled or pa.types.is_primitive(kind)):
         return array.filter(pa.array(flags))
     values = as_numpy(array)[flags]
     known = np.asarray(array.is_valid())[flags] if array.null_count else None
     valid = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)])
+    numbers = pa.from_numpy_dtype(values.dtype)
+    chosen = pa.Array.from_buffers(numbers, len(values), [valid, pa.py_buffer(values)])
+    return pa.DictionaryArray.from_arrays(chosen, array.dictionary) if is_labelled else chosen

@@ -221,7 +221,10 @@ def test_what_lies_under_nulls_stays(tmp_path: Path) -> None:
         {"id": n, "begin_time_ns": n, "end_time_ns": n, "bytes_result": n if n % 2 else UNKNOWN_I64}
         for n in range(1, 9)
     ]
-    part = select(write_trace(tmp_path, [make_batch(operations=calls)]), begin="@3", end="@7")
+    requests = [{"id": n, "issue_time_ns": n, "complete_time_ns": n, "device": 8, "reason": n % 2} for n in range(1, 9)]
+    whole = write_trace(tmp_path, [make_batch(operations=calls, requests=requests)])
+    part = select(whole, begin="@3", end="@7")
+    assert part.table("requests")["reason"].to_pylist() == ["other", None, "other", None]
     assert part.column("operations", "bytes_result").tolist() == [3, UNKNOWN_I64, 5, UNKNOWN_I64]
     assert part.operations["bytes_result"].to_pylist() == [3, None, 5, None]
 
