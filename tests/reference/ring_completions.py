@@ -111,8 +111,7 @@ class Completions:
         request.traits |= OVERFLOWED if overflows else 0
         if flags & NOTIF:
             request.notify, request.traits = time, request.traits | NOTIFIED
-            self.requests.engine.block.ring_request_over(request, time)
-            self.requests.finish(request, "cqe", time)
+            self._last(request, time)
             return
         request.result, request.cqe_flags, request.complete = result, flags, time
         request.last_cqe = event
@@ -123,13 +122,19 @@ class Completions:
         if result != CANCELED and not request.refused:
             self.requests.links.shows_ended(request, event)
         if not flags & MORE:
-            self.requests.engine.block.ring_request_over(request, time)
-            self.requests.finish(request, "cqe", time)
+            self._last(request, time)
         elif request.zero_copy:
             request.waits_for_notification = True
         else:
             request.traits |= MULTISHOT
         self._opens_or_closes(request, result, time)
+
+    def _last(self, request: Request, time: int) -> None:
+        """Its last CQE: it has ended. A request without a thread has no row, so its CQE is an orphan."""
+        self.requests.engine.block.ring_request_over(request, time)
+        self.requests.finish(request, "cqe", time)
+        if request.lane is None:
+            self.requests.rings.orphan(request.ring)
 
     def _returns(self, request: Request) -> Returns | None:
         opcodes = self.requests.engine.specs.opcodes

@@ -68,8 +68,7 @@ class Links:
         other = requests.known(values | {"req": values.get("other", 0)})
         requests.note(lane, time, "link", request)
         if request is None or other is None or not request.alive:
-            ring = requests.rings.known(values["ctx"])
-            if ring is not None and ring.recorded and lane.recorded:
+            if lane.recorded:
                 requests.unclear()
             return
         if request.previous is not None or request is other:

@@ -27,7 +27,7 @@
  *   execution.
  * - An overflow, or a format without an address: by order. With F_MORE only those that can repeat themselves; those
  *   with CQE_SKIP last.
- * - A CQE without a match is an orphan.
+ * - A CQE without a match is an orphan. So is the last CQE of a request without a thread, for the request has no row.
  */
 #include "rings/requests.h"
 #include "tables/tasks.h"

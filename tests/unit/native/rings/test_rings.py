@@ -155,6 +155,21 @@ def test_events_know_better_which_ring_a_descriptor_is(rig: Rig) -> None:
     assert rig.of("batches", "ring") == [1]
 
 
+@pytest.mark.parametrize("loses", [False, True])
+def test_records_lost_within_a_call_leave_the_rings_descriptor_unknown(tmp_path: Path, *, loses: bool) -> None:
+    """Entry and exit may be of two calls then, so the entry's descriptor need not be the ring that waits."""
+    rig = Rig(tmp_path, born=False)
+    rig.enter("io_uring_enter", fd=FD, min_complete=1)
+    if loses:
+        rig.spool.lost(rig.tick(), 1, 3)
+    rig.event("cqring_wait", ctx=A, min_events=1)
+    rig.leave("io_uring_enter")
+    rig.run()
+    (handle,) = rig.rows["handles"]
+    assert (handle["fd"], rig.ring()["nr_batches"]) == (FD, 1)
+    assert (rig.ring()["fd"], rig.ring()["handle"]) == ((-1, None) if loses else (FD, handle["handle"]))
+
+
 def test_a_ring_ends_with_its_process(rig: Rig) -> None:
     """No close is needed; completions that kernel threads post afterwards count."""
     rig.setup()
@@ -270,6 +285,28 @@ def test_rings_of_others_have_no_rows(tmp_path: Path) -> None:
     assert rig.of("rings", "pid", "nr_requests") == [(PID, 2)]
     assert rig.totals.nr_ring_requests == 2
     assert {row["ring"] for row in rig.rows["ring_states"]} == {rig.ring()["ring"]}
+
+
+def test_a_completion_of_a_request_that_no_recorded_thread_had_is_an_orphan(tmp_path: Path) -> None:
+    """The request has no row, so nothing else counts its CQE."""
+    rig = Rig(tmp_path, mode="process", born=False)
+    rig.spool.fact_task(1_000, PID, PID, flags=1)
+    rig.setup()
+    rig.event("file_get", OTHER, ctx=A, req=1, user_data=7, fd=4)
+    rig.complete(1, 4096, tid=OTHER, user_data=7)
+    rig.run()
+    assert not rig.rows["ring_requests"]
+    assert (rig.ring()["nr_orphans"], rig.totals.nr_orphan_cqes) == (1, 1)
+
+
+def test_links_of_unknown_requests_are_counted_for_recorded_threads(tmp_path: Path) -> None:
+    """Nothing tells whose ring a stranger's event is about."""
+    rig = Rig(tmp_path, mode="process", born=False)
+    rig.spool.fact_task(1_000, PID, PID, flags=1)
+    rig.event("link", PID, ctx=B, req=1, target_req=2)
+    rig.event("link", OTHER, ctx=B, req=1, target_req=2)
+    rig.run()
+    assert rig.totals.nr_ring_unclear == 1
 
 
 def test_rings_of_lo2io_itself_have_no_rows(tmp_path: Path) -> None:
