@@ -150,11 +150,11 @@ def wait_for_command(
     deadline = None if duration_s is None else time.monotonic() + duration_s
     while True:
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            # Signals during the child's life were meant for it. Whoever sees that the child is gone means lo2io.
+            signals.forget()
             ended(pid)
             _, status, usage = os.wait4(pid, 0)
             used(usage)
-            # Signals during the child's life were meant for it. Only later ones give up the rest.
-            signals.forget()
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
         fetched = signals.fetch(deadline)

@@ -389,7 +389,7 @@ def _filtered(batch: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
 
 
 def _filter(array: pa.Array, flags: Flags) -> pa.Array:
-    """The chosen rows of a column. Numbers and codes under nulls are kept, which Arrow's own filter does not promise."""
+    """The chosen rows of a column. Values under nulls are kept, which Arrow's own filter does not promise."""
     kind = array.type
     is_labelled = pa.types.is_dictionary(kind)
     if pa.types.is_boolean(kind) or not (is_labelled or pa.types.is_primitive(kind)):
