@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import Phase, settings
+from hypothesis.internal.conjecture import providers
 from leftovers import kept
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ settings.register_profile(  # scripts/mutate.py asks whether a test fails, not f
     "mutants", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("search" if "LO2IO_EXAMPLES" in os.environ else "suite")
+if "LO2IO_EXAMPLES" not in os.environ:
+    # Hypothesis tries the constants of all modules outside of site-packages, too. So each change of any module, and the
+    # choice of tests, would make other histories.
+    providers.is_local_module_file = lambda _: False
 
 
 def pytest_collection_finish() -> None:
