@@ -134,14 +134,13 @@ class Rings:
         if call is CallKind.RING_ENTER:
             self.batches.named(ring, pending)
         pending.named = ring
-        self._learn_handle(ring, pending)
+        if pending.handle is not None and self._is_kept(pending):
+            self._learn_handle(ring, pending, pending.handle)
 
-    def _learn_handle(self, ring: Ring, pending: Pending) -> None:
-        if pending.handle is None or not self._is_kept(pending):
-            return
+    def _learn_handle(self, ring: Ring, pending: Pending, handle: Handle) -> None:
         if ring.handle is None:
-            ring.fd, ring.handle = pending.fd, pending.handle
-        self.bind(ring, pending.handle)
+            ring.fd, ring.handle = pending.fd, handle
+        self.bind(ring, handle)
 
     def _is_kept(self, pending: Pending) -> bool:
         """True if its slot has been constant since the entry, so that the call met nothing else."""
@@ -164,9 +163,9 @@ class Rings:
     # -- effects of calls
 
     def seen(self, op: Pending) -> None:
-        """The descriptor of a call that named a ring is known now."""
-        if op.named is not None and not op.named.left:
-            self._learn_handle(op.named, op)
+        """The descriptor of a call that named a ring is known now, unless entry and exit may be of two calls."""
+        if op.named is not None and not op.named.left and op.handle is not None and self.engine.gaps.spare(op.time):
+            self._learn_handle(op.named, op, op.handle)
 
     def has_no_descriptor(self, op: Pending) -> bool:
         """True if io_uring_setup returns the place of a registered ring."""

@@ -35,16 +35,6 @@ static uint32_t ring_of_call(engine *e, const task *t)
     return c->ring && ring_at(e, c->ring - 1)->number == c->ring_number ? c->ring - 1 : NONE;
 }
 
-/* The call's descriptor is the ring that an event of the call names. */
-static void bind_descriptor(engine *e, uint32_t index, task *t)
-{
-    const pending_call *p = &t->pending;
-    if (p->handle == NONE || ring_at(e, index)->kind != RING_URING)
-        return;
-    if (slot_kept(e, t, slot_at(e, t->table, p->fd, false), p->handle, p->begin)) /* else the call may have met another ring */
-        ring_bind(e, index, p->handle);
-}
-
 void ring_call_named(engine *e, uint32_t index, task *t)
 {
     ring *r = ring_at(e, index);
@@ -55,7 +45,11 @@ void ring_call_named(engine *e, uint32_t index, task *t)
     c->others = c->posted - c->own;
     if (r->kind == RING_URING)
         ring_watch(e, r, t);
-    bind_descriptor(e, index, t);
+    const pending_call *p = &t->pending;
+    if (p->handle == NONE || r->kind != RING_URING)
+        return;
+    if (slot_kept(e, t, slot_at(e, t->table, p->fd, false), p->handle, p->begin)) /* else the call may have met another ring */
+        ring_bind(e, index, p->handle);
 }
 
 void ring_call_entered(engine *e, task *t, const lo2_event *event, const uint8_t *raw)
@@ -191,8 +185,9 @@ void ring_call_left(engine *e, task *t, const int64_t *result, int64_t time, uin
         return;
     uint32_t index = ring_of_call(e, t);
     if (kind == LO2_CALL_RING_ENTER || kind == LO2_CALL_RING_REGISTER) {
-        if (index != NONE) /* the descriptor may have been discovered at this exit */
-            bind_descriptor(e, index, t);
+        bool paired = e->lost_until <= p->begin; /* else entry and exit may be of two calls */
+        if (index != NONE && p->handle != NONE && paired) /* the descriptor may have been discovered at this exit */
+            ring_bind(e, index, p->handle);
         if (index != NONE && !e->finishing)
             ring_unwatch(e, ring_at(e, index), t, time);
     } else if (result && *result >= 0) {

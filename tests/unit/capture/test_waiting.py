@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,8 +24,8 @@ def command() -> int:
 
 
 def interrupt() -> None:
-    """Ctrl-C."""
-    os.kill(os.getpid(), signal.SIGINT)
+    """Ctrl-C, to this thread: another one of the test's runner would take it at some later moment."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
 
 def test_a_signal_while_the_command_lived_was_meant_for_it(command: int) -> None:
