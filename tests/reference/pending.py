@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reference.cache import Deeds
+from reference.fds import LONG_AGO
 
 if TYPE_CHECKING:
     from lo2io.model import CallSpec
@@ -53,6 +54,8 @@ class Pending:
     off: tuple[int, int] | None = None
     """Without a CPU since then, and why."""
     run_queue: int = 0
+    off_end: int = LONG_AGO
+    """Of its last stretch without a CPU."""
     blocked: int = 0
     unseen: bool = True
     """A part of its time without a CPU is not known."""

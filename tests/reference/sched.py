@@ -95,6 +95,11 @@ class Sched:
         endless, lost = told["flags"] & lib.LO2_SLEEP_ENDLESS, told["flags"] & lib.LO2_SLEEP_LOST
         if op is None or out < op.time:
             return
+        if not op.off_end <= out <= (wake or out) <= end:  # a damaged record
+            op.unseen = True
+            self.engine.totals["nr_undecoded"] += 1
+            return
+        op.off_end = out if endless else end
         if endless or lost or wake is None:
             op.unseen = True
         else:

@@ -80,7 +80,7 @@ static bool may_end_others(const lo2_call *call)
 
 static const pending_call FRESH = {
     .active = true, .offset = UNKNOWN, .position = UNKNOWN, .told_position = UNKNOWN, .told_value = UNKNOWN, .off_begin = UNKNOWN,
-    .found_since = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE, .made = NONE,
+    .off_end = UNKNOWN, .found_since = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE, .made = NONE,
 };
 
 void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint32_t raw_size, uint16_t cpu,

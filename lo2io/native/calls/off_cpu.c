@@ -68,6 +68,12 @@ static uint8_t reason_of(const engine *e, const lo2_kernel_sleep *sleep)
     return sleep->flags & LO2_SLEEP_IOWAIT ? LO2_WAIT_SHORT_IO : LO2_WAIT_SHORT;
 }
 
+/* False for a record whose times contradict each other or the stretch before, as damaged ones do. */
+static bool is_stretch(const pending_call *p, int64_t out, int64_t wake, int64_t in)
+{
+    return out >= p->off_end && out <= in && (!wake || (out <= wake && wake <= in));
+}
+
 /* Threads that are inside of no recorded call may sleep, too: after a call whose exit was lost. */
 void on_kernel_sleep(engine *e, task *t, const uint8_t *record)
 {
@@ -78,6 +84,12 @@ void on_kernel_sleep(engine *e, task *t, const uint8_t *record)
     bool endless = sleep.flags & LO2_SLEEP_ENDLESS;
     if (!p->active || out < p->begin)
         return;
+    if (!is_stretch(p, out, wake, in)) {
+        p->unseen = true;
+        e->totals.nr_undecoded++;
+        return;
+    }
+    p->off_end = endless ? out : in;
     if (endless || sleep.flags & LO2_SLEEP_LOST || !wake) {
         p->unseen = true;
     } else {

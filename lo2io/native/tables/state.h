@@ -99,6 +99,7 @@ typedef struct {
     bool positioned;              /* the offset is an argument */
     bool flags_told;              /* a BPF program told the `flags` of open, which no argument has */
     int64_t off_begin;            /* the thread has had no CPU since then; UNKNOWN: it has one, as far as is known */
+    int64_t off_end;              /* SLEEP: the end of its last stretch, or UNKNOWN */
     uint8_t off_state;            /* enum lo2_off_state */
     bool unseen;                  /* the end of one of its stretches, or a whole one, was not seen */
     int64_t run_queue, blocked;   /* parts of its stretches up to now */

@@ -125,6 +125,19 @@ def test_short_sleeps_have_no_stack(run: Run, spool: KernelSpool, flags: int, re
     assert reasons(run(call(spool, (60_100, 60_200, 60_210), flags=flags))) == [reason]
 
 
+@pytest.mark.parametrize(
+    "broken", [(160_000, 150_000, 170_000), (160_000, 180_000, 170_000), (100_000, 150_000, 170_000)]
+)
+def test_records_that_contradict_themselves_are_not_decoded(
+    run: Run, spool: KernelSpool, broken: tuple[int, int, int]
+) -> None:
+    """A wakeup before the sleep or behind its end, and a sleep that begins within the one before."""
+    tables = run(call(spool, (60_100, 110_000, 120_000), broken, (200_000, 200_000, 200_010)))
+    assert shares(tables) == [(None, None)]
+    assert [row["begin_time_ns"] for row in tables["off_cpu"]] == [60_100, 200_000]
+    assert tables["totals"]["nr_undecoded"] == 1
+
+
 @pytest.mark.parametrize(("flags", "wake"), [(ENDLESS, 60_200), (LOST, 60_200), (0, 0)])
 def test_what_was_not_seen_is_unknown(run: Run, spool: KernelSpool, flags: int, wake: int) -> None:
     """A lost end, a lost stretch or a lost wakeup leaves the parts of the whole call unknown."""
