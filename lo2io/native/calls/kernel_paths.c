@@ -9,16 +9,22 @@
 #include "tables/kernel_names.h"
 #include "tables/rows.h"
 
+enum { MOST_PATHS = 2 };
+
 void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size)
 {
     lo2_kernel_path path;
     memcpy(&path, record, sizeof path);
     const char *given = (const char *)record + sizeof path, *names = given + path.path_length;
     int64_t time = (int64_t)path.head.time_ns;
-    const left_call *left = &t->left;
+    left_call *left = &t->left;
     bool of_entry = time < left->begin && e->config.records_lost; /* perhaps the call of this path was lost */
     if (!left->operation || of_entry || time > left->end)
         return;
+    if (path.place < left->next_place || path.place >= MOST_PATHS) { /* as after damage */
+        e->totals.nr_undecoded++;
+        return;
+    }
     bool known = kernel_directory_of(e, path.flags, names, path.names_length);
     uint32_t length = path.flags & LO2_PATH_CUT ? 0 : path.path_length, directory = known ? e->name.count : 0;
     char *texts = malloc((size_t)length + directory + 2);
@@ -27,6 +33,7 @@ void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size)
         e->out_of_memory = true;
         return;
     }
+    left->next_place = path.place + 1;
     memcpy(texts, given, length);
     memcpy(texts + length, directory ? e->name.at : "/", directory ? directory : 1);
     e->path_queue.at[e->path_queue.count++] = (path_row){left->operation, length, known && !directory ? 1 : directory, path.place,

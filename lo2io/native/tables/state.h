@@ -136,6 +136,7 @@ typedef struct {
     bool completed;               /* the exit was seen; else `end` is when the call was given up */
     uint64_t operation;           /* id of its row; 0: it has none */
     bool has_stack;               /* the program's stack is told already */
+    uint8_t next_place;           /* of its paths: they come in their order */
 } left_call;
 
 typedef struct {

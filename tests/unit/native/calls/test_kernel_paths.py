@@ -80,6 +80,13 @@ def test_two_paths_of_a_call(story: Story) -> None:
     assert read(story)[0] == [(0, 0, KERNEL, b"a", b"/home"), (0, 1, KERNEL, b"/b", b"/")]
 
 
+@pytest.mark.parametrize("place", [0, 2, 255])
+def test_a_path_that_no_call_can_have_is_not_decoded(story: Story, place: int) -> None:
+    """The same place again, or a third one, as after damage."""
+    call(story, 60_000, "newfstat", 0, (b"a", {}), (b"b", {"place": place}), (b"c", {"place": 1}))
+    assert [row[:4] for row in read(story)[0]] == [(0, 0, KERNEL, b"a"), (0, 1, KERNEL, b"c")]
+
+
 @pytest.mark.parametrize("path", [b"", b"new\nline", b"\xff\xfe", b"x" * 4095])
 def test_paths_are_carried_whole(story: Story, path: bytes) -> None:
     """Bytes are bytes; an empty one means the directory itself."""
