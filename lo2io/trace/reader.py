@@ -22,7 +22,7 @@ import pyarrow as pa
 from lo2io.catalog.catalog import load_catalog
 from lo2io.errors import TraceError
 from lo2io.folder import check_regular, read_regular
-from lo2io.model import Columns, Completeness, EventCompleteness
+from lo2io.model import CallClass, Columns, Completeness, EventCompleteness
 from lo2io.spool.format import MAX_TIME_NS
 from lo2io.trace.columns import (
     CALL_STACKS,
@@ -88,6 +88,7 @@ each number is below this bound, plus one for each byte on disk of the trace's t
 _THREADS: Final = {"task", "worker", "waker", "holder", "poller", "process", "parent_process"}
 ROW_NUMBERS: Final = _THREADS | {"handle", "handle2", "parent", "description", "file", "ring", "stack"}
 """Columns with numbers of rows."""
+_CLASSES: Final = tuple(each.name.lower() for each in CallClass)
 _LISTS_OF_OBJECTS: Final = ("calls", "opcodes", "devices", "mounts", "syncs")
 
 TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
@@ -263,7 +264,10 @@ class Trace:
         """The table's columns in the order of its file, which is opened for that only once."""
         if name not in self._found:
             with self._open(name, None) as reader:
-                self._found[name] = reader.schema.names
+                try:
+                    self._found[name] = reader.schema.names
+                except UnicodeDecodeError as error:
+                    raise _unreadable(self.path / DIRECTORY / table_file(name), error) from error
         return self._found[name]
 
     def _open(self, name: str, columns: Sequence[str] | None) -> pa.RecordBatchFileReader:
@@ -407,10 +411,22 @@ def _wrong(metadata: Mapping[str, Any]) -> Iterator[str]:
     for key in _LISTS_OF_OBJECTS:
         if not all(isinstance(each, dict) for each in metadata.get(key) or ()):
             yield f"{key!r} holds something else than objects"
+            return
+    for call in metadata.get("calls") or ():
+        yield from _wrong_traits(call)
     for name, table in (metadata.get("tables") or {}).items():
         rows = table.get("rows") if isinstance(table, dict) else None
         if not isinstance(rows, int) or rows < 0:
             yield f"the table {name!r} has no number of rows"
+
+
+def _wrong_traits(call: Mapping[str, Any]) -> Iterator[str]:
+    if call.get("class", "other") not in _CLASSES:
+        yield f"a call's 'class' is {call['class']!r}"
+    for key in ("waits", "waits_if", "synced_if"):
+        value = call.get(key, 0)
+        if not isinstance(value, int) or not 0 <= value < 1 << 32:
+            yield f"a call's {key!r} is {value!r}"
 
 
 def call_traits(call: CallSpec) -> dict[str, Any]:

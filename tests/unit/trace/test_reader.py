@@ -357,6 +357,10 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, content: str | None, answer
         ({"mode": 7}, "'mode' is no str"),
         ({"calls": 7}, "'calls' is no list"),
         ({"calls": [7]}, "'calls' holds"),
+        ({"calls": [{"class": "CO0Y"}]}, "a call's 'class' is 'CO0Y'"),
+        ({"calls": [{"class": ["copy"]}]}, "a call's 'class' is ['copy']"),
+        ({"calls": [{"class": "sync", "waits": "yes"}]}, "a call's 'waits' is 'yes'"),
+        ({"calls": [{"class": "sync", "synced_if": 2**32}]}, "a call's 'synced_if' is 4294967296"),
         ({"devices": [{"device": 2**70}]}, "'device'"),
         ({"hostname": "\ud800"}, "surrogates not allowed"),
         ({"tables": []}, "'tables' is no dict"),
@@ -384,6 +388,15 @@ def test_a_missing_key_is_a_trace_error_where_it_is_needed(tmp_path: Path, key: 
     file.write_text(json.dumps(metadata))
     with pytest.raises(TraceError, match=f"'{key}' is missing"):
         reader.open_trace(tmp_path).metadata[key]
+
+
+def test_a_column_whose_name_is_no_text_is_a_trace_error(tmp_path: Path) -> None:
+    """Where its name is looked for among those of the file."""
+    trace = write_trace(tmp_path, [make_batch(operations=[{}])])
+    file = tmp_path / "lo2io/operations.arrow"
+    file.write_bytes(file.read_bytes().replace(b"cache_wait_ns", b"cache\xe5wait_ns"))
+    with pytest.raises(TraceError, match=r"operations\.arrow"):
+        list(trace.batches("operations", ["id", "cache_wait_ns"]))
 
 
 @pytest.mark.timeout(30)
