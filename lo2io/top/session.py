@@ -139,7 +139,8 @@ class Recorder:
         assert self._folder is not None  # noqa: S101 - the caller made the folder
 
         def die_with_parent() -> None:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+            # Not SIGINT: while a process imports modules, Python may drop its KeyboardInterrupt.
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != parent:
                 os._exit(1)
 
@@ -184,7 +185,7 @@ class Recorder:
         child, folder = self._child, self._folder
         self._child = self._folder = None
         if child is not None and child.poll() is None:
-            child.send_signal(signal.SIGINT)
+            child.send_signal(signal.SIGTERM)
             try:
                 child.wait(_END_S)
             except subprocess.TimeoutExpired:

@@ -142,8 +142,8 @@ class Dumper:
             self._given_up = self._given_up or is_given_up()
             child = self._child
             if self._given_up and child is not None and child is not interrupted:
-                # The child removes what it has written, as after Ctrl-C. A second SIGINT would interrupt that.
-                child.send_signal(signal.SIGINT)
+                # The child removes what it has written. A second signal would interrupt that.
+                child.send_signal(signal.SIGTERM)
                 interrupted = child
             thread.join(_POLL_S)
         self.control.close()
