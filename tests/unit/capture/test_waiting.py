@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lo2io.capture.waiting import BlockedSignals, wait_for_command
+from lo2io.capture.waiting import FORWARDED, BlockedSignals, outlive, wait_for_command
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
     from resource import struct_rusage
 
 
@@ -45,3 +48,46 @@ def test_a_signal_when_the_command_is_gone_is_for_lo2io(command: int) -> None:
     with BlockedSignals() as signals:
         assert wait_for_command(command, signals, used=used) == 0
         assert signals.is_ending()
+
+
+@pytest.fixture
+def _handlers() -> Iterator[None]:
+    """Keep the actions on signals."""
+    before = {number: signal.getsignal(number) for number in FORWARDED}
+    yield
+    for number, action in before.items():
+        signal.signal(number, action)
+
+
+@pytest.mark.usefixtures("_handlers")
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137)])
+def test_a_command_is_outlived(script: str, code: int) -> None:
+    """Its exit code is known, as a shell tells it."""
+    pid = os.posix_spawn("/bin/sh", ["sh", "-c", script], os.environ)
+    assert outlive(pid) == code
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_a_command_that_is_passed_a_signal_while_it_is_outlived(tmp_path: Path) -> None:
+    """SIGTERM is for the command, whose exit code tells of it. SIGINT is left to the terminal."""
+    ready = tmp_path / "ready"
+    script = f"trap 'exit 7' TERM; : > {ready}; while :; do sleep 0.05; done"
+    before = signal.getsignal(signal.SIGTERM)
+    pid = os.posix_spawn("/bin/sh", ["sh", "-c", script], os.environ)
+
+    def send() -> None:
+        while not ready.exists() or signal.getsignal(signal.SIGTERM) == before:
+            time.sleep(0.01)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert outlive(pid) == 7
+    sender.join()
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_a_command_that_nobody_can_wait_for_has_no_exit_code() -> None:
+    """It is no child."""
+    assert outlive(1) is None
