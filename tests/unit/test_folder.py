@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -149,6 +151,21 @@ def test_a_number_that_a_lock_left_behind_accuses_nobody(tmp_path: Path) -> None
         taker.wait()
         with pytest.raises(UsageError, match="another process uses it"):
             folder.lock()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOLCK])
+def test_a_lock_that_the_kernel_refuses_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Only a file system without locks (NFS) lets lo2io go on without one."""
+
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    folder = Folder.open(tmp_path)
+    monkeypatch.setattr("fcntl.flock", refused)
+    with pytest.raises(OSError, match=os.strerror(number)) if number == errno.EIO else contextlib.nullcontext():
+        assert not folder.lock()
 
 
 def test_a_lock_ends_with_its_folder(tmp_path: Path) -> None:

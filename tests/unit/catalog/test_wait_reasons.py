@@ -44,6 +44,7 @@ def test_the_first_rule_names_the_reason(functions: tuple[str, ...], reason: str
         "schema = 1\n[[reason]]\n" + ONE + "more = 1\n",
         "schema = 1\n[[reason]]\n" + ONE.replace('["f"]', "[]"),
         "schema = 1\n[[reason]]\n" + ONE.replace("lock", "locks", 1),
+        "schema = 1\nreason = 7\n",
         "no TOML",
     ],
 )

@@ -199,7 +199,9 @@ def test_every_row_has_a_cell_a_column(tmp_path: Path) -> None:
     assert {"processes", "files", "calls", "errors", "devices", "patterns", "slowest", "rings"} <= {
         t.key for t in tables
     }
-    for table in tables:
+    account = {"source": "/proc/PID/io", "subject": "comm", "name": "rchar", "counted": 9, "captured": 7}
+    (accounts,) = (t for t in sheets(replace(summarize(trace), reconciliation=(account,))) if t.key == "accounts")
+    for table in (*tables, accounts):
         for row in table.rows:
             assert [cell.value is not None for cell in row] == [number for _, number in table.columns], table.key
     (patterns,) = (table for table in tables if table.key == "patterns")

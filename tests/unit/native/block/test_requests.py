@@ -172,6 +172,12 @@ def test_other_operations_of_one_sector_are_other_requests(run: Run, spool: Spoo
     assert tables["totals"]["nr_orphan_completions"] == 1
 
 
+def test_flags_are_those_of_the_issue(run: Run, spool: SpoolBuilder) -> None:
+    """The kernel may change them while the request waits in the scheduler."""
+    tables = run(add(spool, ("rq_insert", 100, 8, b"W"), ("rq_issue", 100, 8, b"WFS")))
+    assert request(tables, "operation", "flags") == [(1, 2 | 8)]
+
+
 @pytest.mark.parametrize(
     ("rwbs", "operation", "flags"),
     [

@@ -1,0 +1,100 @@
+"""Files of code are found by their build ids, and name the functions in them: as ``nm`` and ``readelf`` do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lo2io.trace.modules import Module, Modules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CODE = """
+int data[64] = {1};
+__attribute__((noinline)) int first(int x) { return x + data[0]; }
+__attribute__((noinline)) int second(int x) { return first(x) + first(x + 1); }
+extern int _hidden_name(int) __attribute__((alias("second")));
+static __attribute__((noinline)) int local(int x) { return second(x) * 2; }
+int third(int x) { return local(x) + 1; }
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shared library with functions of several kinds."""
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "code.c").write_text(CODE, encoding="ascii")
+    command = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-O0",
+        "-fcf-protection=none",
+        "-Wl,--build-id=sha1",
+        "-o",
+        "code.so",
+        "code.c",
+    ]
+    if platform.machine() != "x86_64":
+        command.remove("-fcf-protection=none")
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "code.so"
+
+
+def symbols(library: Path) -> dict[str, tuple[int, int]]:
+    """Name → address and size, as ``nm`` tells them."""
+    lines = subprocess.run(["nm", "-S", library], check=True, capture_output=True, text=True).stdout.splitlines()
+    split = [line.split() for line in lines]
+    return {parts[3]: (int(parts[0], 16), int(parts[1], 16)) for parts in split if len(parts) == 4}
+
+
+def offset_of(module: Module, address: int) -> int:
+    """The place in the file of an address of code: the linker gives code of small libraries its offset as address."""
+    assert module.address_of(address) == address
+    return address
+
+
+def test_each_byte_of_a_function_has_its_name(library: Path) -> None:
+    """Also of a local one; of two names, the one without an underscore in front. Data have none."""
+    module, known = Module(library), symbols(library)
+    for name in ("first", "second", "local", "third"):
+        address, size = known[name]
+        offset = offset_of(module, address)
+        assert {module.function_at(at) for at in range(offset, offset + size)} == {name}
+    assert known["_hidden_name"] == known["second"]
+    last = offset_of(module, sum(known["third"]) - 1)
+    assert module.function_at(last + 1) != "third"
+    assert not module.function_at(known["data"][0])
+    assert not module.function_at(library.stat().st_size + 1)
+    module.close()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the rule is that of x86-64")
+def test_where_the_return_address_is_on_top(library: Path) -> None:
+    """At a function's first instruction; not behind its push, and not where another register counts."""
+    module, known = Module(library), symbols(library)
+    offset = offset_of(module, known["first"][0])
+    assert library.read_bytes()[offset] == 0x55, "the function begins with push %rbp"
+    assert [module.returns_from_top(offset + step) for step in (0, 1, 4)] == [True, False, False]
+    assert not module.returns_from_top(library.stat().st_size + 1)
+    module.close()
+
+
+def test_a_file_is_found_by_its_build_id(library: Path, tmp_path: Path) -> None:
+    """Where the trace says; a file of another id, and one that is no program, are passed over."""
+    notes = subprocess.run(["readelf", "-n", library], check=True, capture_output=True, text=True).stdout
+    found_id = re.search(r"Build ID: (\w+)", notes)
+    assert found_id is not None
+    (tmp_path / "text").write_text("no program")
+    os.mkfifo(tmp_path / "fifo")
+    modules = Modules()
+    modules.see([None, "sh", str(tmp_path / "text"), str(tmp_path / "fifo"), str(tmp_path / "gone"), str(library)])
+    found = modules.find([found_id[1], "", "0" * 40])
+    assert {build_id: module.path for build_id, module in found.items()} == {found_id[1]: library}
+    found[found_id[1]].close()
