@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lo2io.errors import UsageError
-from lo2io.units import parse_duration, parse_share
+from lo2io.units import kernel_dev, parse_duration, parse_share, split_kernel_dev
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,9 @@ def test_what_is_no_share(text: str) -> None:
     with pytest.raises(UsageError, match="this is not of the form 1/N") as caught:
         parse_share(text)
     assert "1/100" in caught.value.remedy
+
+
+@pytest.mark.parametrize("pair", [(0, 0), (7, 1), (8, (1 << 20) - 1), ((1 << 12) - 1, 0)])
+def test_numbers_of_devices(pair: tuple[int, int]) -> None:
+    """Major and minor come back, with the highest bits of each."""
+    assert split_kernel_dev(kernel_dev(*pair)) == pair

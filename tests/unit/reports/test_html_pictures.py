@@ -222,12 +222,12 @@ def test_nobody_is_in_a_call_after_its_end(tmp_path: Path) -> None:
 
 
 def test_lost_completions_are_no_queue(tmp_path: Path) -> None:
-    """If events were lost, a request without a completion is not drawn as endless."""
+    """If events were lost or may be, a request without a completion is not drawn as endless."""
     request = {"id": 1, "device": SDA, "issue_time_ns": 0, "status": 1}
     batch = make_batch(requests=[request])
-    for lost, expected in ((0, 1.0), (3, 0.0)):
-        proof = type(COMPLETE)(lost, 0, 0, 0, 1, 8, lost == 0)
-        trace = write_trace(tmp_path / str(lost), [batch], completeness=proof, span=(0, SPAN))
+    for lost, proven, expected in ((0, True, 1.0), (3, True, 0.0), (0, False, 0.0)):
+        proof = type(COMPLETE)(lost, 0, 0, 0, 1, 8, proven)
+        trace = write_trace(tmp_path / f"{lost}{proven}", [batch], completeness=proof, span=(0, SPAN))
         served = gather_pictures(gather(trace))["devices"]["served"][0]
         assert served[:-1] == [expected] * (len(served) - 1)  # the last piece reaches beyond the trace's end
 

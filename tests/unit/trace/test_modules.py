@@ -98,3 +98,14 @@ def test_a_file_is_found_by_its_build_id(library: Path, tmp_path: Path) -> None:
     found = modules.find([found_id[1], "", "0" * 40])
     assert {build_id: module.path for build_id, module in found.items()} == {found_id[1]: library}
     found[found_id[1]].close()
+
+
+def test_a_file_too_large_to_be_read_whole_is_refused(library: Path, tmp_path: Path) -> None:
+    """Its symbols would be read into memory."""
+    large = tmp_path / "large.so"
+    large.write_bytes(library.read_bytes())
+    os.truncate(large, (1 << 30) + 1)
+    with pytest.raises(ValueError, match="too large"):
+        Module(large)
+    os.truncate(large, 1 << 30)
+    Module(large).close()

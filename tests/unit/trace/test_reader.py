@@ -399,6 +399,13 @@ def test_a_column_whose_name_is_no_text_is_a_trace_error(tmp_path: Path) -> None
         list(trace.batches("operations", ["id", "cache_wait_ns"]))
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.bool_(), pa.dictionary(pa.int8(), pa.utf8())])
+def test_a_column_without_rows_is_an_array_without_elements(kind: pa.DataType) -> None:
+    """Whether Arrow has a buffer for it or none."""
+    for column in (pa.array([], kind), pa.array([None], kind).slice(0, 0)):
+        assert reader.as_numpy(column).shape == (0,)
+
+
 @pytest.mark.timeout(30)
 def test_a_fifo_in_place_of_the_metadata_stops_nobody(tmp_path: Path) -> None:
     """It has no end that a reader could wait for."""
