@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lo2io.capture.waiting import FORWARDED, BlockedSignals, outlive, wait_for_command
+from lo2io.capture.waiting import (
+    FORWARDED,
+    BlockedSignals,
+    outlive,
+    wait_for_command,
+    wait_for_descendants,
+    wait_for_end,
+    wait_for_processes,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from resource import struct_rusage
 
@@ -48,6 +56,36 @@ def test_a_signal_when_the_command_is_gone_is_for_lo2io(command: int) -> None:
     with BlockedSignals() as signals:
         assert wait_for_command(command, signals, used=used) == 0
         assert signals.is_ending()
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    """The pid of a child that does not end by itself."""
+    pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ)
+    yield pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda _, signals: wait_for_end(signals),
+        lambda _, signals: wait_for_descendants(signals),
+        lambda pid, signals: wait_for_processes([pid], signals),
+    ],
+)
+@pytest.mark.parametrize("numbers", [(signal.SIGINT,), (signal.SIGHUP,), (signal.SIGUSR1, signal.SIGTERM)])
+def test_a_signal_that_ends_recordings_ends_the_waiting(
+    sleeper: int, wait: Callable[[int, BlockedSignals], None], numbers: tuple[int, ...]
+) -> None:
+    """SIGUSR1 does not; the kernel hands over the lowest number first. The processes are left alone."""
+    with BlockedSignals() as signals:
+        for number in numbers:
+            signal.pthread_kill(threading.get_ident(), number)
+        wait(sleeper, signals)
+        assert signals.fetch(time.monotonic()) is None
+    os.kill(sleeper, 0)
 
 
 @pytest.fixture

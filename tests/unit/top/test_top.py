@@ -289,6 +289,18 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
+@pytest.mark.parametrize(
+    ("changes", "style"), [({}, "green"), ({"proven": False}, "bold yellow"), ({"lost": 1}, "bold yellow")]
+)
+def test_what_is_missing_stands_out(changes: dict[str, Any], style: str) -> None:
+    """Only a window that is proven complete is green."""
+    out = io.StringIO()
+    console = Console(file=out, width=100, highlight=False, force_terminal=True, color_system="standard")
+    console.print(render_top(replace(WINDOW, **changes), Look(), 100, 30))
+    code = {"green": "32", "bold yellow": "1;33"}[style]
+    assert f"\x1b[{code}m" in out.getvalue().splitlines()[1]
+
+
 def test_page_of_processes() -> None:
     """Rates are per second of the window; what has no latency has a dash."""
     lines = text_of(WINDOW, Look())

@@ -366,7 +366,7 @@ def test_a_converter_is_asked_to_stop_once(
 
     dumper._child, dumper._thread = Child(), Thread()  # type: ignore[assignment]
     dumper.wait(lambda: True)
-    assert sent == [signal.SIGINT]
+    assert sent == [signal.SIGTERM]
 
 
 def test_the_commands_end_is_the_main_threads(

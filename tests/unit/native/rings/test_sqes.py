@@ -68,6 +68,7 @@ def handles(rig: SqeRig, fd: int) -> list[tuple[int | None, ...]]:
         ({"opcode": FALLOCATE, "fd": 7, "off": 8, "nr_bytes": 2**33, "length": 1}, (8, 2**33, 7, 0, None, -1)),
         ({"opcode": FTRUNCATE, "fd": 7, "off": 12345}, (None, 12345, 7, 0, None, -1)),
         ({"opcode": NOP, "off": 5, "length": 6}, (None, None, -1, 0, None, -1)),
+        ({"opcode": NOP, "fd": 2, "flags": FIXED_FILE}, (None, None, -1, 0, None, -1)),
         ({"opcode": STATX, "fd": -100, "off": 2**47, "length": 4}, (None, None, -1, 0, None, -1)),
         (
             {"opcode": READ, "fd": 2, "flags": FIXED_FILE, "off": 1, "length": 2},

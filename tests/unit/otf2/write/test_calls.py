@@ -13,6 +13,7 @@ from build.otf2_written import attributes
 from otf2.enums import IoAccessMode, IoCreationFlag, IoOperationFlag, IoOperationMode, IoSeekOption, IoStatusFlag
 
 from lo2io.model import UNKNOWN_I64
+from lo2io.trace.columns import CACHE_VERDICT
 
 Write = Any
 T = 2_000_000
@@ -39,6 +40,16 @@ def test_read_is_an_operation_with_offset_and_real_result(before: BatchMaker, wr
     assert (complete.bytes_result, complete.matching_id) == (42, number)
     assert complete.handle == begin.handle
     assert all(not attributes(event) for event in written.of("thread fio 100") if event is not begin)
+
+
+@pytest.mark.parametrize(("verdict", "name"), list(enumerate(CACHE_VERDICT)))
+def test_what_a_read_found_in_the_page_cache(before: BatchMaker, write: Write, verdict: int, name: str) -> None:
+    """By its name, with pages if there are any, on the Complete; nothing where nothing is known."""
+    pages = {"cache_missed_pages": 3, "cache_ahead_pages": 0} if name == "miss" else {"cache_ahead_pages": 5}
+    before.call("read", T, T + 9, handle=0, bytes_request=100, bytes_result=42, result=42, cache=verdict, **pages)
+    (complete,) = write(before.make()).find("IoOperationComplete")
+    found = {"Cache": name} | ({"Missed pages": 3} if name == "miss" else {"Ahead pages": 5})
+    assert attributes(complete) == ({} if name in {"no read", "unknown"} else found)
 
 
 def test_end_of_file_is_zero_bytes_not_unknown(before: BatchMaker, write: Write) -> None:
