@@ -119,6 +119,13 @@ def test_the_stack_names_the_reason(run: Run, spool: KernelSpool, told: dict[str
     assert reasons(run(call(spool, (60_100, 60_100 + LONG, 200_000), **told))) == [reason]
 
 
+def test_only_locks_have_holders(run: Run, spool: KernelSpool) -> None:
+    """What else stands in a record's place for the holder says nothing."""
+    tables = run(call(spool, (60_100, 160_100, 160_150), holder=20, lock_inode=7))
+    (row,) = tables["off_cpu"]
+    assert (row["holder"], row["holder_tid"], row["lock_inode"]) == (None, None, 0)
+
+
 @pytest.mark.parametrize(("flags", "reason"), [(0, "short"), (IOWAIT, "short I/O"), (LOCK, "lock")])
 def test_short_sleeps_have_no_stack(run: Run, spool: KernelSpool, flags: int, reason: str) -> None:
     """The kernel's own account tells a wait for I/O."""
