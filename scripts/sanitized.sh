@@ -20,7 +20,8 @@ if [ ! -e "$place/.built" ] || [ -n "$(find lo2io tracepoints -newer "$place/.bu
     touch .built
     cd - >/dev/null
 fi
-bound=max_allocation_size_mb=3072:hard_rss_limit_mb=3072
+# A greater request gets no memory, as with `ulimit -v`: lo2io then says so in one line.
+bound=max_allocation_size_mb=3072:allocator_may_return_null=1:hard_rss_limit_mb=3072
 export ASAN_OPTIONS="detect_leaks=0:abort_on_error=1:detect_odr_violation=0:$bound"
 export UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1
 export PYTHONPATH="$place"

@@ -275,7 +275,7 @@ bool has_no_rivals(const engine *e, const task *t)
     return e->tables.at[t->table].refs == p->nr_tasks && p->nr_tasks == p->nr_serving + 1;
 }
 
-/* As what the thread's own call counts among those that are about to end what the slot holds. */
+/* How the thread's own call is counted in the slot (enum ends). ENDS_NOTHING: the call does not end this slot's file. */
 static uint8_t own_end(const engine *e, const task *t, int32_t fd)
 {
     const pending_call *p = &t->pending;

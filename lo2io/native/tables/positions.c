@@ -47,8 +47,8 @@ static void start_moving(description *d, pending_call *p)
 }
 
 /*
- * Counts the call in its slot, for it may move what another thread puts there meanwhile. A call that began when the
- * slot's file was unknown moves that file all the same.
+ * Counts the call in its slot. The call may move the position of a file that another thread puts there meanwhile. It
+ * also moves the position of the slot's file if that file was unknown when the call began.
  */
 static void count_in_slot(engine *e, task *t, int32_t fd, uint32_t held, uint8_t bit)
 {

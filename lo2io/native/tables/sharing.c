@@ -1,16 +1,15 @@
 /*
- * Who shares a table of descriptors, as BPF programs saw it: each fact bears the address of its
- * thread's table. Births and unshare(2) tell it as well, but records may be lacking, and clone3 has its flags in the
- * program's memory.
+ * Who shares a table of descriptors, as BPF programs saw it: each fact bears the address of its thread's table. Births
+ * and unshare(2) tell the same, but their records may be missing, and the flags of clone3 lie in the program's memory.
  *
  *   the thread's table    the fact's address    then
  *   has no address        of no table           the address is the table's
- *   has no address        of another table      The supposed copy is none: all who have it share the other table. What
- *   is
- *                                               the same in both (description, close-on-exec) stays, for all that was
- *                                               done to either was seen. The other slots are unknown
- *   has another address   any                   The thread has parted. It has the table of this address, or a new one.
- *                                               All slots of that are unknown
+ *   has no address        of another table      The supposed copy does not exist: its threads share the other table. A
+ *                                               slot that is the same in both (description, close-on-exec) stays, for
+ *                                               every change of either was seen. All other slots are unknown
+ *   has another address   any                   The thread has left its table. It has the table of this address. If no
+ *                                               table has this address, a thread that was alone keeps its table, and
+ *                                               any other gets a new one: all slots are unknown then
  *
  * In the last two cases the handles of calls under way are unknown, too. The kernel gives addresses again. If nobody
  * saw the last thread of a table exit, two tables may be taken for one. That makes names unknown, and none wrong.

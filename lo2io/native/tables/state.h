@@ -109,7 +109,7 @@ typedef struct {
     uint8_t first_use;
     uint8_t confirmed;            /* bit 0, 1: a fact about this very call told what handle, handle2 is */
     uint8_t claimed;              /* bit 0, 1: this call's row is the first to name handle, handle2 */
-    uint8_t ends;                 /* enum ends: as what the call counts in the slot or table that it may end */
+    uint8_t ends;                 /* enum ends: how the call is counted in the slot or table that it may end */
     uint16_t installs;            /* `installs` of the slot that it ends, at the call's entry */
     uint32_t made;                /* the handle that the call put into a slot, or NONE */
     int64_t found_since;          /* `since` of what the call's result replaced in the slot; UNKNOWN: the slot was empty */
