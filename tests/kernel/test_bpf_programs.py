@@ -574,25 +574,30 @@ def test_short_calls_are_left_out_but_not_those_that_waited(until: Callable[[Cal
 
 
 def test_a_call_that_still_runs_is_pending(until: Callable[[Callable[[], object]], object]) -> None:
-    """A real-time thread keeps its CPU: its entry is in no buffer, but in the programs' memory."""
+    """A real-time thread keeps its CPU: its entry is in no buffer, but in the programs' memory.
+
+    The kernel may take the CPU from it for a moment, and then the entry is written. So it reads until one was seen.
+    """
+    seen = mmap.mmap(-1, 1)
 
     def work() -> None:
         os.sched_setaffinity(0, {1})
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         memory = mmap.mmap(-1, 1 << 30)
+        end = time.monotonic() + 60
         with open("/dev/zero", "rb", buffering=0) as zeros:  # noqa: PTH123
-            zeros.readinto(memory)
+            while not seen[0] and time.monotonic() < end:
+                zeros.readinto(memory)
 
     if len(os.sched_getaffinity(0)) == 1:
         pytest.skip("needs a CPU for the recorder")
     with loaded(["read"]) as rig:
         child = Child(rig, work)
-        rig.programs.switch(on=True)
         child.begin()
-        until(lambda: rig.counts("read")[0][0] > 0 and _is_reading_much(rig))
-        rig.programs.switch(on=False)
+        until(lambda: _is_caught_reading(rig))
         pending = rig.pending()
         records = rig.records()
+        seen[0] = 1
         assert child.end() == 0
         assert rig.pending() == pending  # later ends are not seen any more
     assert [(record.kind, record.name, record.tid, record.cpu) for record in pending] == [
@@ -602,7 +607,11 @@ def test_a_call_that_still_runs_is_pending(until: Callable[[Callable[[], object]
     assert all(record.time_ns < pending[0].time_ns for record in records if record.cpu == 1)
 
 
-def _is_reading_much(rig: Loaded) -> bool:
+def _is_caught_reading(rig: Loaded) -> bool:
+    """Record for a moment, and switch the programs off: was a call under way then?"""
+    rig.programs.switch(on=True)
+    time.sleep(0.02)
+    rig.programs.switch(on=False)
     return any(record.args[2] == 1 << 30 for record in rig.pending())
 
 
