@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import mmap
 import os
 import re
@@ -490,7 +491,7 @@ class Programs:
             return ()
         stacks = ffi.cast("struct lo2_bpf_user_stack *", ffi.from_buffer(self._user_stacks))
         places = (place for place in range(lib.LO2_MAX_USER_STACKS) if stacks[place].frames)
-        return tuple(_user_stack(place, stacks[place]) for place in places)
+        return tuple(user_stack(place, stacks[place]) for place in places)
 
     def count_stackless(self) -> int:
         """Slow calls whose stack was not taken, or found no place."""
@@ -657,9 +658,14 @@ def buffer_bytes(ring_bytes: int) -> int:
     return int(lib.LO2_BUFFER_HEAD + ring_bytes + lib.LO2_BUFFER_SLACK)
 
 
-def _user_stack(number: int, stack: Any) -> UserStack:
-    """A stack of a program; bytes of a build id that are missing in its file are zeroes."""
-    frames = [stack.at[frame] for frame in range(stack.frames)]
+def user_stack(number: int, stack: Any) -> UserStack:
+    """A stack of a program; bytes of a build id that are missing in its file are zeroes.
+
+    In code without frame pointers, the kernel takes any word for one. No program has code in the upper half of the
+    addresses: the stack ends before such a frame.
+    """
+    every = (stack.at[frame] for frame in range(stack.frames))
+    frames = list(itertools.takewhile(lambda frame: frame.offset < 1 << 63, every))
     return UserStack(
         number,
         tuple(bytes(frame.build_id).hex() if frame.status == lib.LO2_FRAME_VALID else "" for frame in frames),

@@ -148,12 +148,18 @@ static int64_t call_of(const task *t, int64_t time)
     return t && t->pending.active && t->pending.begin <= time ? t->pending.begin : UNKNOWN;
 }
 
+/* True if all pages have a place in a file: places are numbers of 63 bits. */
+static bool have_places(const lo2_kernel_dirty *told)
+{
+    return told->pages && told->page_bytes && told->first_page < INT64_MAX / told->page_bytes - told->pages;
+}
+
 void on_kernel_dirty(engine *e, const uint8_t *content, uint32_t length)
 {
     lo2_kernel_dirty told;
     if (length >= sizeof told)
         memcpy(&told, content, sizeof told);
-    if (length < sizeof told || !told.pages || !told.page_bytes) {
+    if (length < sizeof told || !have_places(&told)) {
         e->totals.nr_undecoded++;
         return;
     }

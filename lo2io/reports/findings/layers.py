@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallClass
+from lo2io.model import UNKNOWN_I64, CallClass
 from lo2io.reports.findings.calls import process_name
 from lo2io.reports.findings.files import are_files, file_finding, listed, of_path
 from lo2io.reports.findings.finding import Finding
@@ -145,7 +145,7 @@ def faults_one_by_one(sums: TraceSums) -> list[Finding]:
     number, total_ns = np.zeros((2, sums.owners.nr_groups), np.int64)
     ids = [np.zeros(0, np.uint64)]
     for rows in sums.trace.batches("faults", ("operation", "inside", "begin_time_ns", "end_time_ns", "file")):
-        known = (rows["begin_time_ns"] != UNKNOWN_I64) & (rows["file"] != UNKNOWN_U32) & ~rows["inside"]
+        known = (rows["begin_time_ns"] != UNKNOWN_I64) & (rows["file"] < sums.owners.nr_files) & ~rows["inside"]
         np.add.at(number, rows["file"][known], 1)
         np.add.at(total_ns, rows["file"][known], (rows["end_time_ns"] - rows["begin_time_ns"])[known])
         ids.append(rows["operation"][known])

@@ -119,7 +119,7 @@ class CacheTally:
         followed = np.isin(rows["why"], (FILL_REASON.index("ahead"), FILL_REASON.index("advice")))
         followed &= rows["used_pages"] != UNKNOWN_U32
         chosen = {name: values[followed] for name, values in rows.items()}
-        groups = np.where(chosen["file"] == UNKNOWN_U32, owners.no_handle, chosen["file"])
+        groups = owners.files(chosen["file"], owners.no_handle)
         self.by_process.add_fills(owners.processes(chosen["task"]), chosen)
         self.by_group.add_fills(np.minimum(groups, owners.no_handle), chosen)
         self.by_group.page_bytes = max(self.by_group.page_bytes, int(rows["page_bytes"].max(initial=0)))

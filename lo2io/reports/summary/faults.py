@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.model import UNKNOWN_I64
 
 if TYPE_CHECKING:
     from lo2io.reports.summary.sums import TraceSums
@@ -57,7 +57,7 @@ def summarize_faults(sums: TraceSums) -> FaultsSummary | None:
     faults = inside = unknown = 0
     for rows in trace.batches("faults", ("inside", "begin_time_ns", "end_time_ns", "file")):
         known = rows["begin_time_ns"] != UNKNOWN_I64
-        file = np.where(rows["file"] == UNKNOWN_U32, nr_files, rows["file"])[known]
+        file = sums.owners.files(rows["file"], nr_files)[known]
         lasted = (rows["end_time_ns"] - rows["begin_time_ns"])[known]
         np.add.at(numbers, file, np.stack([np.ones(len(lasted), np.int64), lasted], axis=1))
         np.maximum.at(longest, file, lasted)

@@ -57,7 +57,7 @@ class Owners:
             if len(groups) > len(self._is_synced):
                 self._is_synced = np.append(self._is_synced, np.zeros(len(groups) - len(self._is_synced), np.bool_))
             self._is_synced[handle] = (flags != UNKNOWN_U32) & (flags & self._dsync != 0)
-            groups[handle] = np.where(file == UNKNOWN_U32, self.nr_files + self.process_rows(batch["process"]), file)
+            groups[handle] = self.files(file, self.nr_files + self.process_rows(batch["process"]))
         return groups
 
     def process_rows(self, process: NDArray[np.uint32]) -> NDArray[np.intp]:
@@ -66,6 +66,10 @@ class Owners:
             return np.zeros(len(process), np.intp)
         index = np.searchsorted(self.process_ids, process).clip(0, self.nr_processes - 1)
         return np.where(self.process_ids[index] == process, index, self.nr_processes)
+
+    def files(self, file: NDArray[np.uint32], otherwise: NDArray[np.intp] | int) -> NDArray[np.intp]:
+        """The number of each file, or another number for files that are unknown, or not in the trace."""
+        return np.where(file < self.nr_files, file, otherwise).astype(np.intp)
 
     def processes(self, task: NDArray[np.uint32]) -> NDArray[np.intp]:
         """Process of each task."""

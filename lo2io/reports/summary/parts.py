@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_U32
 from lo2io.trace.columns import PART_KIND, REQUEST_OPERATION
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def summarize_parts(sums: TraceSums) -> PartsSummary | None:
         numbers = np.stack([np.ones(len(size), np.int64), size * is_read, size * ~is_read], axis=1)
         np.add.at(kinds, rows["kind"], numbers)
         of_file = rows["kind"] == _FILE
-        file = np.where(rows["file"] == UNKNOWN_U32, nr_files, rows["file"])[of_file]
+        file = sums.owners.files(rows["file"], nr_files)[of_file]
         np.add.at(files, file, numbers[of_file])
         cut += int(np.count_nonzero(rows["cut"]))
     moved = files[:, 1] + files[:, 2]

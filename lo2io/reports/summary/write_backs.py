@@ -161,7 +161,7 @@ def _process_of(rows: Columns, owners: Owners) -> Integers:
 
 
 def _file_of(rows: Columns, owners: Owners) -> Integers:
-    return np.where(rows["file"] == UNKNOWN_U32, owners.nr_files, rows["file"]).astype(np.int64)
+    return owners.files(rows["file"], owners.nr_files)
 
 
 def _reason_of(rows: Columns, requests: _Requests) -> Integers:

@@ -225,3 +225,14 @@ def test_losses_are_told_once() -> None:
     assert (told.head.time_ns, told.begin_ns, told.lost) == (200, 100, 6)
     assert of.programs.take_losses(0, of_samples=False) == b""
     assert of.cpu.losing.lost == 0
+
+
+def test_a_stack_ends_before_what_is_no_address_of_code() -> None:
+    """Without frame pointers, the kernel takes any word of the stack for one. Build ids of 20 bytes have names."""
+    stack = ffi.new("struct lo2_bpf_user_stack *", {"frames": 4, "top": 5, "beside": 6})
+    for place, offset in enumerate((0x10, (1 << 63) - 1, 1 << 63, 0x40)):
+        stack.at[place].offset = offset
+    stack.at[1].status, stack.at[1].build_id = lib.LO2_FRAME_VALID, bytes(range(20))
+    found = loader.user_stack(7, stack)
+    assert (found.stack, found.offsets) == (7, (0x10, (1 << 63) - 1))
+    assert found.build_ids == ("", bytes(range(20)).hex())

@@ -345,3 +345,26 @@ def test_the_start_is_told_by_the_nearest_reading() -> None:
     assert _realtime_ns({"syncs": syncs, "start_ns": 9 * 10**13}) == 10**18 + 9 * 10**13 + 10**9
     assert _realtime_ns({"syncs": syncs, "start_ns": 1}) == 10**18 + 1
     assert _realtime_ns({"syncs": [], "start_ns": 1}) is None
+
+
+def test_files_that_are_not_in_the_trace_are_unknown(tmp_path: Path) -> None:
+    """As in a damaged trace: whatever table names them."""
+
+    def told(file: int) -> str:
+        span = {"begin_time_ns": 10, "end_time_ns": 20}
+        batch = make_batch(
+            tasks=THREADS,
+            files=FILES,
+            handles=[{"handle": 0, "process": 7, "file": file, "fd": 3}],
+            operations=[{"id": 1, "task": 0, "call": READ, "handle": 0, "bytes_result": 5, **span}],
+            requests=[{"id": 7, "device": SDA, "operation": 1, "bytes_issued": 4096, "status": 0}],
+            request_parts=[{"request": 7, "kind": 0, "file": file, "bytes": 4096}],
+            write_backs=[{"request": 7, "charged": 1, "task": 0, "file": file, "bytes": 4096}],
+            faults=[{"operation": 1, "file": file, "inside": 0, **span}] * 500,
+            fills=[{"file": file, "why": why, "pages": 1, "used_pages": 1, "page_bytes": 4096} for why in range(3)],
+        )
+        layers = ("parts", "dirty", "cache", "faults")
+        found = summarize(write_trace(tmp_path / str(file), [batch], spool=meta(layers=layers), span=(0, 10**6)))
+        return to_json(dataclasses.replace(found, trace=""))
+
+    assert told(len(FILES)) == told(5000) == told(UNKNOWN_U32) != told(1)

@@ -159,6 +159,14 @@ def test_pages_that_are_no_file_s_are_left_out(spool: KernelSpool) -> None:
     assert charges(spool) == [(0, 1, 20, DIRTIED)]
 
 
+def test_pages_beyond_the_end_of_all_files_are_left_out(spool: KernelSpool) -> None:
+    """As in a damaged spool: the place of such a page in its file does not fit into 63 bits."""
+    dirty(spool, 56_000, 10, (1 << 63) // PAGE - 2, 2)
+    dirty(spool, 56_100, 10, 1 << 62, 1)
+    dirty(spool, 56_200, 10, 5, 1)
+    assert [row["offset_bytes"] for row in rows(spool)] == [5 * PAGE]
+
+
 def test_a_request_has_the_reason_of_the_worker_that_sends_it(spool: KernelSpool) -> None:
     """The newest one, until the worker has done its work. Other threads and reads have none."""
     sync, periodic = lib.LO2_WRITE_BACK_SYNC, lib.LO2_WRITE_BACK_PERIODIC
