@@ -5,9 +5,11 @@
 
 A changed lo2io is a mutant. If no test fails, the mutant *survives*: the tests do not hold what that place means.
 Mutants are made of the Python modules of ``lo2io`` and of the C files of ``lo2io/native``; PATH restricts them. Each
-possible change is equally likely (``scripts/mutations.py`` has them). Only the tests of the directory that mirrors the
-changed one run: those of ``tests/unit/spool`` for ``lo2io/spool/writer.py``. A survivor is not always a missing test:
-the change may be equivalent, or only a recording shows it.
+possible change is equally likely (``scripts/mutations.py`` has them). First the tests of the directory that mirrors the
+changed one run: those of ``tests/unit/spool`` for ``lo2io/spool/writer.py``. If none fails, those of its users follow,
+for at most a minute: test files that name the module or one that imports it, and for C those of ``tests/unit/native``
+and ``tests/unit/convert``. A survivor is not always a missing test: the change may be equivalent, or only a recording
+shows it.
 
 All of it happens in copies of the project, one for each CPU. As root, tests run as the user nobody in a pid namespace
 of their own: a mutant may remove files and end processes, but only these.
@@ -56,7 +58,7 @@ NOBODY = 65534
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=mutants")
 LEFT_OUT = (".git", ".venv", ".cache", ".*_cache", ".hypothesis", "__pycache__", "demo-*")
 COMPILE = ("cc", "-O2", "-fPIC", "-std=gnu11", "-fvisibility=hidden", "-w", "-DPy_LIMITED_API=0x030b0000")
-LEAST_LIMIT_S, LONGEST_S = 30, 1800
+LEAST_LIMIT_S, LONGEST_S, USERS_S = 30, 1800, 60
 LIMITED = ("prlimit", f"--as={16 << 30}", f"--fsize={4 << 30}")
 """A mutant may want all memory, or never stop to write."""
 
@@ -71,6 +73,19 @@ def tests_of(path: Path) -> Path | None:
         room = room.parent
     test = TESTS / f"test_{path.stem}.py"
     return test if test.exists() else None
+
+
+def users_of(path: Path) -> set[Path]:
+    """The test files of those who use a file."""
+    if path.suffix == ".c":
+        return {test for room in ("native", "convert") for test in (TESTS / room).rglob("test_*.py")}
+    name = ".".join(path.with_suffix("").parts)
+    importing = (
+        rf"\b(from|import) {re.escape(name)}\b|\bfrom {re.escape(name.rpartition('.')[0])} import .*\b{path.stem}\b"
+    )
+    users = [file for file in Path("lo2io").rglob("*.py") if re.search(importing, file.read_text("utf-8"))]
+    names = "|".join(re.escape(".".join(file.with_suffix("").parts)) for file in (path, *users))
+    return {test for test in TESTS.rglob("test_*.py") if re.search(rf"\b({names})\b", test.read_text("utf-8"))}
 
 
 class Library:
@@ -121,6 +136,8 @@ class Copy:
     """A copy of the project, whose tests run."""
 
     _known: ClassVar[dict[Path, tuple[list[str], float]]] = {}
+    _seconds: ClassVar[dict[str, float]] = {}
+    """Test file that passes without a change → how long it takes."""
     _measuring: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, place: Path) -> None:
@@ -180,6 +197,7 @@ class Copy:
         if failed or not seconds:
             print(f"{where}: without a change, these fail: {sorted(failed) or 'all'}", file=sys.stderr)
         passing = sorted(seconds.keys() - failed, key=seconds.__getitem__)
+        self._seconds.update((name, seconds[name]) for name in passing)
         return passing, time.monotonic() - begun
 
     def outcome(self, mutant: Mutant, text: bytes) -> str:
@@ -189,16 +207,32 @@ class Copy:
             return "no tests"
         words = _words(mutant.path)
         tests = sorted(tests, key=lambda name: -len(words & _words(Path(Path(name).name))))  # named alike: first
+        further, further_seconds = self._tests_of_users(mutant.path, set(tests))
         file = self.place / mutant.path
         is_c = file.suffix == ".c"
         file.write_bytes(mutant.apply(text))
         try:
             nothing = self._library.change(file) if is_c else None
-            return nothing or self._pytest(tests, LEAST_LIMIT_S + 3 * seconds, "-x")
+            found = nothing or self._pytest(tests, LEAST_LIMIT_S + 3 * seconds, "-x")
+            if found != "survived" or not further:
+                return found
+            return self._pytest(further, LEAST_LIMIT_S + 3 * further_seconds, "-x")
         finally:
             file.write_bytes(text)
             if is_c:
                 self._library.restore(file)
+
+    def _tests_of_users(self, path: Path, own: set[str]) -> tuple[list[str], float]:
+        """Further test files of a file's users, the quickest first: a minute of them. And their seconds."""
+        files = {str(test) for test in users_of(path)} - own
+        for room in sorted({TESTS / Path(name).relative_to(TESTS).parts[0] for name in files}):
+            self._tests(room)
+        chosen, seconds = list[str](), 0.0
+        for name in sorted(files & self._seconds.keys(), key=self._seconds.__getitem__):
+            if seconds + self._seconds[name] <= USERS_S:
+                chosen.append(name)
+                seconds += self._seconds[name]
+        return chosen, seconds
 
 
 def _words(path: Path) -> set[str]:
