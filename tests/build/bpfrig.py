@@ -139,6 +139,7 @@ def loaded(
     raw: bool = True,
     ring_bytes: int = RING_BYTES,
     extra: dict[str, dict[str, Any]] | None = None,
+    cpus: Sequence[int] | None = None,
     **config: Any,
 ) -> Iterator[Loaded]:
     """Programs that write calls, without facts, for the processes that are selected.
@@ -148,6 +149,7 @@ def loaded(
         raw: They are seen where all calls pass, else each at its own tracepoints, as one of unknown number always is.
         ring_bytes: Of each CPU's ring.
         extra: Call → more about it, as :class:`lo2io.bpf.loader.BpfCall` has it.
+        cpus: Those that are recorded; None: all.
         config: As :class:`lo2io.bpf.loader.BpfConfig` has it.
     """
     folder = tracefs.find_tracefs()
@@ -169,7 +171,7 @@ def loaded(
         for place, name in enumerate(names)
     ]
     settings = {"recorder": os.getpid(), "facts": False, "all_tasks": False, "single": not raw, **config}
-    cpus = sysfs.read_online_cpus()
+    cpus = sysfs.read_online_cpus() if cpus is None else cpus
     programs = loader.load_programs(loader.BpfConfig(**settings), calls, cpus, ring_bytes)
     events = []
     made = Loaded(programs, names, {layout.id: name for name, layout in layouts.items()}, cpus)

@@ -212,6 +212,25 @@ def test_threads_that_share_cpus_keep_their_calls_apart(raw: bool) -> None:
     assert list(places.values()) == [list(range(251))] * 4
 
 
+def test_a_cpu_that_is_not_recorded_does_nothing(raw: bool) -> None:
+    """Its calls are neither counted nor lost: such a CPU has no buffer."""
+    one, other, *_ = [*sysfs.read_online_cpus(), None]
+    if other is None:
+        pytest.skip("one CPU only")
+
+    def work() -> None:
+        for cpu, number in ((other, 17), (one, 5)):
+            os.sched_setaffinity(0, {cpu})
+            pwrite(number)
+
+    with loaded(["pwrite64"], raw=raw, cpus=[one]) as rig:
+        _, records = run(rig, work)
+        assert rig.counts("pwrite64") == ((5, 0, 0), (5, 0, 0))
+        unrecorded = rig.programs._cpu(other)
+        assert [unrecorded.counts[place].count for place in (0, 1)] == [0, 0]
+    assert len(records) == 5
+
+
 def test_calls_that_block_are_an_entry_and_an_exit(raw: bool, until: Callable[[Callable[[], object]], object]) -> None:
     """A read that waits loses its CPU: then its entry is written, with its own time, and its exit when it returns."""
     source, sink = os.pipe()

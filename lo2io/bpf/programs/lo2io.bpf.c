@@ -84,6 +84,8 @@ INLINE void begin(struct task_struct *task, const struct pt_regs *regs, __u32 in
     if (!moment.cpu)
         return;
     moment.ring = lo2_ring(&cpu_number);
+    if (!moment.ring) /* this CPU is not recorded (--cpus) */
+        return;
     moment.call = &lo2.calls[index % LO2_MAX_CALLS];
     if (!lo2_take_cpu(moment.cpu))
         return;
@@ -207,6 +209,10 @@ INLINE bool write_call(struct lo2_moment *moment)
     struct lo2_bpf_counts *exits = &cpu->counts[call->exit_index % LO2_MAX_EVENTS];
 
     cpu->slot.occupied = 0;
+    if (call->flags & LO2_CALL_SLEPT) { /* it kept its CPU: nothing was recorded, so nothing counts */
+        enters->count--;
+        return false;
+    }
     exits->count++;
     if (is_left_out(moment, duration_ns)) {
         enters->left_out++;
@@ -325,6 +331,11 @@ INLINE void end(struct task_struct *task, __u32 index, __u32 number, __s64 resul
     if (!moment.cpu || (!is_paired(&moment.cpu->slot, task, index) && !lo2_is_recorded(task)))
         return;
     moment.ring = lo2_ring(&cpu_number);
+    if (!moment.ring) { /* this CPU is not recorded, but the call may have begun on one that is */
+        if (lo2_has_layer(LO2_LAYER_waits))
+            lo2_free_sleeper(task->pid);
+        return;
+    }
     moment.call = &lo2.calls[index % LO2_MAX_CALLS];
     if (!lo2_take_cpu(moment.cpu))
         return;
