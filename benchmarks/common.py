@@ -256,7 +256,7 @@ def build(source: str, folder: Path) -> Path:
         BenchError: The compiler failed.
     """
     target = folder / Path(source).stem
-    command = ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-o", str(target), str(HERE / source)]
+    command = ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-pthread", "-o", str(target), str(HERE / source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BenchError(f"cannot compile {source}:\n{done.stderr}")

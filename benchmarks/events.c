@@ -14,10 +14,15 @@
  * fstat      an fstat of PATH, open all the time
  * direct     a pread of 4 KiB past the page cache from PATH, one at a time, over all of it
  * switch     a byte through a pipe to another process on the same CPU, and one back: two switches of the CPU
+ * wake       a call that wakes all who wait for a futex: nobody does
+ * futex      the turn goes to another thread on the same CPU, and back: each waits for the other one at a futex
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +37,7 @@ enum { BYTES = 4096, SMALL_BYTES = 64, SMALL_WRITES = 1024, MOST_PARTS = 100 };
 
 static int fd, there[2], back[2];
 static long blocks;
+static _Atomic int turn; /* 0: of the thread that counts the rounds; 1: of the other one */
 static const char *path;
 static char buffer[BYTES] __attribute__((aligned(BYTES)));
 
@@ -58,6 +64,34 @@ static int one_switch(long i)
     return write(there[1], buffer, 1) != 1 || read(back[0], buffer, 1) != 1;
 }
 
+static long on_futex(int operation, int value)
+{
+    return syscall(SYS_futex, &turn, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
+}
+
+static int one_wake(long i) { (void)i; return on_futex(FUTEX_WAKE, 1) != 0; }
+
+/* Ends the own turn and waits for the next one. */
+static int one_futex(long i)
+{
+    (void)i;
+    int own = turn;
+    turn = !own;
+    on_futex(FUTEX_WAKE, 1);
+    while (turn != own)
+        on_futex(FUTEX_WAIT, !own);
+    return 0;
+}
+
+static void *other_turns(void *unused)
+{
+    while (turn != 1)
+        on_futex(FUTEX_WAIT, 0);
+    for (;;)
+        one_futex(0);
+    return unused;
+}
+
 static void echo(void)
 {
     close(there[1]);
@@ -74,13 +108,17 @@ static int prepare(const char *mode)
     if (fd < 0 || fstat(fd, &s) || s.st_size < BYTES)
         return 1;
     blocks = s.st_size / BYTES;
-    if (strcmp(mode, "switch"))
+    bool futex = !strcmp(mode, "futex");
+    if (!futex && strcmp(mode, "switch"))
         return 0;
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(sched_getcpu(), &one);
     if (sched_setaffinity(0, sizeof one, &one) || pipe(there) || pipe(back))
         return 1;
+    pthread_t other;
+    if (futex)
+        return pthread_create(&other, NULL, other_turns, NULL);
     pid_t child = fork();
     if (child == 0)
         echo();
@@ -90,6 +128,7 @@ static int prepare(const char *mode)
 static const struct { const char *name; int (*round)(long); } MODES[] = {
     {"getppid", one_getppid}, {"pread", one_pread}, {"seek", one_seek}, {"pwrite", one_pwrite}, {"open", one_open},
     {"fstat", one_fstat}, {"direct", one_pread}, {"switch", one_switch},
+    {"wake", one_wake}, {"futex", one_futex},
 };
 
 static double now_ns(clockid_t clock)
@@ -131,7 +170,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[1], MODES[i].name))
             round = MODES[i].round;
     if (!round || parts < 1 || parts > MOST_PARTS || rounds < parts) {
-        fprintf(stderr, "usage: events getppid|pread|seek|pwrite|open|fstat|direct|switch N PATH RESULT [K]\n");
+        fprintf(stderr, "usage: events MODE N PATH RESULT [K]; see the top of events.c for the modes\n");
         return 2;
     }
     path = argv[3];

@@ -18,7 +18,7 @@ from machine import DEFAULT_JOBS, LAST
 from machine import NAME as MACHINE
 from overhead import NAME as OVERHEAD
 from prices import NAME as PRICES
-from prices import NEIGHBOUR, SCHED
+from prices import FUTEX, NEIGHBOUR, SCHED
 from rates import NAME as RATES
 from rings import NAME as RINGS
 from start import NAME as START
@@ -135,6 +135,8 @@ FIGURES = (
            "untraced pread"),
     Figure("pipe ping-pong with `--sched`", "x", PRICES, SCHED, _key("round_ns"), "untraced switch",
            {PERF: f"{SCHED}, perf record -a"}),
+    Figure("futex ping-pong with `-e +futex`", "x", PRICES, FUTEX, _key("round_ns"), "untraced futex",
+           {PERF: f"{FUTEX}, perf record -a"}),
     Figure("idle, `-a`", "% of one CPU", RATES, "idle, lo2io system-wide -a", _key("share", 100),
            beside={PERF: "idle, perf record -a"}, least=0.5),
     Figure("start, until the command runs", "s", START, RECORD, _key("until_exec_s"), least=0.02),

@@ -30,9 +30,12 @@ ROUNDS = {
     "fstat": 500_000,
     "switch": 200_000,
     "direct": 20_000,
+    "wake": 500_000,
+    "futex": 100_000,
 }
 NEIGHBOUR = "default, another cgroup (`--cgroup G`)"
 SCHED = "default and scheduler (`--sched`)"
+FUTEX = "futexes (`-e +futex`), whose calls sleep"
 PRICES: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
     "reads and writes (`-e read`)": ("pread", 2, "pread64", ("-e", "read")),
     "open and close (`-e open,close`)": ("open", 4, "openat and close", ("-e", "open,close")),
@@ -46,12 +49,19 @@ PRICES: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
         ("-e", "block", "--filter", "device == loop0"),
     ),
     "scheduler (`-e sched`)": ("switch", 2, "two switches", ("-e", "sched")),
+    "default, of a futex": ("futex", 4, "two waits and wakes", ()),
+    "futexes (`-e +futex`), whose calls keep the CPU": ("wake", 1, "wake nobody", ("-e", "+futex")),
+    FUTEX: ("futex", 4, "two waits and wakes", ("-e", "+futex")),
     SCHED: ("switch", 10, "two switches, four calls", ("--sched",)),
     NEIGHBOUR: ("pread", 2, "pread64", ("--cgroup", "{cgroup}")),
     "default, other CPUs (`--cpus`)": ("pread", 2, "pread64", ("--cpus", "{other}")),
 }
 """Name in the table: loop, events in a round, description of a round, options."""
-RIVALS = {"default": (), SCHED: ("sched:sched_switch",)}
+RIVALS = {
+    "default": (),
+    SCHED: ("sched:sched_switch",),
+    FUTEX: ("syscalls:sys_enter_futex", "syscalls:sys_exit_futex"),
+}
 """Of these, perf record -a records the same: the default events, and those named here."""
 
 
