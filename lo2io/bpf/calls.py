@@ -145,6 +145,7 @@ def _flags(spec: CallSpec, *, is_droppable: bool) -> int:
         | lib.LO2_CALL_BYTES * (spec.returns is Returns.BYTES)
         | lib.LO2_CALL_FIRST * spec.reads_first
         | lib.LO2_CALL_ENDS * spec.ends_many
+        | lib.LO2_CALL_SLEPT * spec.only_slept
     )
     return flags
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA = 1
-SAMPLE_ROLES = ("fd", "fd2", "count", "offset", "flags", "path", "wanted", "context")
+SAMPLE_ROLES = ("fd", "fd2", "count", "offset", "flags", "path", "wanted", "context", "address")
 """Roles of a call's arguments that samples tell."""
 KERNEL_ROLES = ("path2", "dirfd", "dirfd2", "vector", "how", "iocbs", "events")
 """Roles of arguments that only lo2io's programs in the kernel read: they see the memory behind pointers."""
@@ -226,6 +226,7 @@ def _call(table: Table) -> CallSpec:
         accounts=table.names("accounts", ACCOUNTS) if "accounts" in table.left else (),
         reads_first=table.flag("reads_first"),
         ends_many=table.flag("ends_many"),
+        only_slept=table.flag("only_slept"),
         summary=table.text("summary"),
         syncs=table.one_of("syncs", SYNCS) if "syncs" in table.left else "",
         numbers=read_numbers(table),

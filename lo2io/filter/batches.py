@@ -138,6 +138,7 @@ class FilteredStream:
             ("write_backs", self._served.holds(batch.write_backs["request"])),
             ("faults", self._causing.holds(batch.faults["operation"])),
             ("call_stacks", self._causing.holds(batch.call_stacks["operation"])),
+            ("futexes", self._causing.holds(batch.futexes["operation"])),
             ("fills", self._causing.holds(batch.fills["cause"])),
             ("evictions", self._causing.holds(batch.evictions["cause"]) | passing.files.at(batch.evictions["file"])),
             ("batches", self._entered.holds(batch.batches["id"])),

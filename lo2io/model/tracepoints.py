@@ -65,12 +65,13 @@ class CallClass(enum.IntEnum):
     DESCRIPTOR = 15
     SOCKET = 16
     PROCESS = 17
-    OTHER = 18
-    PIPE = 19
+    FUTEX = 18
+    OTHER = 19
+    PIPE = 20
     """Reads, writes and copies of pipes."""
-    TERMINAL = 20
+    TERMINAL = 21
     """Reads, writes and copies of terminals."""
-    SPECIAL = 21
+    SPECIAL = 22
     """Reads, writes and copies of other devices and of made-up files. Sockets have ``SOCKET``, eventfds ``POLL``."""
 
     @classmethod
@@ -287,7 +288,7 @@ class CallSpec:
     region_role: str
     """OTF2 region role: ``file_io`` or ``file_io_metadata`` …"""
     fields: Mapping[str, str]
-    """Role (fd, fd2, count, offset, flags, path, wanted, context) → field name in the entry's format."""
+    """Role (fd, fd2, count, offset, flags, path, wanted, context, address) → field name in the entry's format."""
     vectored: bool = False
     fixed_flags: int | None = None
     """Flags as for open(2), for a call of kind OPEN without a flags argument (creat)."""
@@ -307,6 +308,8 @@ class CallSpec:
     """True if its paths are read at its entry: later they mean something else, or their memory is gone."""
     ends_many: bool = False
     """True if it ends descriptors that it does not name one by one."""
+    only_slept: bool = False
+    """True if programs in the kernel record it only if its thread lost the CPU meanwhile."""
     summary: str = ""
     syncs: str = ""
     """The part of one file that it brings to the device while it runs: ``file`` or ``data``; empty: neither."""

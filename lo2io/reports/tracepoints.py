@@ -277,6 +277,7 @@ def _facts(spec: Spec) -> dict[str, Any]:
         "accounts": list(spec.accounts),
         "reads_first": spec.reads_first,
         "ends_many": spec.ends_many,
+        "only_slept": spec.only_slept,
         **common,
     }
 
@@ -309,6 +310,8 @@ def _trait_rows(spec: CallSpec) -> Iterator[tuple[str, str]]:
         yield "paths", "read when the call begins"
     if spec.ends_many:
         yield "ends", "descriptors that it does not name one by one"
+    if spec.only_slept:
+        yield "recorded", "by programs in the kernel, only if the thread lost its CPU meanwhile"
 
 
 def _paragraph(catalog: Catalog, spec: Spec) -> str:

@@ -339,6 +339,10 @@ CALL_STACKS: Final = (
     Column("operation", "uint64", "", "id of the call, in operations"),
     number_of("stack", "its frames in stacks"),
 )
+FUTEXES: Final = (
+    Column("operation", "uint64", "", "id of the call, in operations"),
+    Column("address", "uint64", "", "of the futex, in the memory of the calling process"),
+)
 STACKS: Final = (
     number_of("stack", "what call_stacks refers to"),
     Column("frame", "uint16", "", "0: the innermost one, whose function made the call; each is called by the next"),

@@ -186,6 +186,7 @@ _RULES = (
         "A page fault outside of calls is one read; a thread has no more faults than the kernel counted.",
     ),
     Rule("stack.call", _E, "A call with a stack was slow, and has one; the stack has frames."),
+    Rule("futex.call", _E, "Each row of futexes is of a call on a futex, which no other row names."),
     Rule("cache.verdict", _E, "A read that missed pages is a miss, and no other; a hit does not wait."),
     Rule(
         "cache.fills", _E, "The fills that a read caused have the pages of its columns; no more are used than filled."

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from lo2io.trace.reader import Trace
     from lo2io.verify.rings import RingCounts
     from lo2io.verify.told import ToldWriteBacks
 
@@ -64,35 +65,44 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
 
 def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts, told: ToldWriteBacks) -> None:
     from lo2io.trace.reader import open_trace  # noqa: PLC0415 -- pyarrow takes a while
-    from lo2io.verify.cache import check_cache, knows_cache  # noqa: PLC0415
-    from lo2io.verify.faults import check_faults  # noqa: PLC0415
     from lo2io.verify.files import FileRules, check_rows, knows_paths  # noqa: PLC0415
-    from lo2io.verify.parts import check_parts  # noqa: PLC0415
-    from lo2io.verify.stacks import check_stacks  # noqa: PLC0415
+    from lo2io.verify.futexes import check_futexes  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
-    from lo2io.verify.waits import WaitRules, has_waits  # noqa: PLC0415
-    from lo2io.verify.write_backs import check_told, check_write_backs  # noqa: PLC0415
 
     if (anchor.parent / DIRECTORY / METADATA_FILE).exists():
         trace = open_trace(anchor.parent)
         check_rows(trace, verdict)
         if has_rings(trace.metadata):
             TableRules(trace, verdict).check(counts)
-        if "parts" in trace.metadata.get("layers", ()):
-            check_parts(trace, verdict)
-        if "dirty" in trace.metadata.get("layers", ()):
-            check_write_backs(trace, verdict)
-            check_told(trace, told, verdict)
-        if "faults" in trace.metadata.get("layers", ()):
-            check_faults(trace, verdict)
-        if "stacks" in trace.metadata.get("layers", ()):
-            check_stacks(trace, verdict)
-        if knows_cache(trace):
-            check_cache(trace, verdict)
+        if trace.rows("futexes"):
+            check_futexes(trace, verdict)
         if knows_paths(trace):
             FileRules(trace, verdict).check()
-        if has_waits(trace.metadata):
-            WaitRules(trace, verdict).check()
+        _check_layers(trace, verdict, told)
+
+
+def _check_layers(trace: Trace, verdict: Verification, told: ToldWriteBacks) -> None:
+    from lo2io.verify.cache import check_cache, knows_cache  # noqa: PLC0415 -- pyarrow takes a while
+    from lo2io.verify.faults import check_faults  # noqa: PLC0415
+    from lo2io.verify.parts import check_parts  # noqa: PLC0415
+    from lo2io.verify.stacks import check_stacks  # noqa: PLC0415
+    from lo2io.verify.waits import WaitRules, has_waits  # noqa: PLC0415
+    from lo2io.verify.write_backs import check_told, check_write_backs  # noqa: PLC0415
+
+    layers = trace.metadata.get("layers", ())
+    if "parts" in layers:
+        check_parts(trace, verdict)
+    if "dirty" in layers:
+        check_write_backs(trace, verdict)
+        check_told(trace, told, verdict)
+    if "faults" in layers:
+        check_faults(trace, verdict)
+    if "stacks" in layers:
+        check_stacks(trace, verdict)
+    if knows_cache(trace):
+        check_cache(trace, verdict)
+    if has_waits(trace.metadata):
+        WaitRules(trace, verdict).check()
 
 
 def _count(definitions: Definitions, verdict: Verification) -> None:

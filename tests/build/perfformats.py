@@ -74,6 +74,11 @@ CALL_ARGS = {
     "io_getevents": "aio_context_t ctx_id, long min_nr, long nr, struct io_event * events, "
     "struct __kernel_timespec * timeout",
     "io_destroy": "aio_context_t ctx",
+    "futex": "u32 * uaddr, int op, u32 val, const struct __kernel_timespec * utime, u32 * uaddr2, u32 val3",
+    "futex_wait": "void * uaddr, unsigned long val, unsigned long mask, unsigned int flags, "
+    "struct __kernel_timespec * timeout, clockid_t clockid",
+    "futex_waitv": "struct futex_waitv * waiters, unsigned int nr_futexes, unsigned int flags, "
+    "struct __kernel_timespec * timeout, clockid_t clockid",
 }
 PATH_FIELD = "__filename_val"
 """The string that some calls have since 6.19."""

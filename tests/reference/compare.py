@@ -43,6 +43,7 @@ TABLES = (
     "write_backs",
     "faults",
     "call_stacks",
+    "futexes",
     *RING_TABLES,
 )
 EXACT_U32 = ("flags", "fd", "tid", "prev_tid", "next_tid", "cpu", "device", "call")

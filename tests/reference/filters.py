@@ -19,6 +19,7 @@ Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 RINGS = ("ring_requests", "ring_events", "ring_works", "ring_states", "batches", "rings")
 NAMES = tuple(dict.fromkeys(name for name in (*TABLES, *RINGS) if name != "completions"))
+_OF_CALLS = ("call_stacks", "futexes")
 _BATCHES = (CallKind.RING_ENTER, CallKind.AIO_SUBMIT, CallKind.AIO_COLLECT)
 _ORDER = {
     "<": operator.lt,
@@ -75,6 +76,7 @@ class SlowFilter:
         ]
         ids = {row["id"] for row in requests}
         ring_ids = {row["id"] for row in rings}
+        of_calls = {row["id"] for row in calls}
         entered = {row["id"] for row in calls if self.calls[row["call"]].kind in _BATCHES}
         named = {row[key] for row in (*calls, *rings) for key in ("handle", "handle2")} - {UNKNOWN_U32}
         kept = named | {row["handle"] for row in self.tables["rings"]} - {UNKNOWN_U32}
@@ -107,6 +109,7 @@ class SlowFilter:
             "ring_works": [row for row in self.tables["ring_works"] if row["id"] in ring_ids],
             "batches": [row for row in self.tables["batches"] if row["id"] in entered],
             "off_cpu": [moved(row) for row in self.tables["off_cpu"] if self._call_of(row) in ordinals],
+            **{name: [row for row in self.tables[name] if row["operation"] in of_calls] for name in _OF_CALLS},
         }
 
     def _call_of(self, wait: Row) -> int | None:

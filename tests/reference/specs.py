@@ -82,6 +82,9 @@ def _calls() -> tuple[CallSpec, ...]:
         _call("io_submit", kind.AIO_SUBMIT, returns.COUNT, "context=ctx_id count=nr", vectored=True),
         _call("io_getevents", kind.AIO_COLLECT, returns.COUNT, "context=ctx_id wanted=min_nr count=nr", vectored=True),
         _call("io_destroy", kind.AIO_DESTROY, returns.ZERO, "context=ctx"),
+        _call("futex", kind.META, returns.VALUE, "flags=op address=uaddr"),
+        _call("futex_wait", kind.META, returns.VALUE, "flags=flags address=uaddr"),
+        _call("futex_waitv", kind.META, returns.VALUE, "flags=flags"),
         replace(_call("readahead", kind.META, returns.ZERO, "fd=fd count=count offset=offset"), group="advice"),
     )
 

@@ -45,7 +45,8 @@ enum {
     LO2_CALL_DROPPABLE = 8,          /* only its own row depends on it: the filters below apply */
     LO2_CALL_BYTES = 16,             /* its result counts bytes */
     LO2_CALL_FIRST = 32,             /* its paths are read before the call */
-    LO2_CALL_ENDS = 64               /* it may end any descriptors of its table */
+    LO2_CALL_ENDS = 64,              /* it may end any descriptors of its table */
+    LO2_CALL_SLEPT = 128             /* recorded only if its thread lost the CPU meanwhile */
 };
 
 struct lo2_bpf_call {

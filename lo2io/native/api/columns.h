@@ -262,6 +262,12 @@ typedef struct {
     uint32_t *stack;            /* number of the stack in the recording's metadata */
 } lo2_call_stack_columns;
 
+/* One row per call on a futex, in the order of the operations. */
+typedef struct {
+    uint64_t *operation;
+    uint64_t *address;          /* of the futex, in the memory of the calling process */
+} lo2_futex_columns;
+
 /*
  * One row per completion of a block request, or of a part of one, in the order of the samples. All senders count,
  * recorded or not, for the rows are compared with the kernel's own accounts.

@@ -85,7 +85,7 @@ typedef struct {
     int64_t calls, errors, total_ns, device_ns, queue_ns, waiting_ns, blocked_ns, preempted_ns, cpu_ns;
 } lo2_time_sums;
 
-enum { LO2_NR_ERRNOS = 4096, LO2_NR_SIZES = 65, LO2_NR_CLASSES = 22, LO2_MAX_SLOW = 20, LO2_MAX_COMMON = 65536 };
+enum { LO2_NR_ERRNOS = 4096, LO2_NR_SIZES = 65, LO2_NR_CLASSES = 23, LO2_MAX_SLOW = 20, LO2_MAX_COMMON = 65536 };
 /* Classes that sums know by name: CallClass in lo2io/model/tracepoints.py. */
 enum lo2_class { LO2_CLASS_READ = 0, LO2_CLASS_WRITE = 1, LO2_CLASS_SYNC = 3, LO2_CLASS_OPEN = 4, LO2_CLASS_LOCK = 11 };
 

@@ -81,6 +81,7 @@ enum lo2_field_id {
     LO2_FIELD_RET = 6,
     LO2_FIELD_WANTED = 7, /* min_complete, min_nr: completions a call waits for */
     LO2_FIELD_CONTEXT = 8, /* aio_context_t */
+    LO2_FIELD_ADDRESS = 9, /* of a futex */
     /* block */
     LO2_FIELD_DEV = 0,
     LO2_FIELD_SECTOR = 1,

@@ -6,6 +6,7 @@
 #include "calls/cache_calls.h"
 #include "calls/calls.h"
 #include "calls/effects.h"
+#include "calls/futexes.h"
 #include "calls/kernel_facts.h"
 #include "calls/off_cpu.h"
 #include "rings/iocbs.h"
@@ -51,6 +52,8 @@ static void read_arguments(pending_call *p, const lo2_call *call, const lo2_even
     const lo2_field *f = event->fields;
     p->count = load_unsigned(raw, f[LO2_FIELD_COUNT]);
     p->flags = (uint32_t)load_unsigned(raw, f[LO2_FIELD_FLAGS]);
+    if (f[LO2_FIELD_ADDRESS].size)
+        p->address = load_unsigned(raw, f[LO2_FIELD_ADDRESS]);
     if (f[LO2_FIELD_OFFSET].size) {
         p->offset = (int64_t)load_unsigned(raw, f[LO2_FIELD_OFFSET]);
         bool data = call->kind == LO2_CALL_READ || call->kind == LO2_CALL_WRITE;
@@ -297,6 +300,8 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     if (is_recorded(e, t)) {
         fill_row(e, t, row = emit_operation(e));
         e->totals.nr_in_flight_calls++;
+        if (p->address)
+            futex_called(e, e->batch->operations.id[row], p->address);
     } else {
         e->totals.nr_own_calls += e->config.all_tasks;
     }
@@ -450,6 +455,8 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
         ring_call_left(e, t, &result, time, is_recorded(e, t) ? row : NONE);
     call_effects(e, t, call, result, time, row);
     t->left.operation = is_recorded(e, t) ? o->id[row] : 0;
+    if (p->address && t->left.operation)
+        futex_called(e, t->left.operation, p->address);
     if (t->held)
         kernel_facts_due(e, t);
     if (p->ends)

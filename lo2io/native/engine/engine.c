@@ -6,6 +6,7 @@
 #include "block/dirty.h"
 #include "block/parts.h"
 #include "calls/faults.h"
+#include "calls/futexes.h"
 #include "calls/stacks.h"
 #include "cache/cache.h"
 #include "calls/calls.h"
@@ -244,7 +245,7 @@ static void dispatch(engine *e, stream *s)
 /* Writes the rows that wait; true if none waits any more. */
 static bool flush(engine *e)
 {
-    return tables_flush(e) && cache_flush(e) && parts_flush(e) && dirty_flush(e) && faults_flush(e) && stacks_flush(e) &&
+    return tables_flush(e) && cache_flush(e) && parts_flush(e) && dirty_flush(e) && faults_flush(e) && stacks_flush(e) && futexes_flush(e) &&
            (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
 }
 
@@ -272,7 +273,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     batch->nr_ring_requests = batch->nr_ring_events = batch->nr_ring_works = batch->nr_ring_states = 0;
     batch->nr_batches = batch->nr_rings = batch->nr_iocbs = 0;
     batch->nr_request_parts = batch->nr_write_backs = batch->nr_fills = batch->nr_evictions = batch->nr_faults = 0;
-    batch->nr_call_stacks = 0;
+    batch->nr_call_stacks = batch->nr_futexes = 0;
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;
@@ -400,6 +401,7 @@ void lo2_engine_free(lo2_engine *e)
     dirty_free(e);
     faults_free(e);
     stacks_free(e);
+    futexes_free(e);
     inodes_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
                      e->process_by_pid, e->exit_by_tid, e->pid_by_tid, e->tasks.at, e->free_tasks.at,

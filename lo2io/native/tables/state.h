@@ -91,7 +91,7 @@ typedef struct {
     int64_t begin, offset;
     int64_t position;             /* the description's at entry */
     int64_t told_position, told_value; /* told by a BPF program (lo2_kernel_call) */
-    uint64_t count;
+    uint64_t count, address;      /* 0: the call has no address */
     uint32_t flags;
     int32_t fd, fd2;
     uint32_t handle, handle2;     /* indices of handles, with a reference held, or NONE */
@@ -237,6 +237,7 @@ typedef struct { int64_t since; uint32_t tid; uint8_t reason; } flusher;
 typedef struct { lo2_kernel_fault record; uint64_t operation; int64_t end; uint32_t task, file; bool inside, known; } fault_row;
 
 typedef struct { uint64_t operation; uint32_t stack; } stack_row;
+typedef struct { uint64_t operation, address; } futex_row;
 
 /* A thread at one moment; task NONE: not known. */
 typedef struct { uint32_t task, task_index, pid, tid; bool recorded; } submitter;
@@ -362,6 +363,8 @@ struct lo2_engine {
     uint32_t faults_out;
     VEC(stack_row) stack_queue;
     uint32_t stacks_out;
+    VEC(futex_row) futex_queue;
+    uint32_t futexes_out;
     struct ring_set *rings;       /* NULL: none is known */
     struct ring_request_set *ring_requests;
     struct iocb_set *iocbs;       /* NULL: none is known */

@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lo2io.catalog.wait_reasons import load_reasons
-from lo2io.model import CallKind, RequestOp
+from lo2io.model import CallClass, CallKind, RequestOp
 from lo2io.native._lib import lib
 from lo2io.otf2.library import UNDEFINED_U32, value
 from lo2io.otf2.write.rows import REQUEST_NAMES
@@ -39,6 +39,8 @@ _CALL_GROUPS = {
     CallKind.AIO_DESTROY: "I/O open and close",
     CallKind.RING_REGISTER: "I/O metadata",
 }
+_CLASS_GROUPS = {CallClass.FUTEX: "Futexes"}
+"""Calls that are about no file, whatever their kind."""
 _OFF_CPU = (
     ("preempted", "The thread could have run: another had its CPU"),
     ("waiting for device", "Waiting while a block request of its own was under way"),
@@ -94,7 +96,8 @@ def write_contexts(parts: Parts, *, samples: bool) -> None:
 def _describe(trace: Trace, region: Any) -> _Region:
     if region.kind == lib.LO2_OTF2_CALL:
         spec = trace.calls[region.key]
-        return _Region(spec.abi_name, spec.name, spec.summary, spec.region_role, _CALL_GROUPS[spec.kind])
+        group = _CLASS_GROUPS.get(spec.report_class, _CALL_GROUPS[spec.kind])
+        return _Region(spec.abi_name, spec.name, spec.summary, spec.region_role, group)
     if region.kind == lib.LO2_OTF2_OFF_CPU:
         name, meaning = _describe_stretch(region.key)
         return _Region(name, name, meaning, "ARTIFICIAL", "off CPU")

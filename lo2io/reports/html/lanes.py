@@ -38,7 +38,7 @@ _METADATA_HUE, _OTHER_HUE, _WAITING_HUE = 4, 5, 6
 _HUES: Final = {
     CallClass.READ: 0, CallClass.WRITE: 1, CallClass.COPY: 2, CallClass.SYNC: 3,
     **dict.fromkeys(METADATA, _METADATA_HUE), CallClass.SEEK: _METADATA_HUE,
-    **dict.fromkeys((CallClass.LOCK, CallClass.POLL, CallClass.RING, CallClass.SOCKET), _WAITING_HUE),
+    **dict.fromkeys((CallClass.LOCK, CallClass.POLL, CallClass.RING, CallClass.SOCKET, CallClass.FUTEX), _WAITING_HUE),
     **dict.fromkeys((CallClass.PIPE, CallClass.TERMINAL), _WAITING_HUE),
 }  # fmt: skip
 HUES: Final = tuple(_HUES.get(kind, _OTHER_HUE) for kind in CallClass)

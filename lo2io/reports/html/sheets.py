@@ -14,6 +14,9 @@ from lo2io.reports.html.flames import flames
 from lo2io.reports.html.io_sheets import io_sheets
 from lo2io.reports.html.ring_sheets import ring_sheets
 from lo2io.reports.text.faults import notes_of, path_of
+from lo2io.reports.text.futexes import TITLE as FUTEXES_TITLE
+from lo2io.reports.text.futexes import place_of as futex_of
+from lo2io.reports.text.futexes import wakers_of
 from lo2io.reports.text.lines import who
 from lo2io.reports.text.parts import text_of
 from lo2io.reports.text.stacks import TITLE as STACKS_TITLE
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lo2io.reports.summary.faults import FaultsSummary
+    from lo2io.reports.summary.futexes import FutexSummary
     from lo2io.reports.summary.parts import PartsSummary
     from lo2io.reports.summary.stacks import StacksSummary
     from lo2io.reports.summary.summary import Activity, Summary
@@ -205,6 +209,29 @@ def _faults(faults: FaultsSummary) -> Sheet:
     return sheet("faults", "Page faults that needed I/O", heads, rows, "; ".join(notes_of(faults)))
 
 
+def _futexes(futexes: FutexSummary) -> Sheet:
+    rows = [
+        [
+            Cell(futex_of(row)),
+            count(row.waits),
+            time(row.time_ns),
+            time(row.longest_ns),
+            count(row.threads),
+            Cell(wakers_of(row)),
+        ]
+        for row in futexes.futexes
+    ]
+    heads = [
+        ("futex", False),
+        ("waits", True),
+        ("time", True),
+        ("longest", True),
+        ("threads", True),
+        ("woken by", False),
+    ]
+    return sheet("futexes", FUTEXES_TITLE, heads, rows)
+
+
 def _stacks(stacks: StacksSummary) -> Sheet:
     rows = [
         [Cell(stack_of(row, len(row.functions))), count(row.calls), time(row.time_ns), size(row.bytes)]
@@ -243,6 +270,7 @@ def sheets(summary: Summary) -> list[Sheet]:
     every += [_parts(summary.parts)] if summary.parts else []
     every += _write_backs(summary.write_backs) if summary.write_backs else []
     every += [_faults(summary.faults)] if summary.faults else []
+    every += [_futexes(summary.futexes)] if summary.futexes else []
     every += [_stacks(summary.stacks)] if summary.stacks else []
     every += ring_sheets(summary.rings) if summary.rings else []
     every += [_losses(summary), _accounts(summary)]

@@ -28,8 +28,8 @@ STORAGE: Final = (
 )  # fmt: skip
 """Calls about files and their contents."""
 PASSIVE: Final = (
-    CallClass.POLL, CallClass.RING, CallClass.LOCK, CallClass.SOCKET, CallClass.PROCESS, CallClass.PIPE,
-    CallClass.TERMINAL,
+    CallClass.POLL, CallClass.RING, CallClass.LOCK, CallClass.SOCKET, CallClass.FUTEX, CallClass.PROCESS,
+    CallClass.PIPE, CallClass.TERMINAL,
 )  # fmt: skip
 """Calls that do nothing to a file, or wait for others: the list of slow calls leaves them out."""
 _TRANSFERS: Final = frozenset({"read", "write", "copy"})

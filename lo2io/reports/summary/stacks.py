@@ -14,6 +14,7 @@ from lo2io.model import UNKNOWN_I64
 
 if TYPE_CHECKING:
     from lo2io.reports.summary.sums import TraceSums
+    from lo2io.trace.reader import Trace
 
 MAX_ROWS: Final = 100
 """Stacks listed by the time of their calls."""
@@ -49,9 +50,7 @@ def summarize_stacks(sums: TraceSums) -> StacksSummary | None:
     trace = sums.trace
     if "stacks" not in trace.metadata.get("layers", ()) or not trace.rows("call_stacks"):
         return None
-    chosen: dict[int, int] = {}
-    for rows in trace.batches("call_stacks", ("operation", "stack")):
-        chosen.update(zip(rows["operation"].tolist(), rows["stack"].tolist(), strict=True))
+    chosen = stacks_of_calls(trace)
     wanted = np.array(sorted(chosen), np.uint64)
     found: dict[int, list[int]] = {}
     for rows in trace.batches("operations", ("id", "begin_time_ns", "end_time_ns", "bytes_result")):
@@ -63,17 +62,25 @@ def summarize_stacks(sums: TraceSums) -> StacksSummary | None:
             for place, amount in enumerate((1, time_ns, size)):
                 sums_of[place] += amount
     shown = sorted(found, key=lambda stack: (-found[stack][1], stack))
-    functions = _functions(sums, shown[:MAX_ROWS])
+    functions = functions_of(trace, set(shown[:MAX_ROWS]))
     listed = [StackRow(functions.get(stack, ()), *found[stack]) for stack in shown[:MAX_ROWS]]
     calls, time_ns = (sum(numbers[place] for numbers in found.values()) for place in (0, 1))
     return StacksSummary(calls, time_ns, tuple(listed))
 
 
-def _functions(sums: TraceSums, stacks: list[int]) -> dict[int, tuple[str, ...]]:
+def stacks_of_calls(trace: Trace) -> dict[int, int]:
+    """Id of a slow call → its stack; empty: the trace has none."""
+    found: dict[int, int] = {}
+    for rows in trace.batches("call_stacks", ("operation", "stack")) if trace.rows("call_stacks") else ():
+        found.update(zip(rows["operation"].tolist(), rows["stack"].tolist(), strict=True))
+    return found
+
+
+def functions_of(trace: Trace, stacks: set[int]) -> dict[int, tuple[str, ...]]:
     """The names of each stack's frames, the outermost first."""
-    wanted, names = set(stacks), dict[int, list[str]]()
-    for row in sums.trace.table("stacks").to_pylist():
-        if row["stack"] in wanted:
+    names = dict[int, list[str]]()
+    for row in trace.table("stacks").to_pylist() if stacks else ():
+        if row["stack"] in stacks:
             file = (row["file"] or "").rpartition("/")[2] or "?"
             names.setdefault(row["stack"], []).append(row["function"] or f"{file}+{row['offset']:#x}")
     return {stack: tuple(reversed(frames)) for stack, frames in names.items()}

@@ -23,6 +23,7 @@ from lo2io.reports.summary.answer import answer
 from lo2io.reports.summary.cache import summarize_cache
 from lo2io.reports.summary.faults import summarize_faults
 from lo2io.reports.summary.file_types import FileType
+from lo2io.reports.summary.futexes import summarize_futexes
 from lo2io.reports.summary.hints import why_nothing
 from lo2io.reports.summary.io import device_name, summarize_io
 from lo2io.reports.summary.losses import completeness_line, filtered_words, sampled_words, verdict
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.answer import Answer
     from lo2io.reports.summary.cache import CacheSummary
     from lo2io.reports.summary.faults import FaultsSummary
+    from lo2io.reports.summary.futexes import FutexSummary
     from lo2io.reports.summary.histogram import Latency
     from lo2io.reports.summary.io import IoSummary
     from lo2io.reports.summary.name_counts import NameCounts
@@ -334,6 +336,8 @@ class Summary:
     """Page faults that needed I/O; None: the layer ``faults`` was not recorded, or there was none."""
     stacks: StacksSummary | None = None
     """Where programs made slow calls; None: the layer ``stacks`` was not recorded, or no call was slow."""
+    futexes: FutexSummary | None = None
+    """Waits on futexes; None: the group ``futex`` or the layer ``waits`` was not recorded, or nobody waited."""
     foreign: Foreign | None = None
     """Facts about an archive without lo2io's tables; None: the trace has these tables."""
 
@@ -388,6 +392,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         write_backs=summarize_write_backs(sums),
         faults=summarize_faults(sums),
         stacks=summarize_stacks(sums),
+        futexes=summarize_futexes(sums),
         usage=usage,
         not_recorded=not_recorded(meta, usage) if usage else {},
         foreign=foreign,

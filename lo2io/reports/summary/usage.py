@@ -26,7 +26,7 @@ _FIGURES: Final = (
     "cpu_ns", "user_ns", "system_ns", "block_delay_ns", "major_faults", "voluntary_switches", "involuntary_switches",
 )  # fmt: skip
 _OF_COMMAND: Final = ("user_ns", "system_ns", "major_faults", "voluntary_switches", "involuntary_switches")
-_MAY_TAKE_TIME: Final = ("metadata", "poll", "lock", "socket", "process", "mmap")
+_MAY_TAKE_TIME: Final = ("metadata", "poll", "lock", "futex", "socket", "process", "mmap")
 """Groups of calls that are off by default, or can be left out, and in which a program may spend its time."""
 _HALF: Final = 0.5
 

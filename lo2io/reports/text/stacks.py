@@ -35,5 +35,10 @@ def render_stacks(stacks: StacksSummary | None, console: Console) -> None:
 
 def path_of(row: StackRow, frames: int = _FRAMES) -> str:
     """The innermost functions, each behind its caller."""
-    shown = row.functions[-frames:]
-    return printable(("… > " if len(shown) < len(row.functions) else "") + " > ".join(shown))
+    return names_of(row.functions, frames)
+
+
+def names_of(functions: tuple[str, ...], frames: int) -> str:
+    """The innermost of these functions, each behind its caller."""
+    shown = functions[-frames:]
+    return printable(("… > " if len(shown) < len(functions) else "") + " > ".join(shown))

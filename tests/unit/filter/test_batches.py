@@ -101,6 +101,7 @@ def waits(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
             ids = {"id": number, "call": what - 1, "task": task, "pid": 100, "tid": 100 + task}
             times = {"begin_time_ns": 10 * number, "end_time_ns": 10 * number + 5}
             parts[-1].append({"table": "operations", **ids, **times, "handle": task, "bytes_request": number})
+            parts[-1] += [{"table": table, "operation": number} for table in ("call_stacks", "futexes")]
             ordinal += 1
         if not cut:
             parts.append([])
@@ -114,7 +115,7 @@ def waits(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
 @SETTINGS
 @given(waits(), filters(["tid", "operation", "size", "kind", "path"]))
 def test_waits_go_with_their_calls(parts: list[list[dict[str, Any]]], chosen: Filter) -> None:
-    """A wait stays if the call does that its thread ends next, in whatever batch."""
+    """A wait stays if the call does that its thread ends next, in whatever batch. So do stacks and futexes of calls."""
     whole = read_tables(Played(parts))
     found, _ = filtered(lambda: Played(parts), Criteria(chosen), META, CALLS)
     assert_same(found, SlowFilter(whole, CALLS, META.devices, "").apply(chosen))

@@ -296,6 +296,7 @@ def test_listing_as_json() -> None:
         "accounts": ["write"],
         "reads_first": False,
         "ends_many": False,
+        "only_slept": False,
         "group": "write",
         "default": True,
         "fields": {"fd": "fd", "count": "vlen", "offset": "pos_l", "flags": "flags", "vector": "vec"},

@@ -630,9 +630,9 @@ def test_names_that_are_not_text_stay_exact(tmp_path: Path) -> None:
 def test_functions_in_the_group_of_system_calls_are_calls(tmp_path: Path) -> None:
     """As lo2s writes them, if lo2io knows the call. Functions of such names in other groups are none."""
     archive = Archive("lo2s v1.7.0", resolution=1_000_000_000)
-    for number, name in enumerate(("pread64", "futex", "close", "read")):
+    for number, name in enumerate(("pread64", "getrandom", "close", "read")):
         archive.call(name, 10 * number, 10 * number + 5, role=FUNCTION)
-    archive.add_group("<syscalls>", "pread64", "futex", "close")
+    archive.add_group("<syscalls>", "pread64", "getrandom", "close")
     archive.add_group("program", "read")
     assert calls_of(report(archive.trace.write(tmp_path))) == {
         "pread64": (1, 0, 0, 5, 0, 0),
