@@ -17,8 +17,8 @@ from common import baseline_name, table
 from machine import DEFAULT_JOBS, LAST
 from machine import NAME as MACHINE
 from overhead import NAME as OVERHEAD
-from prices import NAME as PRICES
 from prices import FUTEX, NEIGHBOUR, SCHED
+from prices import NAME as PRICES
 from rates import NAME as RATES
 from rings import NAME as RINGS
 from start import NAME as START
