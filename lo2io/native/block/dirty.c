@@ -4,6 +4,7 @@
  * workers of the kernel that write pages back at present, and why they do.
  */
 #include "block/dirty.h"
+#include "cache/cache.h"
 #include "tables/inodes.h"
 #include "tables/tasks.h"
 
@@ -148,18 +149,12 @@ static int64_t call_of(const task *t, int64_t time)
     return t && t->pending.active && t->pending.begin <= time ? t->pending.begin : UNKNOWN;
 }
 
-/* True if all pages have a place in a file: places are numbers of 63 bits. */
-static bool have_places(const lo2_kernel_dirty *told)
-{
-    return told->pages && told->page_bytes && told->first_page < INT64_MAX / told->page_bytes - told->pages;
-}
-
 void on_kernel_dirty(engine *e, const uint8_t *content, uint32_t length)
 {
     lo2_kernel_dirty told;
     if (length >= sizeof told)
         memcpy(&told, content, sizeof told);
-    if (length < sizeof told || !have_places(&told)) {
+    if (length < sizeof told || !are_pages(&told)) {
         e->totals.nr_undecoded++;
         return;
     }

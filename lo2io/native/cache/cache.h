@@ -20,6 +20,7 @@ typedef struct {
 } cache_cause;
 
 /* cache/runs.c */
+bool are_pages(const lo2_kernel_pages *told); /* false: damaged */
 void cache_hold(engine *e, cache_deeds *deeds, const page_run *run); /* until cache_settle() */
 /* Judges a read, and makes the rows of all runs of the call or request, which then holds none. */
 cache_result cache_settle(engine *e, cache_deeds *deeds, const cache_file *file, const cache_cause *cause);

@@ -2,8 +2,16 @@
 #include "cache/cache.h"
 
 enum { MOST_RUNS = 4096, TYPE_BITS = 0170000, REGULAR = 0100000, BLOCK_DEVICE = 0060000, DIRECT = 040000 };
+enum { LEAST_PAGE_BYTES = 4096, MOST_PAGES = 1 << 28 };
 
 typedef struct { uint64_t first, last; } page_range;
+
+/* Places are numbers of 63 bits. Each page of a run is looked at: a run of more than a TiB would take minutes. */
+bool are_pages(const lo2_kernel_pages *told)
+{
+    return told->pages && told->pages <= MOST_PAGES && told->page_bytes >= LEAST_PAGE_BYTES &&
+           told->first_page < INT64_MAX / told->page_bytes - told->pages;
+}
 
 static bool goes_on(const page_run *run, const page_run *next)
 {

@@ -22,7 +22,7 @@ void on_kernel_pages(engine *e, const uint8_t *record, uint32_t length, int64_t 
         return;
     }
     memcpy(&told, record, sizeof told);
-    if (!told.pages || !told.page_bytes) {
+    if (!are_pages(&told)) {
         e->totals.nr_undecoded++;
         return;
     }

@@ -159,12 +159,17 @@ def test_pages_that_are_no_file_s_are_left_out(spool: KernelSpool) -> None:
     assert charges(spool) == [(0, 1, 20, DIRTIED)]
 
 
-def test_pages_beyond_the_end_of_all_files_are_left_out(spool: KernelSpool) -> None:
-    """As in a damaged spool: the place of such a page in its file does not fit into 63 bits."""
+def test_pages_that_cannot_be_are_left_out(spool: KernelSpool) -> None:
+    """As in a damaged spool: places beyond 63 bits, billions of pages, pages of a few bytes."""
     dirty(spool, 56_000, 10, (1 << 63) // PAGE - 2, 2)
     dirty(spool, 56_100, 10, 1 << 62, 1)
     dirty(spool, 56_200, 10, 5, 1)
-    assert [row["offset_bytes"] for row in rows(spool)] == [5 * PAGE]
+    dirty(spool, 56_300, 10, 0, (1 << 32) - 1)
+    dirty(spool, 56_400, 10, 0, 1, page_bytes=1)
+    dirty(spool, 56_500, 10, 0, 0)
+    tables = native_rows(spool.write(layers=("parts", "dirty")), 1 << 10)
+    assert [row["offset_bytes"] for row in tables["write_backs"]] == [5 * PAGE]
+    assert tables["totals"]["nr_undecoded"] == 5
 
 
 def test_a_request_has_the_reason_of_the_worker_that_sends_it(spool: KernelSpool) -> None:
