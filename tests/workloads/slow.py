@@ -29,10 +29,11 @@ def append_together() -> None:
 
 
 def create_many() -> None:
-    """Create files until a small journal is full again and again."""
+    """Create files, and truncate those whose inodes share no block: a small journal is full again and again."""
     os.mkdir("d")  # noqa: PTH102 # pathlib takes time to import
-    for number in range(12_000):
-        os.close(os.open(f"d/{number}", os.O_WRONLY | os.O_CREAT))
+    for step in (1, *[4] * 20):
+        for number in range(0, 12_000, step):
+            os.close(os.open(f"d/{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
 
 
 def write_much() -> None:
