@@ -37,13 +37,13 @@ static lo2_otf2_location *no_memory(lo2_otf2_writer *w)
 uint32_t otf2_process(lo2_otf2_writer *w, uint32_t number)
 {
     uint32_t *known, index = w->view.nr_processes;
-    if (!number_map_at(&w->process_by_number, number, &known) ||
-        !otf2_grow((void **)&w->processes, &w->processes_room, index + 1u, sizeof *w->processes)) {
+    bool found = number_map_at(&w->process_by_number, number, &known);
+    if (found && *known != NONE)
+        return *known;
+    if (!found || !otf2_grow((void **)&w->processes, &w->processes_room, index + 1u, sizeof *w->processes)) {
         otf2_fail(w, "malloc", 0);
         return NONE;
     }
-    if (*known != NONE)
-        return *known;
     const lo2_otf2_pool empty = {NONE, NONE};
     w->processes[index] = (lo2_otf2_process){.handle = NONE, .meter = NONE, .batches = NONE, .threads = empty,
                                              .workers = empty, .rings = empty};

@@ -299,3 +299,17 @@ def test_metadata_call_is_a_region(before: BatchMaker, write: Write) -> None:
     """The region has the usual name."""
     before.call("newfstat", T, T + 9, handle=0, fd=3, result=0)
     assert write(before.make()).shape() == [("+fstat", T), ("-fstat", T + 9)]
+
+
+@pytest.mark.parametrize("processes", [62, 63, 64])
+def test_sync_of_many_processes(processes: int, maker: BatchMaker, write: Write) -> None:
+    """However full the memory for processes is when one that is known gets a second thread."""
+    for task in range(processes):
+        ids = {"process": task, "pid": 100 + task, "tid": 100 + task}
+        maker.call("sync", T + task, T + task + 5, task=task, result=0, **ids)
+        maker.task(task, **ids)
+    maker.call("sync", T + 900, T + 905, task=processes, process=0, pid=100, tid=1000, result=0)
+    maker.task(processes, process=0, pid=100, tid=1000)
+    written = write(maker.make())
+    handles = {id(event.handle): event.handle.name for _, event in written.events if hasattr(event, "mode")}
+    assert list(handles.values()) == ["sync"] * processes
