@@ -19,6 +19,7 @@ socket, a character device or an anonymous inode (of no type), for these have no
 
 from __future__ import annotations
 
+import os
 import stat
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,13 @@ class Comparison:
             return
         self.pairs[a].add(b)
 
+    def _open_flags(self, a: Row, b: Row) -> tuple[int | None, int | None]:
+        """Their flags. What /proc said of a handle that appeared unseen has O_CLOEXEC as it was at the look."""
+        flags: tuple[int | None, int | None] = (a["open_flags"], b["open_flags"])
+        if None in flags or not self.more or a["origin"] != "appeared unseen":
+            return flags
+        return flags[0] & ~os.O_CLOEXEC, flags[1] & ~os.O_CLOEXEC  # type: ignore[operator]
+
     def _stands_nowhere(self, row: Row) -> bool:
         """True if the right trace knows that the row's file has no position."""
         handle = self.handles[1].get(row["handle"])
@@ -145,7 +153,7 @@ class Comparison:
                         guessed = column == "close_on_exec" and self.more and a["open_flags"] is None
                         if a[column] != b[column] and not guessed:
                             self.found.append(f"{where}: {column}: {a[column]} and {b[column]}")
-                    self._known(where, "open_flags", a["open_flags"], b["open_flags"])
+                    self._known(where, "open_flags", *self._open_flags(a, b))
             unseen = [self.handles[1][each]["origin"] == "appeared unseen" for each in rights]
             if len(rights) > 1 and not (self.more and sum(unseen) >= len(rights) - 1):
                 self.found.append(f"handle {left} of fd {a['fd']} ({a['origin']}) is {sorted(rights)} on the right")

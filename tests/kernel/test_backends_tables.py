@@ -171,7 +171,7 @@ def machine(
             for each in running.values():
                 each.send_signal(signal.SIGTERM)
             recorded = read_all(folder, running)
-        if not any(each.trace.completeness.vanished for each in recorded.values()):
+        if all(each.trace.completeness.proven for each in recorded.values()):
             break
     for each in recorded.values():
         proof = each.trace.completeness
