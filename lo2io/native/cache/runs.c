@@ -6,7 +6,7 @@ enum { LEAST_PAGE_BYTES = 4096, MOST_PAGES = 1 << 28 };
 
 typedef struct { uint64_t first, last; } page_range;
 
-/* Places are numbers of 63 bits. Each page of a run is looked at: a run of more than a TiB would take minutes. */
+/* A run is damaged if its places need more than 63 bits, or if it has billions of pages: going through these takes minutes. */
 bool are_pages(const lo2_kernel_pages *told)
 {
     return told->pages && told->pages <= MOST_PAGES && told->page_bytes >= LEAST_PAGE_BYTES &&

@@ -76,6 +76,11 @@ def stacks_of_calls(trace: Trace) -> dict[int, int]:
     return found
 
 
+def has_name(function: str) -> bool:
+    """False for a frame whose function has no name: :func:`functions_of` gives it its file and offset."""
+    return "+0x" not in function
+
+
 def functions_of(trace: Trace, stacks: set[int]) -> dict[int, tuple[str, ...]]:
     """The names of each stack's frames, the outermost first."""
     names = dict[int, list[str]]()

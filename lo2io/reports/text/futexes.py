@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lo2io.reports.summary.stacks import has_name
 from lo2io.reports.text.lines import print_more, print_table, printable
 from lo2io.reports.text.stacks import names_of
 from lo2io.units import format_duration
@@ -45,8 +46,8 @@ def _address(row: FutexRow) -> str:
 
 
 def _named(functions: tuple[str, ...]) -> tuple[str, ...]:
-    """Without the innermost ones that have no name: how a library waits says less than which of its functions does."""
-    last = max((place for place, name in enumerate(functions, 1) if "+0x" not in name), default=len(functions))
+    """The functions up to the innermost one with a name: frames below it only tell how a library waits."""
+    last = max((place for place, function in enumerate(functions, 1) if has_name(function)), default=len(functions))
     return functions[:last]
 
 

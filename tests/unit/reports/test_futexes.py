@@ -1,4 +1,4 @@
-"""What the report says of waits on futexes, worked out by hand."""
+"""Waits on futexes in the report: sums that were worked out by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.summary import Summary
 
 FUTEX = FSTAT
-"""What the call is does not matter: the table of futexes names it."""
+"""Any call will do: the report knows calls on futexes by the table of futexes."""
 LOCK, QUEUE = 0x7F00_0000_1000, 0x7F00_0000_2000
 
 
@@ -108,7 +108,7 @@ def test_a_timeout_has_no_waker(tmp_path: Path) -> None:
 
 
 def test_the_stack_with_most_time_tells_where(tmp_path: Path) -> None:
-    """Of the slow waits on a futex."""
+    """A futex has the stack in which its slow waits took most time."""
     stacks = tuple(UserStack(number, ("", ""), (0x10 + number, 0x20)) for number in (7, 8))
     calls = [{"operation": 1, "stack": 8}, {"operation": 2, "stack": 7}]
     queue, lock = found(three_waits(tmp_path, user_stacks=stacks, call_stacks=calls)).futexes

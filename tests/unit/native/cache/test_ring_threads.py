@@ -60,3 +60,13 @@ def test_pages_before_the_first_request(tmp_path: Path) -> None:
     found = run_native(rig.spool.write(layers=("cache",)))
     assert found["ring_requests"] == []
     assert [(row["inode"], row["first_page"], row["pages"]) for row in found["fills"]] == [(7, 2, 3)]
+
+
+def test_runs_of_pages_that_cannot_be_are_left_out(tmp_path: Path) -> None:
+    """As in a damaged spool: places beyond 63 bits, billions of pages, no page."""
+    rig = SqeRig(tmp_path, "within")
+    rig.setup()
+    rig.told(3, b"f", b"", inode=7, slot=True)
+    for first_page, pages in ((1 << 62, 1), (0, (1 << 32) - 1), (0, 0)):
+        fills(rig, first_page, pages)
+    assert run_native(rig.spool.write(layers=("cache",)))["totals"]["nr_undecoded"] == 3

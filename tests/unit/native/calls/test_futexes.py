@@ -1,4 +1,4 @@
-"""docs/explanation/rules/calls.md: calls on futexes and the addresses of their futexes."""
+"""docs/explanation/rules/waits.md: calls on futexes, and the addresses of these futexes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def made(folder: Path) -> KernelSpool:
 
 
 def test_a_call_has_the_address_of_its_futex(tmp_path: Path) -> None:
-    """Whether it kept its CPU, lost it, or failed. futex_waitv has its futexes in memory: no row."""
+    """A call has a row, whether it kept its CPU, lost it, or failed. A futex_waitv has none: its futexes lie in memory."""
     spool = made(tmp_path)
     spool.kernel_call(10_000, 0, 10, "futex", 1, uaddr=LOCK, op=1, val=1)
     spool.kernel_enter(20_000, 0, 10, "futex", uaddr=LOCK + 4, op=0, val=2)
@@ -45,7 +45,7 @@ def test_a_call_has_the_address_of_its_futex(tmp_path: Path) -> None:
 
 
 def test_a_wait_that_the_recording_s_end_cuts(tmp_path: Path) -> None:
-    """It is an operation without an end, and has its futex."""
+    """The wait is an operation without an end, and has its futex."""
     spool = made(tmp_path)
     spool.kernel_enter(20_000, 0, 10, "futex", uaddr=LOCK, op=0, val=2)
     spool.kernel_call(30_000, 1, 11, "sync")
@@ -53,7 +53,7 @@ def test_a_wait_that_the_recording_s_end_cuts(tmp_path: Path) -> None:
 
 
 def test_a_wait_of_the_recorder(tmp_path: Path) -> None:
-    """Neither operation nor address."""
+    """The recorder's wait is no operation, and so has no address."""
     spool = made(tmp_path)
     spool.fact_task(1_500, 77, 77)
     spool.kernel_enter(20_000, 0, 77, "futex", uaddr=LOCK, op=0, val=2)
