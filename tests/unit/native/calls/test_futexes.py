@@ -30,7 +30,7 @@ def made(folder: Path) -> KernelSpool:
 
 
 def test_a_call_has_the_address_of_its_futex(tmp_path: Path) -> None:
-    """A call has a row, whether it kept its CPU, lost it, or failed. A futex_waitv has none: its futexes lie in memory."""
+    """A call has a row if it kept its CPU, lost it, or failed. A futex_waitv has none: its futexes lie in memory."""
     spool = made(tmp_path)
     spool.kernel_call(10_000, 0, 10, "futex", 1, uaddr=LOCK, op=1, val=1)
     spool.kernel_enter(20_000, 0, 10, "futex", uaddr=LOCK + 4, op=0, val=2)
