@@ -1,7 +1,8 @@
 """Checks the order of the rooms in lo2io/native: a file uses only its own room and earlier ones.
 
 It checks the includes of each file, and for each function that a file names, the room that defines it. No files may
-depend on one another in a circle, outside of the rooms in ``CIRCLES``. And each header must compile alone.
+depend on one another in a circle, outside of the rooms in ``CIRCLES``. A function that one file alone uses must be
+static, so that the compiler tells when nobody uses it any more. And each header must compile alone.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ INCLUDE = re.compile(r'^#include "([^"/]+)/([^"]+)"', re.MULTILINE)
 DEFINITION = re.compile(r"^(?!static|typedef|#)\w[\w \t*]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
 OWN = re.compile(r"^(?:static\b[^=;{]*?\b|[A-Z]+\()(\w+)\b[,(]", re.MULTILINE)
 """Functions of one file alone, some of them made by a macro."""
+MACRO = re.compile(r"^#define (?:\\\n|.)*", re.MULTILINE)
 NAME = re.compile(r"(?<![.>])\b\w+\b")
 """Names that are not members of a struct."""
 
@@ -93,6 +95,21 @@ def circles(used: Uses) -> list[str]:
     return []
 
 
+def open_without_need(files: Files, used: Uses) -> list[str]:
+    """Functions that could be static: no other file and no macro uses them, and Python does not see them."""
+    elsewhere = {name for places in used.values() for names in places.values() for name in names}
+    headers = [(path, text) for path, text in files.items() if path.suffix == ".h"]
+    of_macros = {name for _, text in headers for macro in MACRO.findall(text) for name in NAME.findall(macro)}
+    of_python = {name for path, text in headers if path.parts[0] == "api" for name in NAME.findall(text)}
+    return [
+        f"{NATIVE / path}: {name} is used by this file alone: let it be static"
+        for path, text in files.items()
+        if path.suffix == ".c"
+        for name in DEFINITION.findall(COMMENT.sub("", text))
+        if name not in elsewhere | of_macros | of_python
+    ]
+
+
 def incomplete_headers(files: Files) -> list[str]:
     """Headers that need another one before them. Those of api/ come in the order of all.h, in which cffi reads them."""
     compiler = [os.environ.get("CC", "cc"), "-std=gnu11", "-fsyntax-only", f"-I{NATIVE}", f"-I{NATIVE.parent}", "-xc"]
@@ -113,7 +130,7 @@ def main() -> int:
         if path.parent != NATIVE
     }
     used = uses(files)
-    found = against_the_order(files, used) + circles(used) + incomplete_headers(files)
+    found = against_the_order(files, used) + circles(used) + open_without_need(files, used) + incomplete_headers(files)
     print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
     return 1 if found else 0
 

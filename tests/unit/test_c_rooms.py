@@ -79,3 +79,11 @@ def test_a_header_names_what_it_needs(script: dict[str, Any], tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     (message,) = script["incomplete_headers"]({Path(name): text for name, text in files.items()})
     assert message.startswith("lo2io/native/tables/half.h does not compile alone:\n")
+
+
+def test_a_function_of_one_file_is_static(script: dict[str, Any]) -> None:
+    """Functions of api/ are Python's; a function that another file names is used."""
+    files = dict([TASK_END, RING_END, (Path("api/lo2io.h"), "void lo2_run(void);\n")])
+    files[Path("engine/engine.c")] = "void lo2_run(void)\n{\n}\nstatic void helper(void)\n{\n}\n"
+    (message,) = script["open_without_need"](files, script["uses"](files))
+    assert message == "lo2io/native/rings/rings.c: ring_end is used by this file alone: let it be static"

@@ -17,7 +17,7 @@
 enum { INTERVAL_NS = 100000000, MOST_MEMBERS = 5, MOST_RING_MEMBERS = 3, KEY_BITS = 32 };
 static const double NS_PER_SECOND = 1e9;
 
-int otf2_metric_new(lo2_otf2_writer *w, uint8_t metric_class, uint64_t location, uint32_t *ref)
+static int metric_new(lo2_otf2_writer *w, uint8_t metric_class, uint64_t location, uint32_t *ref)
 {
     uint32_t *class_ref = &w->metric_classes[metric_class], next = w->view.nr_metrics;
     if (!otf2_grow((void **)&w->metrics, &w->metrics_room, next + 2u, sizeof *w->metrics))
@@ -47,8 +47,8 @@ static meter *meter_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key, uint32_t
     meter *m = &w->meters[w->nr_meters];
     *m = (meter){.location = id, .interval = -1};
     uint8_t rates = device ? LO2_OTF2_DEVICE_RATES : LO2_OTF2_PROCESS_RATES;
-    if ((device && otf2_metric_new(w, LO2_OTF2_QUEUE_DEPTH, id, &m->depth_metric)) ||
-        otf2_metric_new(w, rates, id, &m->rates_metric))
+    if ((device && metric_new(w, LO2_OTF2_QUEUE_DEPTH, id, &m->depth_metric)) ||
+        metric_new(w, rates, id, &m->rates_metric))
         return NULL;
     location->metrics = *number = w->nr_meters++;
     return m;
@@ -268,7 +268,7 @@ static int measure_ring(lo2_otf2_writer *w, lo2_otf2_location *location, uint8_t
     uint32_t *curve = &location->curves[metric_class == LO2_OTF2_RING_CQ || metric_class == LO2_OTF2_COLLECTED];
     void *list = NULL;
     if (*curve == NONE)
-        TRY(otf2_metric_new(w, metric_class, (uint64_t)(location - w->locations), curve));
+        TRY(metric_new(w, metric_class, (uint64_t)(location - w->locations), curve));
     if (location->shared) {
         uint32_t name = otf2_text(w, LO2_OTF2_TEXT_RING, ring);
         if (name == NONE)

@@ -224,7 +224,6 @@ uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location); /* N
 int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t handle);
 open_request *open_request_find(open_requests *map, uint64_t id); /* NULL: there is none */
 open_request *open_request_add(open_requests *map, uint64_t id);  /* NULL: out of memory */
-void open_request_remove(open_requests *map, uint64_t id);
 void otf2_request_ended(lo2_otf2_writer *w, uint64_t id);
 
 /* The thread's location, if it has one now. */
@@ -297,7 +296,6 @@ int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_column
 /* otf2/ring_events.c; a reference NONE: failed */
 enum ring_event_kind { RING_EVENT_BEGIN = 0, RING_EVENT_ISSUED = 1, RING_EVENT_COMPLETE = 2, RING_EVENT_CANCELLED = 3 };
 uint32_t otf2_text(lo2_otf2_writer *w, uint8_t kind, uint32_t key);
-uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t ring, uint32_t handle);
 /* What a read found in the page cache: attributes of the next event. */
 int otf2_add_cache(lo2_otf2_writer *w, uint8_t verdict, uint32_t missed, uint32_t ahead);
 int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t key); /* to the next event */
@@ -307,7 +305,6 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
 int otf2_write_waiting_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
 
 /* otf2/metrics.c */
-int otf2_metric_new(lo2_otf2_writer *w, uint8_t metric_class, uint64_t location, uint32_t *ref);
 int otf2_measure_ring_state(lo2_otf2_writer *w, const lo2_ring_state_columns *s, uint32_t row);
 int otf2_measure_batch(lo2_otf2_writer *w, uint32_t process, const batch_counts *counts, uint16_t call, int64_t time);
 int otf2_measure_transfer(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time, uint64_t read, uint64_t written);

@@ -49,7 +49,7 @@ static uint32_t handle_new(lo2_otf2_writer *w, uint32_t ring, uint32_t handle)
     return ref;
 }
 
-uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t ring, uint32_t handle)
+static uint32_t ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t ring, uint32_t handle)
 {
     uint32_t *known;
     uint64_t of_ring = (uint64_t)ring << KEY_BITS;
@@ -189,7 +189,7 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
     if (!r || (r->ref == NONE && event->kind != RING_EVENT_BEGIN))
         return 0;
     if (event->kind == RING_EVENT_BEGIN) {
-        r->ref = otf2_ring_handle(w, location, event->ring, r->handle);
+        r->ref = ring_handle(w, location, event->ring, r->handle);
         r->on_ring = r->handle == NONE;
         r->linked = r->previous != 0;
         r->since = time;
@@ -210,7 +210,7 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
     if (event->status == LO2_RING_IN_FLIGHT) /* the trace ended first: no end to write */
         return 0;
     if (request.on_ring && request.handle != NONE) {
-        uint32_t file = otf2_ring_handle(w, location, event->ring, request.handle);
+        uint32_t file = ring_handle(w, location, event->ring, request.handle);
         if (file == NONE)
             return -1;
         OTF2(w, add_handle, w->list, w->config.attributes.ring_handle, file);

@@ -259,7 +259,7 @@ open_request *open_request_add(open_requests *map, uint64_t id)
     return fresh;
 }
 
-void open_request_remove(open_requests *map, uint64_t id)
+static void open_request_remove(open_requests *map, uint64_t id)
 {
     open_request *found = open_request_find(map, id);
     if (!found)

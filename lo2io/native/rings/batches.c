@@ -14,8 +14,6 @@
 #include "rings/rings.h"
 #include "tables/descriptors.h"
 
-enum { SETUP_REGISTERED_FD_ONLY = 1 << 15 }; /* include/uapi/linux/io_uring.h */
-
 static uint32_t saturate(uint64_t n) { return n < NONE ? (uint32_t)n : NONE; }
 
 static bool is_aio(uint8_t kind)

@@ -13,7 +13,7 @@
 #include "tables/descriptors.h"
 #include "tables/tasks.h"
 
-enum { ORIGIN_OPENED_BY_RING = 5, MOST_KEPT = 1 << 12 };
+enum { MOST_KEPT = 1 << 12 };
 
 /* ---- descriptors of rings ---- */
 

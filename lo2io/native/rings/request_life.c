@@ -324,6 +324,8 @@ void on_link(engine *e, ring_thread *th, const ring_sample *s)
         close_chain(e, th, r, s->time);
 }
 
+static void request_passed_over(engine *e, ring_request *r, int64_t time);
+
 /* The kernel names as culprit the request at whose end it is. That request may itself be a victim, of a refused member. */
 void on_fail_link(engine *e, const ring_sample *s)
 {
@@ -546,7 +548,7 @@ void work_ends(engine *e, uint32_t task_index, int64_t time, bool known)
 }
 
 /* The CQE came in another thread. So the worker was done by then, at the latest when it last left its CPU. */
-void work_ended_elsewhere(engine *e, ring_request *r, int64_t time)
+static void work_ended_elsewhere(engine *e, ring_request *r, int64_t time)
 {
     ring_thread *th = r->worker_index == NONE ? NULL : worker_at(e, r->worker_index);
     if (th && is_ref_to(th->work, r))
@@ -681,7 +683,7 @@ void request_replaced(engine *e, ring_request *r, int64_t time)
  * The request's predecessor broke their chain and has CQE_SKIP. Then the kernel cancels the rest without CQEs
  * (req_set_fail, io_uring/io_uring.h, and io_fail_links, io_uring/io_uring.c).
  */
-void request_passed_over(engine *e, ring_request *r, int64_t time)
+static void request_passed_over(engine *e, ring_request *r, int64_t time)
 {
     ring_thread *location = location_of(e, r);
     if (!r->refused) {

@@ -238,6 +238,8 @@ static void decide(engine *e, ring_request *r, bool claimed)
     chain_member_ended(e, r);
 }
 
+static void location_release(engine *e, ring_thread *th);
+
 void thread_decides(engine *e, ring_thread *th, uint64_t claimed)
 {
     ring_request_set *set = e->ring_requests;
@@ -365,7 +367,7 @@ void event_end(engine *e, ring_request *r, uint64_t item, bool undecided)
 }
 
 /* No entry of the thread's queue is undecided any more: writes them all. */
-void location_release(engine *e, ring_thread *th)
+static void location_release(engine *e, ring_thread *th)
 {
     ring_request_set *set = e->ring_requests;
     while (th->first_held != NONE) {

@@ -210,14 +210,12 @@ void work_begins(engine *e, task *t, ring_request *r, int64_t time);
 /* an event of a worker shows that it executes r, whose begin in this worker was not seen */
 void work_shown(engine *e, task *t, ring_request *r, int64_t time);
 void work_ends(engine *e, uint32_t task_index, int64_t time, bool known);
-void work_ended_elsewhere(engine *e, ring_request *r, int64_t time);
 void request_bound(engine *e, ring_request *r, bool hashed);
 void request_may_begin_unheard(engine *e, ring_request *r, bool may);
 void on_complete(engine *e, const ring_sample *s, task *t, ring_thread *th);
 void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th);
 void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time);
 void request_replaced(engine *e, ring_request *r, int64_t time); /* another request has its address, so it has ended */
-void request_passed_over(engine *e, ring_request *r, int64_t time); /* cancelled with its chain, without a CQE */
 
 /* rings/request_cache.c */
 void request_judged(engine *e, ring_request *r); /* it has ended: what it found in the page cache */
@@ -251,7 +249,6 @@ void event_begin(engine *e, ring_request *r, int64_t time, int64_t call);
 void event_issued(engine *e, ring_request *r, int64_t time);
 void event_end(engine *e, ring_request *r, uint64_t item, bool undecided);
 void location_settle(engine *e, ring_thread *th); /* writes events that waited for the thread's next one */
-void location_release(engine *e, ring_thread *th);
 
 /* rings/rows.c */
 void row_of_event(engine *e, const ring_event_row *row);

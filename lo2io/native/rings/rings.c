@@ -2,7 +2,7 @@
 #include "rings/rings.h"
 #include "tables/tasks.h"
 
-enum { SETUP_SQPOLL = 1 << 1, SETUP_REGISTERED_FD_ONLY = 1 << 15, REGISTER_RESIZE = 33 }; /* include/uapi/linux/io_uring.h */
+enum { REGISTER_RESIZE = 33 }; /* include/uapi/linux/io_uring.h */
 
 ring *ring_at(engine *e, uint32_t index) { return &e->rings->rings.at[index]; }
 

@@ -89,7 +89,6 @@ bool ring_has_no_descriptor(engine *e, const task *t); /* what io_uring_setup re
 
 /* ---- rings/sqes.c: registered files ---- */
 
-void registered_end(engine *e, uint32_t ring_index, uint32_t place, int64_t time);
 void registered_end_all(engine *e, uint32_t ring_index, int64_t time);
 /* A fact about a registered file. The thread's next SQE names the file. */
 void ring_slot_fact(engine *e, task *t, const uint8_t *record, uint32_t size);

@@ -11,7 +11,7 @@
 #include "tables/descriptions.h"
 #include "tables/descriptors.h"
 
-enum { ORIGIN_REGISTERED = 6, MOST_REGISTERED = 1 << 15 };
+enum { MOST_REGISTERED = 1 << 15 };
 enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */
     BUFFER_SELECT = 32, SEND_VECTORIZED = 32, WRITE_APPENDS = 0x10, WRITE_NEVER_APPENDS = 0x20
 };
@@ -36,7 +36,7 @@ static void registered_clear(engine *e, registered_file *f, int64_t time)
         handle_end(e, index, false, time);
 }
 
-void registered_end(engine *e, uint32_t ring_index, uint32_t place, int64_t time)
+static void registered_end(engine *e, uint32_t ring_index, uint32_t place, int64_t time)
 {
     ring *r = ring_at(e, ring_index);
     if (place < r->registered.count)

@@ -6,6 +6,12 @@
 
 #define NO_OPCODE 255
 
+enum { /* flags of io_uring_setup: include/uapi/linux/io_uring.h */
+    SETUP_SQPOLL = 1 << 1,
+    SETUP_REGISTERED_FD_ONLY = 1 << 15,
+    SETUP_CQE_MIXED = 1 << 18     /* a CQE takes one entry or two */
+};
+
 /* A sample of an io_uring tracepoint. Fields that the kernel's format lacks are 0, and not in `has`. */
 typedef struct {
     uint64_t ctx, req, user_data, other, flags;

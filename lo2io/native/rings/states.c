@@ -25,7 +25,6 @@
 #include "tables/tasks.h"
 
 enum { UP = 1, DOWN = 2 }; /* 0: the state has its row */
-enum { SETUP_CQE_MIXED = 1 << 18 }; /* include/uapi/linux/io_uring.h: a CQE takes one entry or two */
 
 void ring_state_settle(engine *e, ring *r)
 {

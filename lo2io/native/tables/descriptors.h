@@ -4,7 +4,10 @@
 
 #include "tables/state.h"
 
-enum { ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2, ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4 }; /* origin of a handle */
+enum { /* the column `origin` of a handle, api/columns.h */
+    ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2, ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4,
+    ORIGIN_OPENED_BY_RING = 5, ORIGIN_REGISTERED = 6
+};
 
 uint32_t table_new(engine *e, int64_t since);
 uint32_t table_copy(engine *e, uint32_t table, int64_t begin); /* `begin` of the call that copies; UNKNOWN: not known */
