@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lo2io.folder import Folder
+    from lo2io.model.job import Job
 
 DEFAULT_RING_BYTES = 4 << 20
 
@@ -127,6 +128,7 @@ class RecordOptions(RecordRequest):
         tracefs: Where tracefs is mounted; None: find it.
         folder: The spool's directory, if it exists already; None: ``spool`` is to be made.
         umask: The command's umask; None: lo2io's.
+        job: The job of which this recording is a part; None: it is alone.
     """
 
     spool: Path
@@ -143,6 +145,7 @@ class RecordOptions(RecordRequest):
     tracefs: Path | None = None
     folder: Folder | None = None
     umask: int | None = None
+    job: Job | None = None
 
     @classmethod
     def made_of(cls, request: RecordRequest, **found: Any) -> RecordOptions:

@@ -22,6 +22,7 @@ from lo2io.capture.accounts import Accounting
 from lo2io.capture.backend import BPF, PERF
 from lo2io.capture.background_close import close_in_background
 from lo2io.capture.checks import check_options
+from lo2io.capture.clock_log import ClockLog
 from lo2io.capture.devices import with_new_devices
 from lo2io.capture.events.opened import SYSTEM
 from lo2io.capture.hotplug import Hotplug
@@ -190,7 +191,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         flight = _make_flight(plan, writer, opened)
         if flight:
             undo.callback(flight.abandon)  # runs before the session closes things that the flight's thread uses
-        session = Session(opened, writer, note, flight)
+        session = Session(opened, writer, note, flight, _clock_log(writer, flight))
         undo.callback(session.abandon)
         if not flight:
             writer.put_aside(sum(len(event.text) for event in plan.events))
@@ -328,6 +329,11 @@ def _make_flight(plan: _Plan, writer: SpoolWriter, opened: OpenEvents) -> Flight
     return make_flight(plan.options, writer, opened, plan.events, plan.note)
 
 
+def _clock_log(writer: SpoolWriter, flight: FlightRecorder | None) -> ClockLog | None:
+    """The log of the machine's clocks. A flight recorder has none: its windows have the readings of their borders."""
+    return None if flight else ClockLog(writer.take_clocks())
+
+
 def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
     """Drain, list the tasks and their open files, sample: in this order.
 
@@ -408,6 +414,8 @@ def _describe(
         kernel_facts=opened.kernel is not None,
         kernel_events=opened.kernel.samples if opened.kernel else (),
         chosen_cpus=() if options.cpus is None else tuple(opened.cpus[index] for index in opened.sampled or ()),
+        boot_id=procfs.read_boot_id(),
+        job=options.job,
     )
 
 

@@ -28,6 +28,7 @@ from lo2io.spool.writer import DiskFullError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from lo2io.capture.clock_log import ClockLog
     from lo2io.capture.events.bpf_ring import KernelRing
     from lo2io.capture.events.opened import OpenEvents
     from lo2io.capture.events.ring import Ring
@@ -93,6 +94,7 @@ class Session:
         writer: The spool. ``writer.rings[i]`` takes the bytes of ``opened.rings[i]``.
         tell: Called with each notice for the user, from any thread.
         between: Work of the drain thread between two passes.
+        clocks: The log of the machine's clocks, which the drain thread keeps; None: there is none.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Session:
         writer: SpoolWriter,
         tell: Callable[[Notice], None],
         between: Between | None = None,
+        clocks: ClockLog | None = None,
     ) -> None:
         self.opened = opened
         self.start_ns = 0
@@ -114,6 +117,7 @@ class Session:
         self._kernel_rings = opened.kernel.rings if opened.kernel else []
         self._thread = threading.Thread(target=self._run, name="lo2io-drain", daemon=True)
         self._between = between
+        self._clocks = clocks
         self._failure: OSError | CaptureError | None = None
         self._ended_ns: int | None = None
         self._real_time = False
@@ -148,6 +152,7 @@ class Session:
                 "compare the clocks of samples and facts", "the kernel delivered no COMM record", "use --opener native"
             )
         self._syncs.append(sync)
+        self._read_clocks()
         self._thread.start()
 
     def enable(self) -> None:
@@ -167,6 +172,8 @@ class Session:
         self._end_thread()
         self._drain_rest()
         self._write_pending()
+        if self._ended_ns is None:
+            self._read_clocks()
         self.opened.switch_leaders(on=True)  # after a full disk, leaders are off
         sync = read_sync(self.opened)
         self.opened.switch_leaders(on=False)
@@ -243,6 +250,15 @@ class Session:
                 if self._between is not None and self._ended_ns is None:
                     with self._failing():
                         self._between.pass_ended()
+                if self._clocks is not None and self._ended_ns is None:
+                    with self._failing():
+                        self._clocks.read_if_due()
+
+    def _read_clocks(self) -> None:
+        """Read the machine's clocks now: at the recording's start and end."""
+        if self._clocks is not None:
+            with self._failing():
+                self._clocks.read()
 
     def _filling(self) -> set[int]:
         """The programs' buffers that are half full. The programs wake this thread again when they fill up further."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lo2io.convert.reconcile import Reconciler
     from lo2io.convert.streams import Batches
     from lo2io.model import SpoolMeta, Totals
+    from lo2io.spool.reader import SpoolReader
 
 BATCHES_HELD = 3
 """Batches in use at a time. One writer may be ahead of the other by this many."""
@@ -164,7 +165,7 @@ def convert_folder(
                 spool, catalog, criteria, held=BATCHES_HELD, watch=accounts.write, progress=progress
             ) as batches,
         ):
-            return replace(_write_trace(part.place, meta, batches, accounts, block_records), trace=trace.path)
+            return replace(_write_trace(part.place, spool, batches, accounts, block_records), trace=trace.path)
 
 
 def _sample_rate(meta: SpoolMeta, wanted: int | None) -> int:
@@ -178,7 +179,7 @@ def _sample_rate(meta: SpoolMeta, wanted: int | None) -> int:
 
 
 def _write_trace(
-    trace: Path, meta: SpoolMeta, batches: Batches, accounts: Reconciler, block_records: str | None
+    trace: Path, spool: SpoolReader, batches: Batches, accounts: Reconciler, block_records: str | None
 ) -> Converted:
     """Write archive and tables, then the facts that are known at the end."""
     # The engine works while the writers' large libraries load.
@@ -190,10 +191,10 @@ def _write_trace(
     from lo2io.reports.summary.losses import filtered_words, sampled_words  # noqa: PLC0415
     from lo2io.trace.writer import TableWriter  # noqa: PLC0415
 
-    criteria, engine = batches.criteria, batches.engine
+    meta, criteria, engine = spool.meta, batches.criteria, batches.engine
     calls, opcodes = engine.catalog.rows, engine.catalog.opcodes
     with (
-        TableWriter(trace, meta, calls, opcodes) as tables,
+        TableWriter(trace, meta, calls, opcodes, clocks=spool.clocks) as tables,
         Otf2Writer(trace, meta, calls, opcodes, block_records=block_records) as otf2,
     ):
         hand_out(batches, (otf2, tables) if criteria else (otf2, tables, accounts), BATCHES_HELD)

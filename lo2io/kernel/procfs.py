@@ -145,6 +145,11 @@ def read_last_pid(root: Path = ROOT) -> int | None:
     return int(words[-1]) if words and words[-1].isdigit() else None
 
 
+def read_boot_id(root: Path = ROOT) -> str:
+    """The random number of this boot, as text; empty: the kernel does not tell (drivers/char/random.c)."""
+    return (_read(root / "proc/sys/kernel/random/boot_id") or b"").decode("ascii", "replace").strip()
+
+
 def read_process_of(tid: int, root: Path = ROOT) -> int | None:
     """The process of a thread; None: there is no such thread."""
     for line in (_read(root / f"proc/{tid}/status") or b"").splitlines():

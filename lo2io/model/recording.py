@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lo2io.model.job import Job  # noqa: TC001 - spool/format.py reads the types of the members
 from lo2io.model.layers import any_among_events
 
 
@@ -216,6 +217,10 @@ class SpoolMeta:
     program's facts are lost."""
     facts_lost: int = 0
     """Lost records of facts: their buffer was full. They may be about names, never about whole calls."""
+    boot_id: str = ""
+    """``/proc/sys/kernel/random/boot_id``: recordings of one boot have one clock. Empty: not known."""
+    job: Job | None = None
+    """The job of which this node's recording is a part. None: the machine was recorded alone."""
 
     @property
     def has_kernel_records(self) -> bool:

@@ -27,6 +27,8 @@ VERSION = 3
 their own, which a reader of version 1 would overlook. Since 3, events of tracepoints may, too."""
 META_NAME = "spool.json"
 FACTS_NAME = "facts.ring"
+CLOCKS_NAME = "clocks.readings"
+"""Readings of the machine's clocks, each a ``lo2_clock_reading`` of lo2io/native/api/capture.h."""
 SEGMENT_NAME = "segment.json"
 NEW_META_NAME = "spool.json.new"
 """The new ``spool.json`` while it is being written."""
@@ -46,7 +48,8 @@ MAX_TIME_NS = 1 << 62
 """Sums and differences of two times below this bound fit into 64 bits."""
 SEGMENT_PATTERN = re.compile(r"seg-\d{6,}")
 _RECORDS = rf"cpu-\d{{4,}}({'|'.join(map(re.escape, RECORD_ENDINGS))})|{re.escape(FACTS_NAME)}"
-FILE_PATTERN = re.compile("|".join((_RECORDS, *map(re.escape, (META_NAME, NEW_META_NAME, RESERVE_NAME, CONTROL_NAME)))))
+_OTHERS = (META_NAME, NEW_META_NAME, RESERVE_NAME, CONTROL_NAME, CLOCKS_NAME)
+FILE_PATTERN = re.compile("|".join((_RECORDS, *map(re.escape, _OTHERS))))
 """Names of a spool's files. lo2io removes a spool only if it holds no other files, except segments."""
 SEGMENT_FILE_PATTERN = re.compile(f"{_RECORDS}|{re.escape(SEGMENT_NAME)}")
 """Names of files in a segment of a flight recorder's spool."""

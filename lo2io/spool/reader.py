@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lo2io.errors import SpoolError
 from lo2io.folder import read_regular
 from lo2io.spool.format import (
+    CLOCKS_NAME,
     FACTS_NAME,
     MAX_META_BYTES,
     META_NAME,
@@ -76,6 +77,12 @@ class SpoolReader:
     def facts(self) -> tuple[Path, ...]:
         """The files of facts, in the order of writing."""
         return self._files(FACTS_NAME)
+
+    @property
+    def clocks(self) -> Path | None:
+        """The file of readings of the machine's clocks. None: the recorder made none."""
+        file = self.path / CLOCKS_NAME
+        return file if file.is_file() else None
 
     def _has_records(self) -> bool:
         """True if a buffer's file or the file of facts has content."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from lo2io.errors import CaptureError, UsageError
 from lo2io.folder import Folder
 from lo2io.spool.format import (
+    CLOCKS_NAME,
     FACTS_NAME,
     META_NAME,
     NEW_META_NAME,
@@ -194,6 +195,19 @@ class SpoolWriter:
             self.calls = tuple(self._file(kernel_name(cpu)) for cpu in self.cpus)
             if events:
                 self.events = tuple(self._file(events_name(cpu)) for cpu in self.cpus)
+        except OSError as error:
+            raise CaptureError(
+                f"create the spool {self.path}", error.strerror or str(error), "name a directory on a disk with space"
+            ) from error
+
+    def take_clocks(self) -> Sink:
+        """Make the file of readings of the machine's clocks. It counts for :attr:`size`.
+
+        Raises:
+            CaptureError: The file cannot be created.
+        """
+        try:
+            return self._file(CLOCKS_NAME)
         except OSError as error:
             raise CaptureError(
                 f"create the spool {self.path}", error.strerror or str(error), "name a directory on a disk with space"

@@ -351,6 +351,18 @@ STACKS: Final = (
     Column("file", "", "", "path of a file with this build id; empty: none was found", kind="string"),
     Column("function", "", "", "by the file's own symbols; empty: not known", kind="string"),
 )
+CLOCK_READINGS: Final = (
+    Column("monotonic_ns", "int64", "ns", "CLOCK_MONOTONIC in the middle of the reading"),
+    Column("raw_ns", "int64", "ns", "CLOCK_MONOTONIC_RAW: no NTP turns it", UNKNOWN_I64),
+    Column("realtime_ns", "int64", "ns", "CLOCK_REALTIME", UNKNOWN_I64),
+    Column("tai_ns", "int64", "ns", "CLOCK_TAI; often nobody has set it, and it is CLOCK_REALTIME", UNKNOWN_I64),
+    Column("width_ns", "int64", "ns", "these clocks were read within this time"),
+    Column("tsc_ns", "int64", "ns", "CLOCK_MONOTONIC when tsc was read; null: no counter", UNKNOWN_I64),
+    Column("tsc", "uint64", "", "the processor's counter: TSC, or CNTVCT of Arm; null: no counter", 0),
+    Column("max_error_us", "int64", "us", "of CLOCK_REALTIME, by adjtimex(2); null: not known", UNKNOWN_I64),
+    Column("estimated_error_us", "int64", "us", "the same, as estimated; null: not known", UNKNOWN_I64),
+    Column("is_synchronised", "bool", "", "NTP, PTP or the like sets CLOCK_REALTIME"),
+)
 COMPLETENESS: Final = (
     Column("event", "", "", "tracepoint", kind="string"),
     number_of("cpu", "CPU"),

@@ -26,6 +26,7 @@ from lo2io.model import CallClass, Columns, Completeness, EventCompleteness
 from lo2io.spool.format import MAX_TIME_NS
 from lo2io.trace.columns import (
     CALL_STACKS,
+    CLOCK_READINGS,
     COMPLETENESS,
     DEVICES,
     EVICTIONS,
@@ -118,6 +119,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "losses": LOSSES,
     "devices": DEVICES,
     "completeness": COMPLETENESS,
+    "clock_readings": CLOCK_READINGS,
 }
 
 

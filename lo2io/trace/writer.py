@@ -23,6 +23,7 @@ from lo2io.errors import TraceError
 from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_I64, Batch, CallSpec, Columns, Completeness, OpcodeSpec, SpoolMeta, Totals
 from lo2io.model.command_lines import command_line
+from lo2io.trace.clock_readings import read_readings
 from lo2io.trace.modules import Modules
 from lo2io.trace.names import DIRECTORY, METADATA_FILE, PART, table_file
 from lo2io.trace.reader import (
@@ -49,7 +50,7 @@ CODEC: Final = "lz4"
 
 _TEXTS_OF: Final = {"files": ("path",), "paths": ("path", "directory"), "threads": ("comm", "cgroup", "cmdline")}
 _SOURCES: Final = tuple(
-    table for table in TABLES if table not in {"kernel_stacks", "stacks", "devices", "completeness"}
+    table for table in TABLES if table not in {"kernel_stacks", "stacks", "devices", "completeness", "clock_readings"}
 )
 """Tables whose rows come from the engine."""
 NR_OPCODES: Final = 256
@@ -74,6 +75,7 @@ class TableWriter:
         meta: The recording's metadata.
         calls: The calls, indexed by the codes of ``operations.call``.
         opcodes: io_uring's opcodes, indexed by number. Opcodes beyond these are named by their number.
+        clocks: The spool's file of readings of the machine's clocks; None: there is none.
         codec: ``lz4``, ``zstd`` or None.
         threads: Compress the columns of a batch in Arrow's thread pool.
 
@@ -88,6 +90,7 @@ class TableWriter:
         calls: Sequence[CallSpec],
         opcodes: Sequence[OpcodeSpec] = (),
         *,
+        clocks: Path | None = None,
         codec: str | None = CODEC,
         threads: bool = False,
     ) -> None:
@@ -98,6 +101,7 @@ class TableWriter:
         self._open: dict[str, _TableFile] = {}
         self._stretches = Stretches()
         self._modules = Modules()
+        self._clocks = clocks
         with _writing(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
             (self._directory / METADATA_FILE).unlink(missing_ok=True)
@@ -156,6 +160,8 @@ class TableWriter:
             self._write_user_stacks()
             self._write_devices()
             self._write_completeness(completeness)
+            if self._clocks is not None:
+                self._open["clock_readings"].append(read_readings(self._clocks))
             for table in self._open.values():
                 table.finish()
             rows = {name: {"file": table_file(name), "rows": table.rows} for name, table in self._open.items()}

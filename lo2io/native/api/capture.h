@@ -86,3 +86,17 @@ void *lo2_libbpf_keeper(void);
 /* The last 64 KiB of the warnings since lo2_libbpf_forget(). */
 const char *lo2_libbpf_messages(void);
 void lo2_libbpf_forget(void);
+
+/* ---- a machine's clocks at one moment ---- */
+
+typedef struct {
+    int64_t monotonic_ns, raw_ns, realtime_ns, tai_ns;
+    int64_t width_ns;           /* all four were read within this time, whose middle is monotonic_ns */
+    int64_t tsc_ns;             /* CLOCK_MONOTONIC when the counter was read; INT64_MIN: there is no counter */
+    uint64_t tsc;               /* the processor's counter: TSC of x86, CNTVCT of Arm */
+    int64_t max_error_us, estimated_error_us; /* of CLOCK_REALTIME, by adjtimex(2); INT64_MIN: not known */
+    int64_t is_synchronised;    /* somebody (NTP, PTP) sets CLOCK_REALTIME: STA_UNSYNC is not set */
+} lo2_clock_reading;
+
+/* The tightest of `nr_tries` readings. */
+void lo2_read_clocks(uint32_t nr_tries, lo2_clock_reading *best);
