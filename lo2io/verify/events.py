@@ -24,7 +24,7 @@ from lo2io.verify.operations import IoRules, LocationState
 from lo2io.verify.plain import Columns, Screen
 from lo2io.verify.rings import RingRules
 from lo2io.verify.synchronous import SynchronousRules
-from lo2io.verify.told import ToldWriteBacks
+from lo2io.verify.told import ToldCalls, ToldWriteBacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -64,6 +64,7 @@ class EventRules:
         self.locations = {ref: LocationState(ref, values[3]) for ref, values in definitions.table("location").items()}
         self.rings = RingRules(definitions, verdict, partial=partial)
         self.write_backs = ToldWriteBacks(definitions)
+        self.calls = ToldCalls(definitions)
         self._definitions = definitions
         self._regions = definitions.table("region")
         self._generators = definitions.table("interrupt-generator")
@@ -91,6 +92,7 @@ class EventRules:
         in_span = (columns.time >= self._start) & (columns.time <= self._end)
         attributes = self._screen.attributes(columns)
         self.write_backs.take(columns)
+        self.calls.take(columns)
         left = np.full(columns.number, -1, np.int64)
         if ordered and not self.synchronous:
             right = in_span & ~attributes.wrong & ~attributes.asking

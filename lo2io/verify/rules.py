@@ -169,6 +169,11 @@ _RULES = (
     ),
     Rule("table.waits", _E, "The stretches of a call without a CPU lie in it, apart, and are the parts of its time."),
     Rule("table.path", _E, "A call has at most two paths, one for each place."),
+    Rule(
+        "call.told",
+        _E,
+        "The trace tells of a call the same time without a CPU, and the same block requests, as the tables.",
+    ),
     Rule("request.parts", _E, "The parts of a block request add up to the bytes that it carries."),
     Rule(
         "request.charged",

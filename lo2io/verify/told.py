@@ -1,11 +1,11 @@
-"""What a trace itself tells about the write-back of its block requests; ``write_backs.py`` compares it with the tables.
+"""What a trace itself tells of write-back and of calls; ``write_backs.py`` and ``calls.py`` compare it with the tables.
 
-In: blocks of events. Out: attributes by request.
+In: blocks of events. Out: attributes by request, and by call.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,12 +15,17 @@ from lo2io.otf2.read.events import KINDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from lo2io.otf2.read.definitions import Definitions
     from lo2io.verify.plain import Columns
 
 REASON: Final = "Reason"
 CHARGED_TO: Final = "Charged to"
 """Names of attributes."""
+CALL_ID: Final = "Call id"
+OF_CALLS: Final = ("Run queue", "Blocked", "Block requests", "First block request", "Last block request")
+"""Attributes of calls' leaves, beside the id."""
 _OPERATIONS: Final = (KINDS["IoOperationBegin"], KINDS["IoOperationComplete"])
 
 
@@ -69,3 +74,42 @@ class ToldWriteBacks:
 
     def _text(self, value: int) -> str:
         return self._definitions.text(narrowed("string", value))
+
+
+class ToldCalls:
+    """What the leaves of calls tell of their waits and block requests.
+
+    Memory: 48 B for each call that waited, or sent requests.
+    """
+
+    def __init__(self, definitions: Definitions) -> None:
+        named = {definitions.name("attribute", ref): ref for ref in definitions.table("attribute")}
+        self._id = named.get(CALL_ID, -1)
+        self._refs = [named.get(name, -1) for name in OF_CALLS]
+        self._parts: list[NDArray[np.uint64]] = []
+
+    def __bool__(self) -> bool:
+        """True if the trace tells of calls: those of older lo2ios do not."""
+        return self._id >= 0
+
+    def take(self, columns: Columns) -> None:
+        """Note the attributes of a block of events."""
+        if self._id < 0:
+            return
+        owner, details = columns.attributes
+        refs = details["ref"].astype(np.int64)
+        calls = refs == self._id
+        rows = owner[calls]
+        if not len(rows):
+            return
+        found = np.zeros((len(rows), 1 + len(OF_CALLS)), np.uint64)
+        found[:, 0] = details["value"][calls]
+        for place, ref in enumerate(self._refs, 1):
+            chosen = (refs == ref) & np.isin(owner, rows)
+            found[np.searchsorted(rows, owner[chosen]), place] = details["value"][chosen]
+        self._parts.append(found)
+
+    def by_id(self) -> Any:
+        """A row for each call, in the order of ids: the id, then the values of ``OF_CALLS``; 0: absent."""
+        rows = np.concatenate([np.zeros((0, 1 + len(OF_CALLS)), np.uint64), *self._parts])
+        return rows[np.argsort(rows[:, 0], kind="stable")]

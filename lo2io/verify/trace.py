@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lo2io.trace.reader import Trace
-    from lo2io.verify.rings import RingCounts
     from lo2io.verify.told import ToldWriteBacks
 
 _PARTIAL = ("LO2IO::FILTER", "LO2IO::IO_URING_SAMPLE_RATE", "LO2IO::IO_URING_NO_DATA")
@@ -58,13 +57,14 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
         rules = EventRules(definitions, readable, verdict, partial=partial)
         read_events(library, reader, anchor, readable, rules, progress=progress)
         rules.finish()
-    _check_tables(anchor, verdict, rules.rings.counts, rules.write_backs)
+    _check_tables(anchor, verdict, rules)
     _count(definitions, verdict)
     return verdict
 
 
-def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts, told: ToldWriteBacks) -> None:
+def _check_tables(anchor: Path, verdict: Verification, rules: EventRules) -> None:
     from lo2io.trace.reader import open_trace  # noqa: PLC0415 -- pyarrow takes a while
+    from lo2io.verify.calls import check_calls  # noqa: PLC0415
     from lo2io.verify.files import FileRules, check_rows, knows_paths  # noqa: PLC0415
     from lo2io.verify.futexes import check_futexes  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
@@ -73,12 +73,13 @@ def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts, told:
         trace = open_trace(anchor.parent)
         check_rows(trace, verdict)
         if has_rings(trace.metadata):
-            TableRules(trace, verdict).check(counts)
+            TableRules(trace, verdict).check(rules.rings.counts)
         if trace.rows("futexes"):
             check_futexes(trace, verdict)
         if knows_paths(trace):
             FileRules(trace, verdict).check()
-        _check_layers(trace, verdict, told)
+        check_calls(trace, rules.calls, verdict)
+        _check_layers(trace, verdict, rules.write_backs)
 
 
 def _check_layers(trace: Trace, verdict: Verification, told: ToldWriteBacks) -> None:

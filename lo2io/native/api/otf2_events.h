@@ -52,6 +52,8 @@ typedef struct {
     uint32_t cache, missed_pages, ahead_pages;
     uint32_t woken_by;
     uint32_t reason, charged_to;
+    /* of calls that waited, or sent block requests */
+    uint32_t call_id, run_queue, blocked, nr_requests, first_request, last_request;
     /* of rings */
     uint32_t ring, user_data, sqe_flags, previous;
     uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting;
@@ -223,6 +225,7 @@ typedef struct {
     uint8_t has_unseen_ends;      /* some event has an attribute about ends that were not seen */
     uint8_t has_wakers;           /* some event has an attribute about wakeups */
     uint8_t has_write_backs;      /* some request has an attribute about write-back */
+    uint8_t tells_calls;          /* some call has an attribute about its waits or its requests */
     int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
     uint64_t nr_clamped;          /* events moved to their predecessor's time on a location */
     int32_t error_code;           /* OTF2_ErrorCode of the call that failed; 0: out of memory */

@@ -191,14 +191,17 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
     TRY(complete_transfers(w, location, o, row, t, count, time));
     TRY(effects(w, location, o, row, time));
     location->open_region = NONE;
+    told_call told;
+    TRY(otf2_tell_call(w, o, row, &told));
     uint32_t nr_paths = paths_of(w, o, row);
     if (nr_paths)
-        return otf2_leave_with_paths(w, location, o->id[row], o->error[row], time, ref, nr_paths);
+        return otf2_leave_with_paths(w, location, &told, o->error[row], time, ref, nr_paths);
     void *list = otf2_error_list(w, o->error[row]);
     if (__builtin_expect(batch != NULL, 0)) {
         TRY(otf2_add_batch(w, batch));
         list = w->list;
     }
+    TRY(otf2_add_told(w, &told, &list));
     TRY(otf2_leave(w, location, list, time, ref));
     uint32_t process = location->process;
     if (w->config.metrics)

@@ -86,9 +86,21 @@ typedef struct {
     int64_t submitted, completed; /* -1: the call does neither, or not known */
 } batch_counts;
 
+/* What the Leave of a call tells of it. 0: nothing, or not known. */
+typedef struct {
+    uint64_t id, run_queue, blocked, first_request, last_request;
+    uint32_t nr_requests;
+} told_call;
+
+/* A block request that a thread has begun, and whose call has no row yet. */
+typedef struct { int64_t time; uint64_t id; uint32_t next; } submission;
+/* A thread's submissions by time; 0: none was dropped. */
+typedef struct { uint32_t first, last, count; int64_t dropped_until; } submitter;
+
 /* A call that has ended. Its Leave waits for the call's paths, which may stand in the next batch. */
 typedef struct {
-    uint64_t id, time, location; /* location UINT64_MAX: it was left */
+    told_call told;
+    uint64_t time, location; /* location UINT64_MAX: it was left */
     uint32_t ref, path[2];       /* ref: region or context; path: strings, NONE */
     int error;
     uint8_t seen;                /* a bit for each path that has a row */
@@ -181,6 +193,11 @@ struct lo2_otf2_writer {
     size_t texts_room, ring_handles_room;
     number_map text_by_key, ring_handle_by_file, ring_handle_by_process, ring_locations;
     const lo2_batch *batch; /* the batch under way */
+    submission *submissions;
+    submitter *submitters;
+    size_t submissions_room, submitters_room;
+    uint32_t nr_submissions, nr_submitters, submissions_free; /* of a free place, next is the next free one */
+    number_map submitter_by_task;
     number_map path_by_call; /* row of the call's paths */
     held_call *held;
     size_t held_room;
@@ -274,7 +291,7 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
 
 /* otf2/paths.c */
 int otf2_take_paths(lo2_otf2_writer *w, const lo2_batch *b); /* call first for each batch */
-int otf2_leave_with_paths(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t id, int error, uint64_t time,
+int otf2_leave_with_paths(lo2_otf2_writer *w, lo2_otf2_location *location, const told_call *told, int error, uint64_t time,
                           uint32_t ref, uint32_t nr_paths);
 /* Leaves the call without its paths. Call before any further event of the location. */
 int otf2_leave_held(lo2_otf2_writer *w, lo2_otf2_location *location);
@@ -284,6 +301,12 @@ void otf2_free_paths(lo2_otf2_writer *w);
 int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
 int otf2_write_sample(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
 int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t row);
+
+/* otf2/told.c */
+int otf2_submits(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row); /* before the calls of its batch */
+int otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, told_call *told);
+int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list); /* to the next event */
+void otf2_free_submissions(lo2_otf2_writer *w);
 
 /* otf2/rings.c */
 int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e, uint32_t row);

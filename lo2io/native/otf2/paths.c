@@ -95,7 +95,7 @@ static int find_paths(lo2_otf2_writer *w, held_call *call)
         uint32_t *row;
         if (call->seen & 1u << place)
             continue;
-        if (!number_map_at(&w->path_by_call, key_of(call->id, place), &row))
+        if (!number_map_at(&w->path_by_call, key_of(call->told.id, place), &row))
             return otf2_fail(w, "malloc", 0);
         if (*row == NONE)
             continue;
@@ -118,6 +118,7 @@ static int leave(lo2_otf2_writer *w, lo2_otf2_location *location, const held_cal
         list = w->list;
         OTF2(w, add_string, list, attributes[place], call->path[place]);
     }
+    TRY(otf2_add_told(w, &call->told, &list));
     return otf2_leave(w, location, list, call->time, call->ref);
 }
 
@@ -131,10 +132,10 @@ int otf2_leave_held(lo2_otf2_writer *w, lo2_otf2_location *location)
     return leave(w, location, &call);
 }
 
-int otf2_leave_with_paths(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t id, int error, uint64_t time,
-                          uint32_t ref, uint32_t nr_paths)
+int otf2_leave_with_paths(lo2_otf2_writer *w, lo2_otf2_location *location, const told_call *told, int error,
+                          uint64_t time, uint32_t ref, uint32_t nr_paths)
 {
-    held_call call = {.id = id, .time = time, .location = (uint64_t)(location - w->locations), .ref = ref,
+    held_call call = {.told = *told, .time = time, .location = (uint64_t)(location - w->locations), .ref = ref,
                       .path = {NONE, NONE}, .error = error};
     TRY(find_paths(w, &call));
     if (call.seen == (1u << nr_paths) - 1u)

@@ -61,7 +61,7 @@ lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config)
     if (!w)
         return NULL;
     w->config = *config;
-    w->waiting_free = w->ring_events_free = NONE;
+    w->waiting_free = w->ring_events_free = w->submissions_free = NONE;
     memset(w->metric_classes, 0xff, sizeof w->metric_classes);
     w->view.first_time_ns = INT64_MAX;
     w->view.last_time_ns = INT64_MIN;
@@ -134,6 +134,9 @@ static int write_machine(lo2_otf2_writer *w, const lo2_batch *b)
 int lo2_otf2_write(lo2_otf2_writer *w, const lo2_batch *b)
 {
     TRY(otf2_take_paths(w, b));
+    uint32_t nr_begun = w->config.begin_end || w->config.samples ? b->nr_request_events : 0;
+    for (uint32_t row = 0; row < nr_begun; row++)
+        TRY(otf2_submits(w, &b->request_events, row));
     w->next_end = 0;
     TRY(write_operations(w, b));
     w->next_end = 0; /* workers do not make calls */
@@ -221,5 +224,6 @@ void lo2_otf2_free(lo2_otf2_writer *w)
     number_map_free(&w->ring_handle_by_process);
     number_map_free(&w->ring_locations);
     otf2_free_paths(w);
+    otf2_free_submissions(w);
     free(w);
 }

@@ -101,6 +101,19 @@ WRITE_BACK_ATTRIBUTES = {
     "charged_to": ("Charged to", "The one thread that caused all writes of files' data in this request", "UINT64"),
 }
 """Further attributes, for traces with such requests only."""
+TOLD_ATTRIBUTES = {
+    "call_id": ("Call id", "The call's id in lo2io's tables, and its matching id: lo2io why T --call ID", "UINT64"),
+    "run_queue": ("Run queue", "Time in ns in which the call's thread could run, and others had the CPUs", "UINT64"),
+    "blocked": ("Blocked", "Time in ns in which the call's thread waited: the sum of its waits", "UINT64"),
+    "nr_requests": ("Block requests", "Requests that the call's thread submitted to disks meanwhile", "UINT64"),
+    "first_request": ("First block request", "RequestId, and matching id, of the first of these", "UINT64"),
+    "last_request": (
+        "Last block request",
+        "Of the last of these: they are the requests of this ThreadId from the first id to the last one",
+        "UINT64",
+    ),
+}
+"""Further attributes, for traces with calls that waited, or sent requests, only."""
 SAMPLE_EVENTS = ("insert", "issue", "complete", "merge")
 """Values of the attribute ``Event``. Their strings follow the empty string."""
 
@@ -163,6 +176,7 @@ class Writer:
         view = self._trace.view
         groups = (
             (ATTRIBUTES, True),
+            (TOLD_ATTRIBUTES, view.tells_calls),
             (RING_ATTRIBUTES, view.uses_rings),
             (LIFE_ATTRIBUTES, view.shares_threads),
             (END_ATTRIBUTES, view.has_unseen_ends),

@@ -149,6 +149,7 @@ class Otf2Writer:
             setattr(config.functions, member, address)
         config.values = native_values()[0]
         optional = (
+            *definitions.TOLD_ATTRIBUTES,
             *RING_ATTRIBUTES,
             *LIFE_ATTRIBUTES,
             *definitions.END_ATTRIBUTES,

@@ -1,0 +1,119 @@
+/*
+ * What the Leave of a call tells of it: its time without a CPU, and the block requests that its thread submitted meanwhile.
+ *
+ * A request stands before the row of its call, for that row comes when the call has ended. So each thread has a list of
+ * the requests that it has begun since its last call:
+ *
+ *   requests        1        2  3                4
+ *   calls      ├──────────┤    ├───────────┤   ├─────┤
+ *              row: 1 of 1     row: 3 of 1     row: 4 of 1; 2 belongs to no call
+ *
+ * A list keeps the newest requests only. A call that began before what a list has dropped tells of no requests.
+ */
+#include "otf2/otf2_writer.h"
+
+enum { MOST_SUBMISSIONS = 1 << 16 };
+
+static submitter *submitter_of(lo2_otf2_writer *w, uint32_t task)
+{
+    uint32_t *at;
+    if (!number_map_at(&w->submitter_by_task, task, &at))
+        return NULL;
+    if (*at == NONE) {
+        if (!otf2_grow((void **)&w->submitters, &w->submitters_room, w->nr_submitters + 1u, sizeof *w->submitters))
+            return NULL;
+        *at = w->nr_submitters;
+        w->submitters[w->nr_submitters++] = (submitter){0};
+    }
+    return &w->submitters[*at];
+}
+
+static void drop_first(lo2_otf2_writer *w, submitter *s)
+{
+    uint32_t index = s->first;
+    s->first = w->submissions[index].next;
+    s->count--;
+    w->submissions[index].next = w->submissions_free;
+    w->submissions_free = index;
+}
+
+int otf2_submits(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
+{
+    if (e->kind[row] != LO2_RQ_BEGIN || e->task[row] == NONE)
+        return 0;
+    submitter *s = submitter_of(w, e->task[row]);
+    if (!s)
+        return otf2_fail(w, "malloc", 0);
+    if (s->count == MOST_SUBMISSIONS) {
+        s->dropped_until = w->submissions[s->first].time;
+        drop_first(w, s);
+    }
+    uint32_t index = w->submissions_free;
+    if (index != NONE) {
+        w->submissions_free = w->submissions[index].next;
+    } else {
+        if (!otf2_grow((void **)&w->submissions, &w->submissions_room, w->nr_submissions + 1u, sizeof *w->submissions))
+            return otf2_fail(w, "malloc", 0);
+        index = w->nr_submissions++;
+    }
+    w->submissions[index] = (submission){e->time_ns[row], e->id[row], NONE};
+    if (!s->count)
+        s->first = index;
+    else
+        w->submissions[s->last].next = index;
+    s->last = index;
+    s->count++;
+    return 0;
+}
+
+int otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, told_call *told)
+{
+    int64_t begin = o->begin_time_ns[row], end = o->end_time_ns[row];
+    *told = (told_call){.id = o->id[row]};
+    if (o->run_queue_ns[row] != UNKNOWN && o->blocked_ns[row] != UNKNOWN) {
+        told->run_queue = (uint64_t)o->run_queue_ns[row];
+        told->blocked = (uint64_t)o->blocked_ns[row];
+    }
+    if (!w->nr_submitters || o->task[row] == NONE)
+        return 0;
+    submitter *s = submitter_of(w, o->task[row]);
+    if (!s)
+        return otf2_fail(w, "malloc", 0);
+    bool whole = !s->dropped_until || begin > s->dropped_until;
+    while (s->count && w->submissions[s->first].time <= end) {
+        const submission *each = &w->submissions[s->first];
+        if (each->time >= begin && whole) {
+            told->first_request = told->nr_requests++ ? told->first_request : each->id;
+            told->last_request = each->id;
+        }
+        drop_first(w, s);
+    }
+    return 0;
+}
+
+int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list)
+{
+    const lo2_otf2_attributes *a = &w->config.attributes;
+    if (!told->run_queue && !told->blocked && !told->nr_requests)
+        return 0;
+    *list = w->list;
+    w->view.tells_calls = 1;
+    OTF2(w, add_uint64, w->list, a->call_id, told->id);
+    if (told->run_queue)
+        OTF2(w, add_uint64, w->list, a->run_queue, told->run_queue);
+    if (told->blocked)
+        OTF2(w, add_uint64, w->list, a->blocked, told->blocked);
+    if (told->nr_requests) {
+        OTF2(w, add_uint64, w->list, a->nr_requests, told->nr_requests);
+        OTF2(w, add_uint64, w->list, a->first_request, told->first_request);
+        OTF2(w, add_uint64, w->list, a->last_request, told->last_request);
+    }
+    return 0;
+}
+
+void otf2_free_submissions(lo2_otf2_writer *w)
+{
+    free(w->submissions);
+    free(w->submitters);
+    number_map_free(&w->submitter_by_task);
+}
