@@ -15,6 +15,7 @@ from workloads.dirtying import WRITERS
 from workloads.disks import device_number, loop_device
 from workloads.served import lo2io
 
+from lo2io.exports import formats
 from lo2io.trace.reader import Trace, open_trace
 
 from .test_parts import DISK_BYTES, mounted
@@ -22,6 +23,8 @@ from .test_parts import DISK_BYTES, mounted
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+
+    from build.traceprocessor import TraceProcessor
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.requires(
@@ -222,3 +225,21 @@ def test_verify_and_report_know_charges(written: Recorded) -> None:
         assert (row["bytes_written_back"], row["bytes_unwritten"]) == (written.parts[written.inodes[name]], 0)
     page = lo2io("report", "--full", written.trace.path, check=True)
     assert "Who caused the disk's writes" in page.stdout
+
+
+def test_perfetto_leads_from_writers_to_the_disk(written: Recorded, processor: TraceProcessor, tmp_path: Path) -> None:
+    """An arrow for each run of pages that a thread dirtied and a request wrote; what is left stays dirty."""
+    formats.export(written.trace, "perfetto", tmp_path / "T.pftrace", lambda _: None)
+    processor.load(tmp_path / "T.pftrace")
+    rows = written.trace.table("write_backs").to_pylist()
+    sent = [row for row in rows if row["request"] is not None and row["issue_time_ns"] is not None]
+    known = [row for row in sent if row["task"] is not None and row["first_dirtied_ns"] is not None]
+    arrows = processor.query(
+        "select count(*) from flow join slice a on a.id = flow.slice_out join slice b on b.id = flow.slice_in "
+        "where a.category = 'dirty' and b.category = 'write-back'"
+    )
+    assert arrows == [(len(known),)]
+    assert len(processor.drawn("write-back")) == len(sent)
+    left = sum(row["bytes"] for row in rows if row["last_dirtied_ns"] is not None and row["issue_time_ns"] is None)
+    *_, (_, last) = processor.counter("dirty, at least", "Page cache")
+    assert (last, left > 0) == (left, True)

@@ -37,8 +37,8 @@ _INTERVALS: Final = 2000
 _SHORTEST_NS: Final = 100_000
 
 
-def draw_disks(scene: Scene) -> None:
-    """Write block requests, and the counters of each disk.
+def draw_disks(scene: Scene, wanted: NDArray[np.uint64]) -> dict[int, int]:
+    """Write block requests, and the counters of each disk. Return the track of each of the wanted requests.
 
     Raises:
         TraceError: A table cannot be read.
@@ -47,15 +47,19 @@ def draw_disks(scene: Scene) -> None:
     phases = scene.writer.names(("queue", "device"))
     bandwidth = _Bandwidth(scene)
     marks: list[int] = []
+    tracks: dict[int, int] = {}
     seen = 0
     for batch in scene.batches("requests", _COLUMNS):
-        _draw_requests(scene, batch, names, phases)
+        placed = _draw_requests(scene, batch, names, phases)
+        chosen = np.isin(batch["id"], wanted)
+        tracks |= zip(batch["id"][chosen].tolist(), placed[chosen].tolist(), strict=True)
         bandwidth.add(batch)
         seen += len(batch["id"])
         if seen >= _AT_A_TIME * (len(marks) + 1):
             marks.append(int(_times(batch)[2].max()))
     bandwidth.write()
     _draw_depths(scene, marks)
+    return tracks
 
 
 def _times(batch: Columns) -> tuple[Times, Times, Times]:
@@ -65,7 +69,10 @@ def _times(batch: Columns) -> tuple[Times, Times, Times]:
     return queued, issued, end
 
 
-def _draw_requests(scene: Scene, batch: Columns, names: NDArray[np.uint32], phases: NDArray[np.uint32]) -> None:
+def _draw_requests(
+    scene: Scene, batch: Columns, names: NDArray[np.uint32], phases: NDArray[np.uint32]
+) -> NDArray[np.uint64]:
+    """Draw requests and their phases. Return the track of each; 0: it is not drawn."""
     queued, issued, end = _times(batch)
     begin = earliest(queued, issued, end)
     # A merged request is a moment: its end is not known. So is a request that ended unseen.
@@ -88,6 +95,7 @@ def _draw_requests(scene: Scene, batch: Columns, names: NDArray[np.uint32], phas
         shown = (start != OPEN) & (until != INSTANT) & ((until == OPEN) | (until > start))
         name = np.full(len(begin), phases[phase], np.uint32)
         scene.writer.slices(Slices("phase", name, track, start, until).rows(shown))
+    return track
 
 
 def _draw_submissions(scene: Scene, batch: Columns, label: NDArray[np.uint32], begin: Times) -> None:

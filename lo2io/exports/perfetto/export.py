@@ -13,6 +13,7 @@ import numpy as np
 from lo2io.exports.perfetto.calls import draw_calls
 from lo2io.exports.perfetto.disks import draw_disks
 from lo2io.exports.perfetto.packets import NUMBER, OPEN, TEXT, Note, PacketWriter, Slices
+from lo2io.exports.perfetto.pages import draw_pages, written_requests
 from lo2io.exports.perfetto.rings import draw_rings
 from lo2io.exports.perfetto.scene import Scene, last_of_threads
 from lo2io.exports.perfetto.tracks import Tracks
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 CLOCKS: Final = {"realtime": 1, "monotonic": 3, "monotonic_raw": 5, "boottime": 6, "perf": 10}
 """Numbers of ``builtin_clock.proto``."""
 _READ_TWICE: Final = ("operations", "ring_works")
-_READ: Final = ("off_cpu", "requests", "ring_requests", "ring_states")
+_READ: Final = ("off_cpu", "requests", "ring_requests", "ring_states", "write_backs")
 
 
 def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
     """Write a trace for Perfetto.
 
-    Memory grows with the numbers of threads, handles and disks' intervals. Up to 2²¹ block requests are sorted at a
-    time.
+    Memory grows with the numbers of threads, handles, disks' intervals and write-backs. Up to 2²¹ block requests are
+    sorted at a time.
 
     Args:
         trace: The trace to write.
@@ -60,7 +61,7 @@ def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
         _draw_losses(scene)
         draw_calls(scene)
         draw_rings(scene)
-        draw_disks(scene)
+        draw_pages(scene, draw_disks(scene, written_requests(scene)))
     notes = (f"{scene.undrawn:,} rows have no time and are not drawn",) if scene.undrawn else ()
     return ExportSummary(scene.rows, notes=notes)
 

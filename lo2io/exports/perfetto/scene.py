@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     Times = NDArray[np.int64]
 
-LINKED, ENDED_BY, WOKEN = (kind << 61 for kind in (1, 2, 3))
-"""Added to a request's id for flows other than the request's own."""
+LINKED, ENDED_BY, WOKEN, DIRTIED = (kind << 61 for kind in (1, 2, 3, 4))
+"""Added to a request's id, or to a row's number, for flows other than the request's own."""
 _ADDRESSES: Final = frozenset({"user_data"})
 _UNLESS_ZERO: Final = frozenset(
     (
