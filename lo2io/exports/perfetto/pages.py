@@ -31,8 +31,9 @@ _PER_CENT: Final = 100
 def written_requests(scene: Scene) -> NDArray[np.uint64]:
     """The requests that wrote pages somebody had dirtied, in the order of their ids."""
     parts = [batch["request"] for batch in scene.trace.batches("write_backs", ("request",))]
-    found = np.unique(np.concatenate([np.zeros(0, np.uint64), *parts]))
-    return found[found != 0]
+    requests = np.concatenate([np.zeros(0, np.uint64), *parts])
+    found: NDArray[np.uint64] = np.unique(requests[requests != 0])
+    return found
 
 
 def draw_pages(scene: Scene, tracks: Mapping[int, int]) -> None:

@@ -28,7 +28,8 @@ WAYS = """
     join args id on id.arg_set_id = request.arg_set_id and id.key = 'debug.id'
     join args whose on whose.arg_set_id = written.arg_set_id and whose.key = 'debug.request'
     where id.int_value = whose.int_value and request.category = 'block request'
-    and request.ts <= written.ts and written.ts <= request.ts + request.dur and moment.category = 'dirty' order by moment.ts, written.ts
+    and request.ts <= written.ts and written.ts <= request.ts + request.dur
+    and moment.category = 'dirty' order by moment.ts, written.ts
 """
 """Calls with a moment of dirtying, and the requests to which arrows lead from there."""
 
