@@ -4,6 +4,7 @@
 
     Lo2ioError                   1
     ├── UsageError               2   unknown option or event, output that exists already
+    │   └── InUseError           2   another process has the directory locked
     ├── AccessError              3   the kernel refuses; the remedy is the least change that helps
     ├── CommandError             126 not executable, 127 not found
     ├── SpoolError               4   not a spool, or one that cannot be read
@@ -42,6 +43,10 @@ class UsageError(Lo2ioError):
     """The command line names something that does not exist, or something that must not be overwritten."""
 
     exit_code = 2
+
+
+class InUseError(UsageError):
+    """Another process of lo2io has the directory locked."""
 
 
 class AccessError(Lo2ioError):

@@ -27,7 +27,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from lo2io.errors import Lo2ioError, UsageError
+from lo2io.errors import InUseError, Lo2ioError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -283,12 +283,12 @@ class Folder:
             False if the file system has no such locks (NFS): then nothing keeps other processes away.
 
         Raises:
-            UsageError: Another process holds the lock; the error names it.
+            InUseError: Another process holds the lock; the error names it.
         """
         try:
             fcntl.flock(self.fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(
+            raise InUseError(
                 f"use {self.path}", f"{self.holder()} uses it", "wait for its end, or name another with -o"
             ) from None
         except OSError as error:

@@ -10,13 +10,16 @@ import contextlib
 import shlex
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lo2io.capture.launch import become, resolve_user
+from lo2io.capture.launchers import find_place
 from lo2io.capture.options import Converter, RecordOptions
 from lo2io.capture.recording import record as record_spool
 from lo2io.catalog.catalog import ENDING, left_out, load_catalog
+from lo2io.cluster.hosts import host_directory
 from lo2io.convert.convert import check_block_records, convert_folder, import_stages
 from lo2io.errors import Lo2ioError
 from lo2io.folder import Folder, private_umask
@@ -29,11 +32,16 @@ from lo2io.trace.names import ANCHOR, SPOOL
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lo2io.capture.launchers import Place
+    from lo2io.capture.meeting import Meeting
     from lo2io.capture.options import RecordRequest
     from lo2io.catalog.catalog import Selection
     from lo2io.convert.convert import Converted
     from lo2io.model.notices import Notice
     from lo2io.model.status import Status
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+"""Where ranks meet: a file system in this node's memory. The folder that they make there is closed to other users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,8 @@ class Recorded:
     exit_code: int
     directory: Path
     converted: Converted | None
+    host: str = ""
+    """This node's name, as one of a job's nodes; empty: the recording is no part of a job."""
 
 
 def record(
@@ -77,14 +87,17 @@ def record(
     check_block_records(request.block_records)
     selection, chosen, droppable = _select(request)
     spool: Folder | None = None
+    place = None if request.alone else find_place()
     with (
+        _met(request, place, urgent) as meeting,
         private_umask() as umask,
         interrupted_by_signals(),
-        locked_directory(request.output, _default_name(request)) as trace,
+        _output(request, place) as (trace, host),
     ):
+        job = replace(place.job, host=host, ranks=meeting.ranks if meeting else ()) if place else None
         try:
             with fresh_directory(trace, force=request.force) as spool:
-                options = _options(request, spool, selection, chosen, droppable, umask=umask)
+                options = _options(request, spool, selection, chosen, droppable, umask=umask, job=job, meeting=meeting)
                 with _kept(spool, trace, urgent):
                     exit_code = record_spool(options, tell, show, _preparation(request, meanwhile)).exit_code
             _hand_over(spool, trace)  # before converting, which the user who called sudo does if that user may
@@ -96,7 +109,50 @@ def record(
                     return recorded
                 urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(trace.path)}`")
                 _hand_over(spool, trace)
-    return recorded
+    return replace(recorded, host=host)
+
+
+@contextlib.contextmanager
+def _met(request: RecordRequest, place: Place | None, say: Callable[[str], None]) -> Iterator[Meeting | None]:
+    """As one of several ranks: meet the others of this node. The leader goes on, the others become their commands.
+
+    Raises:
+        SystemExit: The leader could not record. Its message says why.
+    """
+    if place is None or request.system or not request.command:
+        yield None
+        return
+    from lo2io.capture.meeting import meet  # noqa: PLC0415 - only ranks meet
+
+    meeting = meet(SHARED_MEMORY, place, _job_output(request, place))
+    if isinstance(meeting, int):
+        if meeting:
+            raise SystemExit(meeting)
+        become(request.command, resolve_user(request.user)[0])
+    with meeting:
+        meeting.gather(place.local_size)
+        if meeting.missing:
+            say(f"{meeting.missing} of {place.local_size} ranks of this node did not come: they are not recorded here")
+        yield meeting
+
+
+@contextlib.contextmanager
+def _output(request: RecordRequest, place: Place | None) -> Iterator[tuple[Folder, str]]:
+    """The directory of the trace, locked; and this node's name, if it is one of a job's nodes."""
+    if place is None:
+        with locked_directory(request.output, _default_name(request)) as trace:
+            yield trace, ""
+        return
+    with host_directory(_job_output(request, place), place.job.host) as (trace, host):
+        yield trace, host
+
+
+def _job_output(request: RecordRequest, place: Place) -> Path:
+    """The directory of a job's recording. Without a wish, all nodes find the same name: it has no time."""
+    if request.output is not None:
+        return request.output
+    name = Path(request.command[0]).name if request.command else "system"
+    return Path(f"lo2io-{name}-{'.'.join(filter(None, (place.job.id, place.job.step)))}".replace(" ", "-"))
 
 
 def _hand_over(spool: Folder, trace: Folder) -> None:
@@ -207,7 +263,7 @@ def _unnamed(request: RecordRequest, selection: Selection) -> tuple[str, ...]:
 
 
 def _options(
-    request: RecordRequest, spool: Folder, selection: Selection, chosen: str, droppable: CallFilter, *, umask: int
+    request: RecordRequest, spool: Folder, selection: Selection, chosen: str, droppable: CallFilter, **place: Any
 ) -> RecordOptions:
     return RecordOptions.made_of(
         request,
@@ -221,7 +277,7 @@ def _options(
         left_out=droppable,
         unnamed=_unnamed(request, selection),
         converter=converter(request.block_records),
-        umask=umask,
+        **place,
     )
 
 

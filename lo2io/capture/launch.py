@@ -145,7 +145,7 @@ class StoppedCommand:
             _restore_signals(ignored)
             if umask is not None:
                 os.umask(umask)
-            _become(self._command, user, frozenset(mask), wait_end, status_end)
+            _wait_and_become(self._command, user, frozenset(mask), wait_end, status_end)
         os.close(wait_end)
         os.close(status_end)
 
@@ -166,13 +166,7 @@ class StoppedCommand:
             return
         os.waitpid(self.pid, 0)
         number, _, step = content.decode().partition(" ")
-        code = NOT_FOUND if int(number) in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE
-        raise CommandError(
-            f"{step} {self._command[0]!r}",
-            os.strerror(int(number)),
-            "check that the program, and the interpreter in its first line, exist and may be executed",
-            exit_code=code,
-        )
+        raise _command_error(self._command, int(number), step)
 
     def abandon(self) -> None:
         """End the child before it becomes the command. Does nothing after its release."""
@@ -193,12 +187,57 @@ def _restore_signals(ignored: Iterable[int]) -> None:
         signal.signal(each, signal.SIG_IGN)
 
 
-def _become(command: tuple[str, ...], user: User | None, mask: frozenset[int], wait: int, status: int) -> NoReturn:
+def _wait_and_become(
+    command: tuple[str, ...], user: User | None, mask: frozenset[int], wait: int, status: int
+) -> NoReturn:
     """In the child: wait for the release, then exec. Never returns into lo2io's code."""
+    try:
+        if os.read(wait, 1) == b"!":  # else lo2io gave up, or died
+            _exec(command, user, mask)
+    except _NotStartedError as error:
+        os.write(status, f"{error.number} {error.step}".encode())
+    finally:
+        os._exit(NOT_FOUND)
+
+
+def become(command: tuple[str, ...], user: User | None) -> NoReturn:
+    """Turn this process into the command: with the same pid, and none of lo2io's rights.
+
+    Args:
+        command: Program and arguments.
+        user: The user that it runs as; None: lo2io's user.
+
+    Raises:
+        CommandError: The exec failed.
+    """
+    _restore_signals(())
+    try:
+        _exec(command, user, signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    except _NotStartedError as error:
+        raise _command_error(command, error.number, error.step) from error
+
+
+class _NotStartedError(Exception):
+    """A step on the way to the command failed."""
+
+    def __init__(self, step: str, number: int) -> None:
+        super().__init__(step, number)
+        self.step = step
+        self.number = number
+
+
+def _command_error(command: tuple[str, ...], number: int, step: str) -> CommandError:
+    return CommandError(
+        f"{step} {command[0]!r}",
+        os.strerror(number),
+        "check that the program, and the interpreter in its first line, exist and may be executed",
+        exit_code=NOT_FOUND if number in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE,
+    )
+
+
+def _exec(command: tuple[str, ...], user: User | None, mask: Iterable[int]) -> NoReturn:
     step = "prepare to start"
     try:
-        if os.read(wait, 1) != b"!":
-            os._exit(NOT_FOUND)  # lo2io gave up, or died
         # The command does not get lo2io's ambient rights (setpriv --ambient-caps, systemd's AmbientCapabilities).
         _LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
         if user is not None:
@@ -218,6 +257,4 @@ def _become(command: tuple[str, ...], user: User | None, mask: frozenset[int], w
             # A script whose first line names no interpreter runs in the shell, as with execvp(3).
             os.execv("/bin/sh", ["sh", str(find_program(command[0])), *command[1:]])  # noqa: S606
     except OSError as error:
-        os.write(status, f"{error.errno} {step}".encode())
-    finally:
-        os._exit(NOT_FOUND)
+        raise _NotStartedError(step, error.errno or 0) from error

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from lo2io.capture.meeting import Meeting
     from lo2io.folder import Folder
     from lo2io.model.job import Job
 
@@ -72,6 +73,7 @@ class RecordRequest:
         last_s: With ``system``: keep only the newest part, of this many seconds.
         max_bytes: With ``system``: keep only the newest part, so that the spool never exceeds this size.
         trigger: Write the kept part as a trace of its own whenever a request or call fits: ``latency > 100ms``.
+        alone: As a rank of a job: record without the other ranks, into ``output`` itself.
     """
 
     command: tuple[str, ...] = ()
@@ -101,6 +103,7 @@ class RecordRequest:
     last_s: float | None = None
     max_bytes: int | None = None
     trigger: str | None = None
+    alone: bool = False
 
     @property
     def is_flight(self) -> bool:
@@ -129,6 +132,7 @@ class RecordOptions(RecordRequest):
         folder: The spool's directory, if it exists already; None: ``spool`` is to be made.
         umask: The command's umask; None: lo2io's.
         job: The job of which this recording is a part; None: it is alone.
+        meeting: The other ranks of this node, whose commands are recorded with ``command``; None: there are none.
     """
 
     spool: Path
@@ -146,6 +150,7 @@ class RecordOptions(RecordRequest):
     folder: Folder | None = None
     umask: int | None = None
     job: Job | None = None
+    meeting: Meeting | None = None
 
     @classmethod
     def made_of(cls, request: RecordRequest, **found: Any) -> RecordOptions:

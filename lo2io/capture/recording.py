@@ -22,7 +22,6 @@ from lo2io.capture.accounts import Accounting
 from lo2io.capture.backend import BPF, PERF
 from lo2io.capture.background_close import close_in_background
 from lo2io.capture.checks import check_options
-from lo2io.capture.clock_log import ClockLog
 from lo2io.capture.devices import with_new_devices
 from lo2io.capture.events.opened import SYSTEM
 from lo2io.capture.hotplug import Hotplug
@@ -36,6 +35,7 @@ from lo2io.errors import CaptureError, Lo2ioError, refusal
 from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.kernel.namespaces import check_namespaces
 from lo2io.model import SpoolMeta
+from lo2io.model.job import RankedProcess
 from lo2io.model.notices import Notice, NoticeKind
 from lo2io.rights import keep_for_recording
 from lo2io.signals import interrupt_number
@@ -46,11 +46,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from lo2io.capture.clock_log import ClockLog
     from lo2io.capture.events.opened import OpenEvents
     from lo2io.capture.flight.recorder import FlightRecorder
     from lo2io.capture.session import Stopped
     from lo2io.kernel.cgroups import Cgroup
     from lo2io.model.events import Event
+    from lo2io.model.job import Job
     from lo2io.model.status import Status
 
 __all__ = ["RecordOptions", "RecordingResult", "record"]
@@ -87,8 +89,9 @@ class _Plan:
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """The processes that the user named."""
-        return self.options.pids if self.command is None else (self.command.pid,)
+        """The processes that the user named. A command may have other ranks of its job beside it."""
+        others = self.options.meeting.others if self.options.meeting else ()
+        return self.options.pids if self.command is None else (self.command.pid, *others)
 
 
 def record(
@@ -202,8 +205,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         if flight:
             flight.start(session, meta, scanner.rescan, accounting.look)
             plan.signals.own[signal.SIGUSR1] = lambda: flight.request_dump("SIGUSR1")
-        if command:
-            command.release()
+        ranks = undo.enter_context(_release(plan))
         beside = _start_beside(plan.meanwhile)  # not before: it would compete with the start for the CPUs
         undo.callback(beside.join)  # before events are closed, for that forks
         unless_recorded.pop_all()
@@ -214,7 +216,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         if not command:  # a command goes on in any case
             plan.signals.is_over = lambda: not session.is_draining
         with contextlib.nullcontext() if command else _showing(plan, session, writer):
-            exit_code = _wait(plan, accounting)
+            exit_code = _wait(plan, accounting, ranks)
         if command and exit_code is None:
             note(Notice("the time is over; the command goes on"))
         hotplug.look()
@@ -295,7 +297,7 @@ def _complete(
         user_stacks=stopped.user_stacks,
         exit_code=exit_code,
         accounts=accounting.accounts(session.to_spool_clock),
-        usage=accounting.usage,
+        usage=None if meta.job and len(meta.job.ranks) > 1 else accounting.usage,  # that of one rank says little
     )
 
 
@@ -331,7 +333,11 @@ def _make_flight(plan: _Plan, writer: SpoolWriter, opened: OpenEvents) -> Flight
 
 def _clock_log(writer: SpoolWriter, flight: FlightRecorder | None) -> ClockLog | None:
     """The log of the machine's clocks. A flight recorder has none: its windows have the readings of their borders."""
-    return None if flight else ClockLog(writer.take_clocks())
+    if flight:
+        return None
+    from lo2io.capture.clock_log import ClockLog  # noqa: PLC0415 - loads the native library
+
+    return ClockLog(writer.take_clocks())
 
 
 def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
@@ -415,11 +421,33 @@ def _describe(
         kernel_events=opened.kernel.samples if opened.kernel else (),
         chosen_cpus=() if options.cpus is None else tuple(opened.cpus[index] for index in opened.sampled or ()),
         boot_id=procfs.read_boot_id(),
-        job=options.job,
+        job=_describe_job(plan),
     )
 
 
-def _wait(plan: _Plan, accounting: Accounting) -> int | None:
+def _describe_job(plan: _Plan) -> Job | None:
+    """The job with its ranks on this node. The leader's rank is its child, which becomes the command."""
+    job, command = plan.options.job, plan.command
+    if job is None or command is None:
+        return job
+    ranks = (RankedProcess(command.pid if each.pid == os.getpid() else each.pid, each.rank) for each in job.ranks)
+    return replace(job, ranks=tuple(sorted(ranks, key=lambda each: each.rank)))
+
+
+@contextlib.contextmanager
+def _release(plan: _Plan) -> Iterator[waiting.Watch | None]:
+    """Let the command go, and the other ranks of this node, which are watched from now on."""
+    if plan.command:
+        plan.command.release()
+    if plan.options.meeting is None:
+        yield None
+        return
+    with waiting.Watch(plan.options.meeting.fds) as watch:
+        plan.options.meeting.release()
+        yield watch
+
+
+def _wait(plan: _Plan, accounting: Accounting, ranks: waiting.Watch | None) -> int | None:
     options, command, signals = plan.options, plan.command, plan.signals
     if command:
         duration_s = options.duration_s if options.system else None
@@ -430,6 +458,8 @@ def _wait(plan: _Plan, accounting: Accounting) -> int | None:
         command.is_released = exit_code is not None  # else the command goes on, and nobody waits for it
         if options.until_last:
             waiting.wait_for_descendants(signals, accounting.ended)
+        if ranks and exit_code == 0:  # a rank that failed must end now: its launcher waits for that to end the others
+            waiting.wait_for_watched(ranks, signals)
         return exit_code
     if options.system:
         waiting.wait_for_end(signals, options.duration_s)

@@ -229,12 +229,25 @@ def wait_for_end(signals: BlockedSignals, duration_s: float | None = None) -> No
 
 def wait_for_processes(pids: Sequence[int], signals: BlockedSignals, duration_s: float | None = None) -> None:
     """Wait until all the processes have ended, the time is over, or a signal says to stop. They are left alone."""
+    fds = []
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            fds.append(os.pidfd_open(pid))
+    try:
+        with Watch(fds) as watch:
+            wait_for_watched(watch, signals, duration_s)
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def wait_for_watched(watch: Watch, signals: BlockedSignals, duration_s: float | None = None) -> None:
+    """Wait until all watched processes have ended, the time is over, or a signal says to stop."""
     deadline = None if duration_s is None else time.monotonic() + duration_s
-    with _Watch(pids, threading.main_thread().ident or 0) as watch:
-        while not watch.is_over:
-            fetched = signals.fetch(deadline)
-            if fetched is None or fetched[0] in ENDING:
-                return
+    while not watch.is_over:
+        fetched = signals.fetch(deadline)
+        if fetched is None or fetched[0] in ENDING:
+            return
 
 
 def check_processes(pids: Sequence[int]) -> None:
@@ -251,16 +264,20 @@ def check_processes(pids: Sequence[int]) -> None:
             raise UsageError(f"record process {pid}", f"it is a thread of process {process}", f"name {process}")
 
 
-class _Watch:
-    """A thread that waits for processes to end and then wakes the thread that waits for signals."""
+class Watch:
+    """A thread that waits for processes to end and then wakes the main thread, which waits for signals.
 
-    def __init__(self, pids: Sequence[int], waiter: int) -> None:
-        self.is_over = False
-        self._waiter = waiter
-        self._fds = []
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):  # it has ended already
-                self._fds.append(os.pidfd_open(pid))
+    Args:
+        fds: A pidfd of each process. They stay the caller's, and open while the processes are watched.
+
+    Attributes:
+        is_over: True if all processes have ended.
+    """
+
+    def __init__(self, fds: Sequence[int]) -> None:
+        self.is_over = not fds
+        self._fds = tuple(fds)
+        self._waiter = threading.main_thread().ident or 0
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="lo2io-watch", daemon=True)
 
@@ -285,5 +302,4 @@ class _Watch:
     def __exit__(self, *_: object) -> None:
         os.eventfd_write(self._stop, 1)
         self._thread.join()
-        for fd in (*self._fds, self._stop):
-            os.close(fd)
+        os.close(self._stop)

@@ -82,12 +82,13 @@ def print_summary(
         summary.render(found, console)
 
 
-def print_completeness(converted: Any) -> None:
-    """The last line of a command that made a trace."""
+def print_completeness(converted: Any, host: str = "") -> None:
+    """The last line of a command that made a trace; with ``host``, one of several nodes."""
     from lo2io.reports.summary.losses import completeness_line
 
     words = (converted.reconciliation, converted.filtered, converted.sampled, converted.shortfall)
-    print(completeness_line(converted.completeness, *words), file=sys.stderr)
+    line = completeness_line(converted.completeness, *words)
+    print(f"{host}: {line}" if host else line, file=sys.stderr)
 
 
 def progress_bar(spool: Path) -> Any:

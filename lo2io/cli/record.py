@@ -170,6 +170,16 @@ OPTIONS = (
         default=False,
     ),
     Option("sample_rate", declared.SAMPLE, parse=parse_rate),
+    Option(
+        "alone",
+        Declared(
+            bool,
+            ("--alone",),
+            "As a rank of a job of srun, mpirun …: record without the other ranks, into T. "
+            "[default: one recorder a node, into T/host=NAME]",
+        ),
+        default=False,
+    ),
     Option("force", declared.FORCE, default=False),
     Option(
         "keep_spool",
@@ -242,8 +252,8 @@ def run(command: str, given: dict[str, Any]) -> int:
         line.show if line else None,
         meanwhile=(lambda: None) if quiet else import_summary,
     )
-    if recorded.converted and (as_json or not quiet):
+    if recorded.converted and (as_json or not (quiet or recorded.host)):
         print_summary(recorded.converted.trace, as_json=as_json, to_stdout=as_json)
-    if recorded.converted and quiet:
-        print_completeness(recorded.converted)
+    if recorded.converted and (quiet or recorded.host):  # of many nodes, one line each
+        print_completeness(recorded.converted, host=recorded.host)
     return recorded.exit_code

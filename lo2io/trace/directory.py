@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lo2io.errors import SpoolError, UsageError
+from lo2io.errors import InUseError, SpoolError, UsageError
 from lo2io.folder import Folder, sudo_caller
 from lo2io.signals import interrupts_held_back
 from lo2io.spool.format import (
@@ -65,14 +65,15 @@ def locked_directory(path: Path | None, stem: str = "") -> Iterator[Folder]:
             follows: two recordings may begin in the same second.
 
     Raises:
-        UsageError: The directory cannot be opened or made, or another process writes there.
+        UsageError: The directory cannot be opened or made.
+        InUseError: Another process writes there.
     """
     trace = _new_directory(stem) if path is None else open_directory(path)
     try:
         try:
             trace.lock()
-        except UsageError as error:
-            raise UsageError(f"write {trace.path}", error.answer, error.remedy) from None
+        except InUseError as error:
+            raise InUseError(f"write {trace.path}", error.answer, error.remedy) from None
         yield trace
     finally:
         trace.discard_if_empty()
