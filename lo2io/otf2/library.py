@@ -1,10 +1,12 @@
-"""The one binding of libotf2, by plain ctypes. The library comes with the wheel of the ``otf2`` package.
+"""The one binding of libotf2, by plain ctypes.
 
-The package's own Python functions are not used, for three reasons. They set ``argtypes`` at every call, so the package
+lo2io's own wheels carry the library. Else the one of the ``otf2`` package is taken, else the system's. The package has
+wheels for Python 3.11 and older only: elsewhere pip compiles it for minutes, and the system's library does as well.
+
+The package's Python functions are not used, for three reasons. They set ``argtypes`` at every call, so the package
 writes only 28 k definitions per second. Its reader resolves references while it reads, so it fails on the wrong
 references that verifying looks for. Some functions (for reading markers) cannot be called at all in version 3.2. Here
-each function gets its C types once, when it is first used. A separate handle on the library keeps these types apart
-from the package's. The prototypes are those of OTF2 3's headers, as in the package's ``_otf2`` modules.
+each function gets its C types once, when it is first used. The prototypes are those of OTF2 3's headers.
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib.util
+import re
 import sys
 from ctypes import CFUNCTYPE, POINTER, c_bool, c_char_p, c_int, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lo2io.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 UNDEFINED_U32 = 2**32 - 1
 """Undefined reference of strings, files, handles, communicators, groups and nodes."""
@@ -140,12 +144,57 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 """Name without ``OTF2_`` → result and arguments (OTF2 3.x headers)."""
 
 
+BUNDLED = Path(__file__).with_name("libotf2.so.10")
+"""The library in a wheel of lo2io: scripts/wheel.py puts it there."""
+SONAMES = ("libotf2.so.10", "libopen-trace-format2.so.10")
+"""Names under which the system can have libotf2 3.0 to 3.2: OTF2's own, and the one of Debian and Ubuntu."""
+REMEDY = (
+    "install libotf2: `apt-get install otf2-tools` (Debian, Ubuntu), or the package otf2 of your distribution; "
+    "or `pip install otf2`, which compiles it for minutes on Python 3.12 and later"
+)
+
+
+def _candidates() -> Iterator[str]:
+    """Paths and names under which libotf2 may be found, the preferred one first."""
+    if BUNDLED.exists():
+        yield str(BUNDLED)
+    package = importlib.util.find_spec("_otf2")  # finds it without running it: its modules take 40 ms
+    for folder in (package and package.submodule_search_locations) or ():
+        yield from (str(path) for path in sorted(Path(folder).glob("_otf2.*.so")))
+    yield from SONAMES
+
+
 @functools.cache
 def _loaded() -> ctypes.CDLL:
-    """libotf2, under a handle of its own."""
-    from _otf2.Config import conf  # noqa: PLC0415 -- a library of 6 MB, loaded only to read or write traces
+    """libotf2, loaded when a trace is first read or written.
 
-    return ctypes.CDLL(conf.lib._name)  # noqa: SLF001 -- the path ctypes loaded it from
+    Raises:
+        TraceError: There is none.
+    """
+    answers = []
+    for candidate in _candidates():
+        try:
+            return ctypes.CDLL(candidate)
+        except OSError as error:
+            answers.append(str(error))
+    raise TraceError("loading libotf2", "; ".join(answers), REMEDY)
+
+
+class _Symbol(ctypes.Structure):
+    """``Dl_info`` of dladdr(3)."""
+
+    _fields_ = (("file", c_char_p), ("base", c_void_p), ("name", c_char_p), ("address", c_void_p))
+
+
+def find_library() -> Path:
+    """The file of the loaded libotf2.
+
+    Raises:
+        TraceError: There is none.
+    """
+    found = _Symbol()
+    ctypes.CDLL(None).dladdr(c_void_p(address("Reader_Open")), ctypes.byref(found))
+    return Path(found.file.decode())
 
 
 @functools.cache
@@ -154,14 +203,6 @@ def _bound(name: str) -> Any:
     function: Any = getattr(_loaded(), f"OTF2_{name}")
     function.restype, function.argtypes = _FUNCTIONS[name]
     return function
-
-
-@functools.cache
-def value(name: str) -> int:
-    """One of OTF2's enumeration values, by its C name without the prefix (``REGION_ROLE_FILE_IO``)."""
-    import _otf2  # noqa: PLC0415 -- as above
-
-    return int(getattr(_otf2, name).value)
 
 
 def address(name: str) -> int:
@@ -196,12 +237,13 @@ class Library:
         return function
 
     def setters(self, kind: str) -> tuple[str, ...]:
-        """The record types for which ``kind`` (EvtReader) has a callback, among those that the wheel knows."""
-        import _otf2  # noqa: PLC0415
+        """The record types for which the library has a callback of ``kind`` (EvtReader), by the names of its symbols.
 
-        prefix, suffix = f"{kind}Callbacks_Set", "Callback"
-        names = (n for n in dir(_otf2) if n.startswith(prefix) and n.endswith(suffix))
-        return tuple(n[len(prefix) : -len(suffix)] for n in names)
+        So no type of event goes unseen, in whichever release it came.
+        """
+        pattern = rf"\0OTF2_{kind}Callbacks_Set(\w+)Callback(?=\0)".encode()
+        names = {name.decode() for name in re.findall(pattern, find_library().read_bytes())}
+        return tuple(sorted(name for name in names if has(f"{kind}Callbacks_Set{name}Callback")))
 
     def set_callback(self, kind: str, callbacks: int, record: str, function: Any) -> None:
         """Register one callback."""

@@ -32,7 +32,7 @@ from lo2io.libraries import prepare_libraries
 MOST_BYTES = 3 << 30
 MOST_S = 60
 NUMBERS = (b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\0\0\x10\0", b"\xff" * 8, b"\0" * 8, b"\xff" * 7 + b"\x7f")
-FOREIGN = ("numpy", "_otf2", "pyarrow.csv", "pyarrow.parquet")
+FOREIGN = ("numpy", "pyarrow.csv", "pyarrow.parquet")
 KNOWN = frozenset(kind.exit_code for kind in (Lo2ioError, *Lo2ioError.__subclasses__()))
 """Exit codes of errors that are one line."""
 

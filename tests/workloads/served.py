@@ -29,7 +29,7 @@ from lo2io.libraries import prepare_libraries
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LIBRARIES = ("numpy.ma", "pyarrow.compute", "pyarrow.ipc", "rich.console", "rich.table", "_otf2", "tomllib")
+LIBRARIES = ("numpy.ma", "pyarrow.compute", "pyarrow.ipc", "rich.console", "rich.table", "tomllib")
 """Those that modules of lo2io import only when they need them."""
 BUILD = "lo2io.native.build"
 """The script that setup.py runs."""

@@ -1,8 +1,8 @@
 /*
  * The native OTF2 event loop: takes batches, and calls OTF2_EvtWriter_*. Plain declarations, which cffi reads.
  *
- * Nothing of libotf2 is linked: the functions' addresses and the values of OTF2's enumerations come from the otf2
- * Python package at run time (lo2io/otf2/library.py). The head of otf2/writer.c says which events an operation becomes.
+ * Nothing of libotf2 is linked: the functions' addresses and the values of OTF2's enumerations come from Python
+ * (lo2io/otf2/library.py and values.py). The head of otf2/writer.c says which events an operation becomes.
  */
 
 /* Addresses in libotf2. otf2/otf2_writer.h has their prototypes. */

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lo2io.errors import TraceError
 from lo2io.native._lib import ffi, lib
-from lo2io.otf2.library import Library, address, value
+from lo2io.otf2.library import Library, address
+from lo2io.otf2.values import value
 from lo2io.trace.names import ANCHOR, ARCHIVE, DEFINITIONS_FILE, MARKER_FILE, events_file
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ class Archive:
         self._broken = False
         self._closed = False
         self.pointer: int | None = None
+        raise_open_files_limit()
         self.library = Library()
         self.library.catch()
-        raise_open_files_limit()
         self._spare = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(_SPARE_FILES)]
         try:
             self._open()

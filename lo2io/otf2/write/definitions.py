@@ -14,7 +14,8 @@ from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_U32
 from lo2io.model.command_lines import process_name
 from lo2io.native._lib import lib
-from lo2io.otf2.library import UNDEFINED_U32, value
+from lo2io.otf2.library import UNDEFINED_U32
+from lo2io.otf2.values import value
 from lo2io.otf2.write.handles import HandleTable
 from lo2io.otf2.write.metrics import write_metrics
 from lo2io.otf2.write.parts import HOST_NODE, MACHINE_NODE, Parts, Trace

@@ -13,7 +13,8 @@ import numpy as np
 from lo2io.model import UNKNOWN_U32
 from lo2io.model.number_sets import distinct
 from lo2io.native._lib import ffi, lib
-from lo2io.otf2.library import UNDEFINED_U32, value
+from lo2io.otf2.library import UNDEFINED_U32
+from lo2io.otf2.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

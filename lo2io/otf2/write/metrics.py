@@ -6,7 +6,8 @@ import ctypes
 from typing import TYPE_CHECKING, NamedTuple
 
 from lo2io.native._lib import lib
-from lo2io.otf2.library import UNDEFINED_U64, value
+from lo2io.otf2.library import UNDEFINED_U64
+from lo2io.otf2.values import value
 
 if TYPE_CHECKING:
     from lo2io.otf2.write.parts import Parts

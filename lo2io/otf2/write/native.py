@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lo2io.native._lib import ffi
-from lo2io.otf2.library import address, value
+from lo2io.otf2.library import address
+from lo2io.otf2.values import value
 
 FUNCTIONS = {
     "get_evt_writer": "Archive_GetEvtWriter",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lo2io.otf2.library import value
+from lo2io.otf2.values import value
 
 _GENERIC_FLAGS = {"O_DIRECT": 0o40000, "O_LARGEFILE": 0o100000, "O_DIRECTORY": 0o200000, "O_NOFOLLOW": 0o400000}
 """include/uapi/asm-generic/fcntl.h."""

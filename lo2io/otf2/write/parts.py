@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lo2io.native._lib import lib
-from lo2io.otf2.library import UNDEFINED_U32, value
+from lo2io.otf2.library import UNDEFINED_U32
+from lo2io.otf2.values import value
 from lo2io.units import split_kernel_dev
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lo2io.catalog.wait_reasons import load_reasons
 from lo2io.model import CallClass, CallKind, RequestOp
 from lo2io.native._lib import lib
-from lo2io.otf2.library import UNDEFINED_U32, value
+from lo2io.otf2.library import UNDEFINED_U32
+from lo2io.otf2.values import value
 from lo2io.otf2.write.rows import REQUEST_NAMES
 from lo2io.otf2.write.shared import LIFE, life_words
 

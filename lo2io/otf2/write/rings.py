@@ -12,7 +12,8 @@ import numpy as np
 
 from lo2io.model import CallKind, RingPath, RingStatus
 from lo2io.native._lib import ffi, lib
-from lo2io.otf2.library import UNDEFINED_U32, value
+from lo2io.otf2.library import UNDEFINED_U32
+from lo2io.otf2.values import value
 from lo2io.otf2.write.parts import HOST_NODE
 from lo2io.otf2.write.rows import known
 from lo2io.trace.columns import CACHE_VERDICT, WRITE_REASON

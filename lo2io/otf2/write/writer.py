@@ -16,7 +16,7 @@ from lo2io._version import __version__
 from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, OpcodeSpec, SpoolMeta, TraceEnd
 from lo2io.native._lib import ffi, lib
-from lo2io.otf2.library import value
+from lo2io.otf2.values import value
 from lo2io.otf2.write import definitions
 from lo2io.otf2.write.archive import Archive
 from lo2io.otf2.write.layout import choose_layout

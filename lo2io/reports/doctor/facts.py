@@ -6,18 +6,15 @@ if tracefs is mounted nowhere and the user may mount it.
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
 import os
 import resource
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lo2io.bpf.probe import try_bpf
-from lo2io.errors import AccessError, CaptureError, UsageError
+from lo2io.errors import AccessError, CaptureError, TraceError, UsageError
 from lo2io.kernel import access, binding
 from lo2io.kernel.cgroups import find_cgroup
 from lo2io.kernel.idle import TIMER_EVENT, IdleSamples, try_idle
@@ -25,6 +22,7 @@ from lo2io.kernel.namespaces import check_namespaces
 from lo2io.kernel.sysfs import read_online_cpus
 from lo2io.kernel.tracefs import event_exists, find_tracefs, lacking_events
 from lo2io.model.layers import LAYERS
+from lo2io.otf2.library import find_library
 from lo2io.reports.doctor.rings import RingFacts, ask_rings
 
 if TYPE_CHECKING:
@@ -178,9 +176,7 @@ def _ask_binding() -> Answer:
 
 
 def _ask_otf2() -> Answer:
-    remedy = f"{sys.executable} -m pip install otf2"
     try:
-        module = importlib.import_module("otf2")
-    except Exception as error:  # noqa: BLE001 - a broken library can raise anything
-        return Answer(error=f"{type(error).__name__}: {error}", remedy=remedy)
-    return Answer(f"{importlib.metadata.version('otf2')} in {Path(str(module.__file__)).parent}")
+        return Answer(str(find_library()))
+    except TraceError as error:
+        return Answer(error=str(error), remedy=error.remedy)

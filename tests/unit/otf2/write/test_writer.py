@@ -14,7 +14,7 @@ from build.otf2_written import attributes, read_back
 
 from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, Totals, TraceEnd
-from lo2io.otf2.library import value
+from lo2io.otf2.values import value
 from lo2io.otf2.write.archive import Archive
 from lo2io.otf2.write.open_flags import open_flags
 from lo2io.otf2.write.writer import Otf2Writer
