@@ -61,7 +61,8 @@ this program and also does this program's work."""
 _OPTIONAL = {layer.programs[event.partition(":")[2]] for layer in LAYERS.values() for event in layer.optional}
 """Programs of layers, also untyped, whose tracepoints a kernel may lack. An interrupt that comes during one may spin
 for a lock, and miss another run of it: nothing is lost by that."""
-_UNTYPED = {*_OPTIONAL, *_SWITCH.values(), *_FOLLOW.values(), *_LIVES.values(), *_RINGS.values()}
+_OF_MODULES = {program for layer in LAYERS.values() if not layer.typed for program in layer.programs.values()}
+_UNTYPED = {*_OPTIONAL, *_OF_MODULES, *_SWITCH.values(), *_FOLLOW.values(), *_LIVES.values(), *_RINGS.values()}
 _FAULT_OVER = "lo2_faults_over_event"
 _FITS, _LAYERS_FIT = "lo2_fits", "lo2_layers_fit"
 _BLOCK_ERRORS = [

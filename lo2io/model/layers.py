@@ -26,6 +26,8 @@ class Layer(NamedTuple):
     """Further tracepoints where programs run, if the kernel has them."""
     by_default: bool = True
     """True: the layer is recorded unless the user leaves it out."""
+    typed: bool = True
+    """True: its programs are tied to types of the kernel itself; False: the tracepoints may be a module's."""
 
     @property
     def programs(self) -> dict[str, str]:
@@ -34,8 +36,12 @@ class Layer(NamedTuple):
         return {event: f"lo2_{self.name}_{event}" for event in events}
 
 
+COMMITS = tuple(
+    f"jbd2:jbd2_{moment}"
+    for moment in ("start_commit", "commit_locking", "commit_flushing", "commit_logging", "end_commit")
+)
 LOCKS = ("lock:contention_begin", "lock:contention_end")
-WAITS, FAULTS, STACKS = "waits", "faults", "stacks"
+WAITS, JOURNAL, FAULTS, STACKS = "waits", "journal", "faults", "stacks"
 STACK_FROM_NS = 50_000
 """The layer ``waits`` takes the kernel stack of sleeps that last this long. A stack costs 5 µs."""
 SLOW_FROM_NS = 1_000_000
@@ -60,6 +66,7 @@ _LAYERS: tuple[Layer, ...] = (
         among_events=True,
     ),
     Layer(WAITS, "where the time of each call went", ("sched:sched_switch", "sched:sched_waking"), optional=LOCKS),
+    Layer(JOURNAL, "in which phase each commit of ext4's journal was", COMMITS, among_events=True, typed=False),
     Layer(
         FAULTS,
         "page faults of mapped files that needed I/O, as reads of these files",

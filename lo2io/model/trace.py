@@ -56,6 +56,7 @@ class Batch:
     rings: Columns = field(default_factory=dict)
     paths: Columns = field(default_factory=dict)
     iocbs: Columns = field(default_factory=dict)
+    commits: Columns = field(default_factory=dict)
     faults: Columns = field(default_factory=dict)
     call_stacks: Columns = field(default_factory=dict)
     futexes: Columns = field(default_factory=dict)

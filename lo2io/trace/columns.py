@@ -321,6 +321,16 @@ WRITE_BACKS: Final = (
     time_column("issue_time_ns", "the request went to the device; null: there is none"),
     time_column("complete_time_ns", "the request ended; null: not seen, or there is none"),
 )
+COMMITS: Final = (
+    Column("device", "uint32", "", "of the file system: s_dev, major << 20 | minor"),
+    Column("transaction", "uint32", "", "its number; the numbers of a journal follow one another"),
+    number_of("tid", "journal's thread"),
+    time_column("begin_time_ns", "the commit began; null: not seen, as for the next four"),
+    time_column("locking_time_ns", "it begins to wait for the calls that still change the transaction"),
+    time_column("flushing_time_ns", "it begins to send the data of files that must be on the disk first"),
+    time_column("logging_time_ns", "it begins to write the log; waits for data and log, and flushes the disk"),
+    time_column("end_time_ns", "all is on the disk"),
+)
 FAULTS: Final = (
     Column("operation", "uint64", "", "id in operations; null: inside of a call, or its begin is not known", 0),
     Column("inside", "bool", "", "the thread was inside of a recorded call"),

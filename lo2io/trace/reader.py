@@ -27,6 +27,7 @@ from lo2io.spool.format import MAX_TIME_NS
 from lo2io.trace.columns import (
     CALL_STACKS,
     CLOCK_READINGS,
+    COMMITS,
     COMPLETENESS,
     DEVICES,
     EVICTIONS,
@@ -109,6 +110,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "off_cpu": OFF_CPU,
     "request_parts": REQUEST_PARTS,
     "write_backs": WRITE_BACKS,
+    "commits": COMMITS,
     "faults": FAULTS,
     "call_stacks": CALL_STACKS,
     "futexes": FUTEXES,

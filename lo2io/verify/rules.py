@@ -190,6 +190,9 @@ _RULES = (
         _E,
         "A page fault outside of calls is one read; a thread has no more faults than the kernel counted.",
     ),
+    Rule(
+        "journal.commit", _E, "A commit meets its phases in their order, and ends before its journal's next one begins."
+    ),
     Rule("stack.call", _E, "A call with a stack was slow, and has one; the stack has frames."),
     Rule("futex.call", _E, "Each row of futexes is of a call on a futex, which no other row names."),
     Rule("cache.verdict", _E, "A read that missed pages is a miss, and no other; a hit does not wait."),

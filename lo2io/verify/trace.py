@@ -85,6 +85,7 @@ def _check_tables(anchor: Path, verdict: Verification, rules: EventRules) -> Non
 def _check_layers(trace: Trace, verdict: Verification, told: ToldWriteBacks) -> None:
     from lo2io.verify.cache import check_cache, knows_cache  # noqa: PLC0415 -- pyarrow takes a while
     from lo2io.verify.faults import check_faults  # noqa: PLC0415
+    from lo2io.verify.journal import check_commits  # noqa: PLC0415
     from lo2io.verify.parts import check_parts  # noqa: PLC0415
     from lo2io.verify.stacks import check_stacks  # noqa: PLC0415
     from lo2io.verify.waits import WaitRules, has_waits  # noqa: PLC0415
@@ -98,6 +99,8 @@ def _check_layers(trace: Trace, verdict: Verification, told: ToldWriteBacks) -> 
         check_told(trace, told, verdict)
     if "faults" in layers:
         check_faults(trace, verdict)
+    if "journal" in layers:
+        check_commits(trace, verdict)
     if "stacks" in layers:
         check_stacks(trace, verdict)
     if knows_cache(trace):

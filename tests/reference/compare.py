@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lo2io.convert.engine import Engine
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.spool.reader import SpoolReader
+from reference.commits import MOMENTS
 from reference.engine import TOTALS, Reference
 from reference.fds import NO_FILE, file_row
 from reference.requests import END_UNKNOWN, IN_FLIGHT
@@ -41,6 +42,7 @@ TABLES = (
     "evictions",
     "request_parts",
     "write_backs",
+    "commits",
     "faults",
     "call_stacks",
     "futexes",
@@ -88,6 +90,7 @@ def reference_rows(reference: Reference) -> Tables:
     ids = {id(row): 10**6 + 2 * index for index, row in enumerate(reference.operations)}
     for name in ("fills", "evictions"):
         tables[name] = [plain(row) | _causes(row, ids) for row in getattr(reference.cache, name)]
+    tables["commits"] = reference.commits.rows
     tables |= reference_tables(reference, number)
     tables["handles"] = [_handle_row(h, number, descriptions) for h in handles]
     tables["tasks"] = [
@@ -235,12 +238,17 @@ def canonical(tables: Tables) -> Tables:  # noqa: C901 - one entry a table
         "completions": tables["completions"],
         "switches": [refer(row) for row in tables["switches"]],
         "off_cpu": _settle_stretches([refer(row) for row in tables["off_cpu"]], operations),
+        "commits": sorted((dict(row) for row in tables["commits"]), key=_begin_of_commit),
         "losses": sorted((dict(row) for row in tables["losses"]), key=lambda row: (row["cpu"], row["end_time_ns"])),
         **{name: _page_rows(tables[name], tables["operations"], refer) for name in ("fills", "evictions")},
         **canonical_tables(tables | {"operations": operations}, refer),
         "totals": tables["totals"],
         "seen": tables["seen"],
     }
+
+
+def _begin_of_commit(row: Row) -> tuple[int, int]:
+    return min(row[moment] for moment in MOMENTS if row[moment] is not None), row["tid"]
 
 
 def _page_rows(rows: list[Row], operations: list[Row], refer: Callable[[Row], Row]) -> list[Row]:

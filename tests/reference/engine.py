@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lo2io.model import Role
 from reference.cache import Cache
 from reference.calls import Calls
+from reference.commits import Commits
 from reference.gaps import Gaps
 from reference.kernel_files import Files
 from reference.records import Decoder, Record
@@ -84,6 +85,7 @@ class Reference:
         self.sched = Sched(self)
         self.rings = Rings(self)
         self.cache = Cache(self)
+        self.commits = Commits()
         streams = self.decoder.streams()
         self.seen = [[0] * len(self.meta.events) for _ in self.meta.cpus]
         for stream in streams:
@@ -129,6 +131,7 @@ class Reference:
             "lost": self._lost,
             "pages": lambda record: self.cache.pages(record.values),
             "iowait": lambda record: self.cache.wait(record.values, record.time),
+            "commit": lambda record: self.commits.told(record.time, record.values),
             "fork": lambda record: self.tasks.fork(record.time, record.values),
             "exit": lambda record: self.tasks.exit(record.time, record.values),
             "comm": lambda record: self.tasks.comm(record.time, record.values),
@@ -153,6 +156,7 @@ class Reference:
             self.calls.in_flight(op)
         self.block.finish()
         self.rings.finish()
+        self.commits.finish()
 
     def _sample(self, record: Record) -> None:
         meaning, tid = record.values["meaning"], record.values.get("common_pid", 0)

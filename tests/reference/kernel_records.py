@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lo2io.native._lib import ffi
+from lo2io.native._lib import ffi, lib
 
 from lo2io.model import UNKNOWN_I64, Role
 from lo2io.native.records import DISCARDED, FRAME_BYTES, KINDS, UNFINISHED, record_bytes, unpack
@@ -99,6 +99,9 @@ def _records(  # noqa: C901, PLR0912 - one case per kind of record
         yield Record(time, 0, "pages" if unpack(kind, body).pages else "broken", _pages(kind, body))
     elif kind == "iowait":
         yield Record(time, 0, "iowait", {"tid": tid, "ends": unpack(kind, body).ends})
+    elif kind == "commit":
+        told = {name: getattr(unpack(kind, body), name) for name in ("device", "transaction", "moment")}
+        yield Record(time, 0, kind if told["moment"] < lib.LO2_COMMIT_MOMENTS else "broken", {"tid": tid} | told)
     elif kind in {"usage", "sleep"}:
         read = _usage if kind == "usage" else _sleep
         yield Record(time, 0, kind, {"tid": tid} | read(unpack(kind, body)))

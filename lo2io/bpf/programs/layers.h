@@ -8,6 +8,7 @@
 #include "cache.h"
 #include "dirty.h"
 #include "faults.h"
+#include "journal.h"
 #include "parts.h"
 #include "stacks.h"
 #include "waits.h"
@@ -19,7 +20,7 @@ SEC("raw_tp/sys_enter")
 int lo2_layers_fit(void *context)
 {
     return LO2_LAYER_BIT(parts) | LO2_LAYER_BIT(cache) | LO2_LAYER_BIT(waits) | LO2_LAYER_BIT(dirty) | LO2_LAYER_BIT(faults) |
-           LO2_LAYER_BIT(stacks);
+           LO2_LAYER_BIT(stacks) | LO2_LAYER_BIT(journal);
 }
 
 #endif

@@ -18,7 +18,7 @@
  * it, with the time of its entry. If calls are perf samples, facts come before the sample of the exit: they hold at the
  * exit of the call that their thread is in, or has just left.
  *
- * FILL, EVICT, DIRTY, WRITEBACK, IOWAIT and FAULT lie among the SAMPLE records. The FILL and EVICT records of a call have times between its entry and its
+ * FILL, EVICT, DIRTY, WRITEBACK, IOWAIT, FAULT and COMMIT lie among the SAMPLE records. The FILL and EVICT records of a call have times between its entry and its
  * exit.
  *
  * SAMPLE records have a buffer of their own, with its own LOST records. The programs that write them interrupt one another.
@@ -53,7 +53,8 @@ enum lo2_kernel_record {
     LO2_KERNEL_SLEEP = 19,   /* of the layer `waits`: a stretch of a call in which the thread had no CPU */
     LO2_KERNEL_FAULT = 20,   /* of the layer `faults`: a page fault that needed I/O */
     LO2_KERNEL_IOWAIT = 21,  /* of the layer `cache`: a thread begins or ends to wait for I/O */
-    LO2_KERNEL_STACK = 22    /* of the layer `stacks`: where the program made a slow call */
+    LO2_KERNEL_STACK = 22,   /* of the layer `stacks`: where the program made a slow call */
+    LO2_KERNEL_COMMIT = 23   /* of the layer `journal`: a commit of a journal comes to its next phase */
 };
 
 typedef struct {
@@ -257,6 +258,23 @@ typedef struct {
     uint32_t ends;           /* 0: it leaves its CPU; 1: it gets one again */
     uint32_t reserved;
 } lo2_kernel_iowait;
+
+enum lo2_commit_moment {     /* in the order in which a commit meets them */
+    LO2_COMMIT_STARTS = 0,
+    LO2_COMMIT_LOCKS = 1,    /* waits for the calls that still change the transaction */
+    LO2_COMMIT_FLUSHES = 2,  /* sends the data of files that must be on the disk first */
+    LO2_COMMIT_LOGS = 3,     /* writes the log, waits for data and log, and has the disk empty its cache */
+    LO2_COMMIT_ENDS = 4,
+    LO2_COMMIT_MOMENTS = 5
+};
+
+typedef struct {
+    lo2_kernel_head head;    /* of the journal's thread */
+    uint32_t device;         /* s_dev of the file system */
+    uint32_t transaction;    /* its number; those of a journal follow one another */
+    uint8_t moment;          /* enum lo2_commit_moment */
+    uint8_t reserved[7];
+} lo2_kernel_commit;
 
 /* A page fault that needed I/O. The file's facts are 0 if it is not known: the page is no file's, or its begin was not seen. */
 typedef struct {

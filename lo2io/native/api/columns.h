@@ -240,6 +240,18 @@ typedef struct {
     int64_t *complete_time_ns;
 } lo2_write_back_columns;
 
+/* One row per commit of a journal, in the order of their ends. A moment that was not seen is unknown. */
+typedef struct {
+    uint32_t *device;           /* s_dev of the file system */
+    uint32_t *transaction;      /* its number; the numbers of a journal follow one another */
+    uint32_t *tid;              /* of the journal's thread */
+    int64_t *begin_time_ns;
+    int64_t *locking_time_ns;   /* when this phase began, as in the next two */
+    int64_t *flushing_time_ns;
+    int64_t *logging_time_ns;
+    int64_t *end_time_ns;
+} lo2_commit_columns;
+
 /* One row per page fault that needed I/O, in the order of their ends. */
 typedef struct {
     uint64_t *operation;        /* id of the operation that it is; 0: none, for it was inside of a call, or its begin is not known */

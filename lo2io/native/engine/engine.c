@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "block/requests.h"
+#include "block/commits.h"
 #include "block/dirty.h"
 #include "block/parts.h"
 #include "calls/faults.h"
@@ -245,7 +246,7 @@ static void dispatch(engine *e, stream *s)
 /* Writes the rows that wait; true if none waits any more. */
 static bool flush(engine *e)
 {
-    return tables_flush(e) && cache_flush(e) && parts_flush(e) && dirty_flush(e) && faults_flush(e) && stacks_flush(e) && futexes_flush(e) &&
+    return tables_flush(e) && cache_flush(e) && parts_flush(e) && dirty_flush(e) && commits_flush(e) && faults_flush(e) && stacks_flush(e) && futexes_flush(e) &&
            (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
 }
 
@@ -255,6 +256,7 @@ static bool finish(engine *e)
     if (!requests_finish(e))
         return false;
     dirty_finish(e);
+    commits_finish(e);
     for (; e->finish_task < e->tasks.count; e->finish_task++) {
         if (!batch_has_room(e) || !flush(e))
             return false;
@@ -273,7 +275,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     batch->nr_ring_requests = batch->nr_ring_events = batch->nr_ring_works = batch->nr_ring_states = 0;
     batch->nr_batches = batch->nr_rings = batch->nr_iocbs = 0;
     batch->nr_request_parts = batch->nr_write_backs = batch->nr_fills = batch->nr_evictions = batch->nr_faults = 0;
-    batch->nr_call_stacks = batch->nr_futexes = 0;
+    batch->nr_commits = batch->nr_call_stacks = batch->nr_futexes = 0;
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;
@@ -401,6 +403,7 @@ void lo2_engine_free(lo2_engine *e)
     dirty_free(e);
     faults_free(e);
     stacks_free(e);
+    commits_free(e);
     futexes_free(e);
     inodes_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,

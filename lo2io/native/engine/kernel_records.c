@@ -8,6 +8,7 @@
  * A record is undecoded if its type is unknown, if it is too short for its type, or if the call's format has another
  * number of arguments. One that is not finished, or shorter than any record, ends the file (input/stream.c).
  */
+#include "block/commits.h"
 #include "block/dirty.h"
 #include "block/requests.h"
 #include "calls/cache_calls.h"
@@ -150,6 +151,8 @@ void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time)
         on_kernel_dirty(e, record, length);
     else if (head.type == LO2_KERNEL_WRITEBACK)
         on_kernel_writeback(e, record, length, time);
+    else if (head.type == LO2_KERNEL_COMMIT)
+        on_kernel_commit(e, record, length, time);
     else if (head.type == LO2_KERNEL_FILL || head.type == LO2_KERNEL_EVICT)
         on_kernel_pages(e, record, length, time);
     else if (head.type == LO2_KERNEL_IOWAIT)

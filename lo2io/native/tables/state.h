@@ -236,6 +236,9 @@ typedef struct { int64_t since; uint32_t tid; uint8_t reason; } flusher;
 
 typedef struct { lo2_kernel_fault record; uint64_t operation; int64_t end; uint32_t task, file; bool inside, known; } fault_row;
 
+/* A commit of a journal, and when it met each of enum lo2_commit_moment; UNKNOWN: not seen. */
+typedef struct { int64_t met[LO2_COMMIT_MOMENTS]; uint32_t device, transaction, tid; } commit;
+
 typedef struct { uint64_t operation; uint32_t stack; } stack_row;
 typedef struct { uint64_t operation, address; } futex_row;
 
@@ -359,6 +362,9 @@ struct lo2_engine {
     VEC(flusher) flushers;
     VEC(write_back) write_back_queue;
     uint32_t write_backs_out;
+    VEC(commit) commits;          /* under way: one for each journal's thread */
+    VEC(commit) commit_queue;
+    uint32_t commits_out;
     VEC(fault_row) fault_queue;
     uint32_t faults_out;
     VEC(stack_row) stack_queue;

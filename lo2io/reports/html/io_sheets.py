@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, sheet, size, text, time
 from lo2io.reports.summary.io import TIME_PARTS
+from lo2io.reports.text.io import phases_of
 from lo2io.reports.text.lines import who
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _waits(io: IoSummary) -> Sheet:
         parts = (row.time_ns, row.cpu_ns, row.run_queue_ns, row.unknown_ns, row.blocked_ns)
         times = [*parts, *(lasted.get(name, 0) for name in names)]
         rows.append([Cell(row.kind), count(row.calls), *map(time, times)])
-    return sheet("where", "Where the time went", columns, rows)
+    return sheet("where", "Where the time went", columns, rows, "; ".join(phases_of(total)))
 
 
 def _latencies(io: IoSummary) -> Sheet:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, CallClass
 from lo2io.model.layers import WAITS
 from lo2io.reports.summary.classes import NR_CLASSES
+from lo2io.reports.summary.journal import JOURNAL, PHASES, Commits, named
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +33,17 @@ class ReasonRow:
 
     reason: str
     times: int
+    time_ns: int
+    phases: tuple[PhaseRow, ...] = ()
+    """Of the journal: the parts of ``time_ns``. Empty: none is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """How long calls waited while a commit of the journal was in one phase."""
+
+    phase: str
+    """One of :data:`~lo2io.reports.summary.journal.PHASES`."""
     time_ns: int
 
 
@@ -74,7 +86,11 @@ class WaitTally:
         """Reason → the waits of calls on each file group."""
         self.of_process: dict[str, Waited] = {name: Waited() for name in self.names}
         """Reason → the waits of each process' calls that are no syncs."""
-        self._owner, self._reason, self._lasted = _read_waits(trace) if self.recorded else _NO_WAITS
+        self.phase_ns = np.zeros((NR_CLASSES, len(PHASES)), np.int64)
+        """Of waits for the journal."""
+        self._journal = self.names.index(JOURNAL) if JOURNAL in self.names else -1
+        found = _read_waits(trace, self._journal) if self.recorded else _NO_WAITS
+        self._owner, self._reason, self._lasted, self._phases = found
 
     def calls(self, reason: str) -> NDArray[np.uint64]:
         """Ids of the calls that waited for this, in their order; some more than once."""
@@ -102,6 +118,9 @@ class WaitTally:
         places = _ranges(begin, end)
         np.add.at(self.times, (numbers, self._reason[places]), self._lasted[places] > 0)
         np.add.at(self.total_ns, (numbers, self._reason[places]), self._lasted[places])
+        of_journal = self._reason[places] == self._journal
+        rank = np.searchsorted(np.flatnonzero(self._reason == self._journal), places[of_journal])
+        np.add.at(self.phase_ns, numbers[of_journal], self._phases[rank])
         sync = (rows["class"] == CallClass.SYNC) | rows["synced"]
         of = np.repeat(np.flatnonzero(known), end - begin)
         for number in np.unique(self._reason[places]).tolist():
@@ -135,7 +154,12 @@ def wait_row(tally: WaitTally, kind: str, key: int | slice | list[int], calls: i
     )
     times = tally.times[key].reshape(-1, len(tally.names)).sum(axis=0).tolist()
     lasted = tally.total_ns[key].reshape(-1, len(tally.names)).sum(axis=0).tolist()
-    reasons = [ReasonRow(*row) for row in zip(tally.names, times, lasted, strict=True) if row[2]]
+    phases = named(tally.phase_ns[key].reshape(-1, len(PHASES)).sum(axis=0).tolist())
+    reasons = [
+        ReasonRow(*row, tuple(PhaseRow(*phase) for phase in phases if row[0] == JOURNAL))
+        for row in zip(tally.names, times, lasted, strict=True)
+        if row[2]
+    ]
     return WaitRow(
         kind,
         calls,
@@ -148,18 +172,29 @@ def wait_row(tally: WaitTally, kind: str, key: int | slice | list[int], calls: i
     )
 
 
-_NO_WAITS: Final = np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.int64)
+_Waits: TypeAlias = "tuple[NDArray[np.uint64], NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]"
+_NO_WAITS: Final[_Waits] = (
+    np.zeros(0, np.uint64),
+    np.zeros(0, np.uint8),
+    np.zeros(0, np.int64),
+    np.zeros((0, len(PHASES)), np.int64),
+)
 
 
-def _read_waits(trace: Trace) -> tuple[NDArray[np.uint64], NDArray[np.uint8], NDArray[np.int64]]:
-    """Id of the call, reason, and time until the wakeup of each stretch, in the order of ids."""
-    columns = ("operation", "reason", "begin_time_ns", "wake_time_ns")
+def _read_waits(trace: Trace, journal: int) -> _Waits:
+    """Id of the call, reason, and time until the wakeup of each stretch, in the order of ids.
+
+    Last come the phases of those stretches alone whose reason is ``journal``, in the same order.
+    """
+    columns = ("operation", "reason", "begin_time_ns", "wake_time_ns", "waker_tid")
     parts = [tuple(rows.values()) for rows in trace.batches("off_cpu", columns)]
-    none = np.zeros(0, np.uint64), np.zeros(0, np.int8), np.zeros(0, np.int64), np.zeros(0, np.int64)
-    owner, reason, begin, wake = (np.concatenate(column) for column in zip(none, *parts, strict=True))
+    none = np.zeros(0, np.uint64), np.zeros(0, np.int8), *(np.zeros(0, np.int64),) * 2, np.zeros(0, np.uint32)
+    owner, reason, begin, wake, waker = (np.concatenate(column) for column in zip(none, *parts, strict=True))
     lasted = np.where(wake == UNKNOWN_I64, 0, wake - begin)
     order = np.argsort(owner, kind="stable")
-    return owner[order], reason[order].astype(np.uint8), lasted[order]
+    of = order[reason[order] == journal]
+    phases = Commits(trace).divide(begin[of], wake[of], waker[of])
+    return owner[order], reason[order].astype(np.uint8), lasted[order], phases
 
 
 def _ranges(begin: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.intp]:

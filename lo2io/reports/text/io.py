@@ -86,6 +86,18 @@ def _waits(io: IoSummary, console: Console) -> None:
         headings.insert(-2, "unknown")
     print_table(console, headings, "l" + "r" * (len(headings) - 2) + "l", [_wait_cells(row, total) for row in rows])
     print_more(console, max(0, len(storage) - ROWS) + max(0, len(others) - ROWS))
+    for line in phases_of(total):
+        print_line(console, line)
+
+
+def phases_of(row: WaitRow) -> list[str]:
+    """A line for each reason whose phases are known."""
+    return [
+        f"waited for the {reason.reason}: "
+        + ", ".join(f"{part.phase} {share_of(part.time_ns / reason.time_ns)}" for part in reason.phases)
+        for reason in row.reasons
+        if reason.phases
+    ]
 
 
 def _wait_cells(row: WaitRow, total: WaitRow) -> list[str]:

@@ -16,6 +16,7 @@ from lo2io.errnos import error_name
 from lo2io.errors import UsageError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.summary.io import device_name
+from lo2io.reports.summary.journal import JOURNAL, Commits
 from lo2io.reports.summary.names import given_paths
 from lo2io.reports.summary.waits import records_waits
 from lo2io.trace.columns import OFF_STATE, REQUEST_OPERATION, UNKNOWN_REASON, WRITE_REASON
@@ -160,6 +161,16 @@ class _Names:
         given = given_paths(trace, [row["id"] for row in calls if row["handle"] not in file_of])
         self.files = {row["id"]: paths.get(file_of.get(row["handle"], -1), given.get(row["id"])) for row in calls}
         self._comms: dict[int, str | None] = {}
+        self._commits: Commits | None = None
+
+    def phases(self, row: Mapping[str, Any]) -> str:
+        """In which phases of its commits the journal was during a wait for it."""
+        if row["waker_tid"] is None or self.trace.metadata["wait_reasons"][row["reason"]] != JOURNAL:
+            return ""
+        self._commits = self._commits or Commits(self.trace)
+        found = self._commits.of_stretch(row["begin_time_ns"], _woken(row), row["waker_tid"])
+        told = ", ".join(f"{phase} {format_duration(time_ns)}" for phase, time_ns in found)
+        return f" ({told})" if told else ""
 
     def threads(self, tasks: Iterable[int | None]) -> dict[int | None, str]:
         """The name of each of these threads."""
@@ -251,7 +262,11 @@ def _of_stretch(trace: Trace, names: _Names, row: Mapping[str, Any], begin: int)
         return
     woken = _woken(row)
     if woken > out:
-        yield Step(out - begin, woken - out, f"the thread has no CPU: {_wait_of(trace, row)}{_people_of(names, row)}")
+        yield Step(
+            out - begin,
+            woken - out,
+            f"the thread has no CPU: {_wait_of(trace, row)}{names.phases(row)}{_people_of(names, row)}",
+        )
     if end > woken:
         yield Step(woken - begin, end - woken, "the thread could run, and waits for a CPU")
 
