@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lo2io.api import Recording, Table, Trace, open, record  # noqa: A004 - `lo2io.open`, as `gzip.open`
+    from lo2io.api import Lo2ioError, Recording, Table, Trace, open, record  # noqa: A004 - `lo2io.open`, as `gzip.open`
 
-__all__ = ["Recording", "Table", "Trace", "open", "record"]
+__all__ = ["Lo2ioError", "Recording", "Table", "Trace", "open", "record"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,18 +5,22 @@ A recorder blocks signals, forks, and gives up rights; in a process of its own i
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from lo2io.errors import CaptureError, Lo2ioError, UsageError
+from lo2io.folder import sudo_caller
 from lo2io.spool.format import META_NAME
-from lo2io.trace.names import SPOOL
+from lo2io.trace.names import ANCHOR, SPOOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -74,7 +78,7 @@ class Recording:
     def _wait(self) -> None:
         self.messages = self._process.communicate()[1] or ""
         self.exit_code = self._process.returncode
-        if not (self.output / "traces.otf2").exists():
+        if not _is_trace(self.output):
             raise CaptureError("record", self.messages.strip() or f"lo2io ended with {self.exit_code}")
 
     def _wait_for_begin(self) -> None:
@@ -90,7 +94,7 @@ def record(
     command: Sequence[str | os.PathLike[str]] = (),
     *,
     pid: int | Iterable[int] | None = None,
-    output: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
     options: Sequence[str] = (),
 ) -> Recording:
     """Record a command to its end; or, with ``pid``, processes until the recording is stopped.
@@ -98,7 +102,7 @@ def record(
     Args:
         command: Program and arguments. Its input and output are this process's.
         pid: A running process, or several. The function returns when the recording has begun.
-        output: The directory of the trace.
+        output: The directory of the trace. None: a temporary one, which is removed when the program ends.
         options: Further options of ``lo2io record``, such as ``["-e", "syscalls", "--force"]``.
 
     Raises:
@@ -109,11 +113,12 @@ def record(
     if bool(command) == bool(pids):
         raise UsageError("record", "give either a command or processes", "lo2io.record([...]) or lo2io.record(pid=...)")
     chosen = [word for each in pids for word in ("-p", str(each))]
-    words = ["record", "-o", os.fspath(output), "-q", *options, *chosen, *(["--"] if command else []), *command]
+    target = _temporary() if output is None else Path(output)
+    words = ["record", "-o", os.fspath(target), "-q", *options, *chosen, *(["--"] if command else []), *command]
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "lo2io", *words], stderr=None if command else subprocess.PIPE, text=True
     )
-    recording = Recording(process, Path(output))
+    recording = Recording(process, target)
     try:
         if command:
             recording._wait()  # noqa: SLF001 - its own class
@@ -126,3 +131,26 @@ def record(
             recording.stop()
         raise
     return recording
+
+
+def _temporary() -> Path:
+    """A place for a trace, which is removed when this process ends, and not when a child of it does.
+
+    A spool that did not become a trace stays: the error of the recording names it.
+    """
+    folder, owner = Path(tempfile.mkdtemp(prefix="lo2io-")), os.getpid()
+    caller = sudo_caller()
+    if caller:  # lo2io becomes this user to convert
+        os.chown(folder, *caller)
+    target = folder / "T"
+
+    def remove() -> None:
+        if os.getpid() == owner and (_is_trace(target) or not (target / SPOOL).exists()):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return target
+
+
+def _is_trace(directory: Path) -> bool:
+    return (directory / ANCHOR).exists()

@@ -1,6 +1,7 @@
 """A table of a trace, which nobody reads before its rows are wanted.
 
-In: a function that makes Arrow batches. Out: Arrow, pandas or Polars tables, and relations of DuckDB.
+In: a function that makes Arrow batches, and one that makes a relation of DuckDB. Out: tables of Arrow, pandas and
+Polars, and that relation.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ class Table:
         schema: Arrow's schema. The fields' metadata have ``unit`` and ``description``.
     """
 
-    def __init__(self, name: str, schema: pa.Schema, rows: Callable[[], int], batches: Batches) -> None:
+    def __init__(
+        self, name: str, schema: pa.Schema, rows: Callable[[], int], batches: Batches, relation: Callable[[], Any]
+    ) -> None:
         self.name = name
         self.schema = schema
         self._rows = rows
         self._batches = batches
+        self._relation = relation
 
     @property
     def columns(self) -> list[str]:
@@ -73,6 +77,15 @@ class Table:
     def to_polars(self, columns: Sequence[str] | None = None) -> Any:
         """A ``polars.DataFrame``. Needs Polars."""
         return needed("polars").from_arrow(self.to_arrow(columns))
+
+    def duckdb(self) -> Any:
+        """A ``duckdb.DuckDBPyRelation``, which reads the rows when it is asked for them. Needs DuckDB.
+
+        Raises:
+            UsageError: DuckDB is not installed.
+            TraceError: The table is damaged.
+        """
+        return self._relation()
 
 
 def needed(package: str) -> Any:

@@ -7,27 +7,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from lo2io.libraries import prepare_libraries
+import pyarrow as pa
 
-prepare_libraries()
-
-import pyarrow as pa  # noqa: E402 - the line above chooses how NumPy and Arrow behave
-
-from lo2io.api.queries import VIEWS, Queries  # noqa: E402
-from lo2io.api.table import Table  # noqa: E402
-from lo2io.otf2.foreign.opening import open_any  # noqa: E402
-from lo2io.reports.summary.summary import summarize  # noqa: E402
-from lo2io.trace.reader import TABLES  # noqa: E402
-from lo2io.trace.selection.selection import select  # noqa: E402
+from lo2io.api.queries import VIEWS, Queries
+from lo2io.api.table import Table
+from lo2io.otf2.foreign.opening import open_any
+from lo2io.reports.summary.summary import summarize
+from lo2io.trace.reader import TABLES
+from lo2io.trace.selection.selection import select
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lo2io.model import Completeness
     from lo2io.reports.findings.finding import Finding
     from lo2io.reports.summary.summary import Summary
     from lo2io.trace.reader import Trace as TraceReader
+
+    Moment = str | float
 
 
 class Trace:
@@ -79,25 +77,32 @@ class Trace:
         if name in TABLES:
             reader = self._reader
             return Table(
-                name, reader.schema(name), lambda: reader.rows(name), lambda some: reader.record_batches(name, some)
+                name,
+                reader.schema(name),
+                lambda: reader.rows(name),
+                lambda some: reader.record_batches(name, some),
+                lambda: self._relation(name),
             )
         if name in VIEWS:
             return self._view(name)
         raise AttributeError(f"a trace has no {name!r}; its tables and views are {', '.join(self.tables)}")
 
     def _view(self, name: str) -> Table:
-        def read(chosen: str) -> pa.RecordBatchReader:
-            sql = f"select {chosen} from {name}"  # noqa: S608 - names of VIEWS and of their columns
-            return pa.RecordBatchReader.from_stream(self.query(sql))
+        def read(columns: Sequence[str] | None) -> pa.RecordBatchReader:
+            chosen = "*" if columns is None else ", ".join(columns)
+            return pa.RecordBatchReader.from_stream(self._relation(name, chosen))
 
         def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-            yield from read("*" if columns is None else ", ".join(columns))
+            yield from read(columns)
 
         def rows() -> int:
-            return int(self.query(f"select count(*) from {name}").fetchall()[0][0])  # noqa: S608 - as above
+            return int(self._relation(name, "count(*)").fetchall()[0][0])
 
-        with read("*") as reader:
-            return Table(name, reader.schema, rows, batches)
+        with read(None) as reader:
+            return Table(name, reader.schema, rows, batches, lambda: self._relation(name))
+
+    def _relation(self, name: str, chosen: str = "*") -> Any:
+        return self.query(f"select {chosen} from {name}")  # noqa: S608 - names of tables, views and their columns
 
     def query(self, sql: str) -> Any:
         """The relation of a query over tables and views: ``.show()``, ``.df()``, ``.pl()``, ``.arrow()``. Needs DuckDB.
@@ -121,16 +126,25 @@ class Trace:
             UsageError: An expression cannot be understood.
             TraceError: A table is damaged.
         """
-        return Trace(select(self._reader, expressions))
+        return self.part(expressions)
 
-    def between(self, begin: str | None = None, end: str | None = None) -> Trace:
-        """The part in a span of time, as ``--from`` and ``--until`` have it: ``"2.5s"`` from the begin, ``"-1s"``.
+    def between(self, begin: Moment | None = None, end: Moment | None = None) -> Trace:
+        """The part in a span of time, as ``--from`` and ``--until`` have it.
+
+        Args:
+            begin: A number: seconds after the trace's begin; before its end, if negative. A text: ``"2.5s"``,
+                ``"-1s"``, ``"@NS"`` as in the tables, or a date and time of day. None: the trace's begin.
+            end: The same, of the first moment after the part. None: the trace's end.
 
         Raises:
             UsageError: A moment cannot be understood, or the span lies outside of the trace.
             TraceError: A table is damaged.
         """
-        return Trace(select(self._reader, begin=begin, end=end))
+        return self.part(begin=begin, end=end)
+
+    def part(self, filters: Sequence[str] = (), *, begin: Moment | None = None, end: Moment | None = None) -> Trace:
+        """The part that :meth:`filter` and :meth:`between` leave, chosen at once. Their errors are this one's."""
+        return Trace(select(self._reader, filters, begin=_text(begin), end=_text(end)), self._closing)
 
     # ---- results ----
 
@@ -154,6 +168,24 @@ class Trace:
     def proof(self) -> Completeness:
         """How complete the recording is: what the kernel counted, and what was read."""
         return self._reader.completeness
+
+    def html(self, progress: Callable[[float], None] = lambda _: None) -> str:
+        """The page of ``lo2io report --html``: one file, some 2 MB, which loads nothing.
+
+        Args:
+            progress: Called now and then with the share that is done, from 0 to 1.
+
+        Raises:
+            TraceError: A table is damaged.
+        """
+        from lo2io.reports.html.page import make_page  # noqa: PLC0415 - few need it
+
+        return make_page(self._reader, progress)
+
+
+def _text(moment: Moment | None) -> str | None:
+    """A moment as the command line has it."""
+    return moment if moment is None or isinstance(moment, str) else f"{moment:.9f}s"
 
 
 def open_trace(path: str | os.PathLike[str]) -> Trace:

@@ -46,9 +46,7 @@ def diff(before: Before, after: After, filters: Filter = None, as_json: Json = F
 
 
 def _summarize(trace: Path, filters: Sequence[str]) -> Summary:
-    from lo2io.otf2.foreign.opening import open_any
-    from lo2io.reports.summary.summary import summarize
-    from lo2io.trace.selection.selection import select
+    from lo2io.api.trace import open_trace
 
-    with open_any(trace) as whole:
-        return summarize(select(whole, filters))
+    with open_trace(trace) as whole:
+        return whole.part(filters).summary()

@@ -35,7 +35,7 @@ def say(*, quiet: bool, line: StatusLine | None = None) -> Callable[[str], None]
 
 def import_summary() -> None:
     """Import what :func:`print_summary` imports."""
-    for module in ("lo2io.otf2.foreign.opening", "lo2io.reports.summary.summary", "lo2io.reports.text.brief"):
+    for module in ("lo2io.api.trace", "lo2io.reports.text.brief"):
         importlib.import_module(module)
 
 
@@ -61,15 +61,14 @@ def print_summary(
 
     prepare_libraries()
 
-    from lo2io.otf2.foreign.opening import open_any
-    from lo2io.reports.summary import summary
+    from lo2io.api.trace import open_trace
+    from lo2io.reports.summary.summary import render, to_json
     from lo2io.signals import ended_by_signals
-    from lo2io.trace.selection.selection import select
 
-    with ended_by_signals(), open_any(trace) as opened:  # another tool's trace gets temporary tables
-        found = summary.summarize(select(opened, filters, begin=begin, end=end))
+    with ended_by_signals(), open_trace(trace) as opened:  # another tool's trace gets temporary tables
+        found = opened.part(filters, begin=begin, end=end).summary()
     if as_json:
-        print(summary.to_json(found))
+        print(to_json(found))
         return
     from lo2io.reports.text.brief import render_brief
     from lo2io.reports.text.page import report_console
@@ -79,7 +78,7 @@ def print_summary(
         render_brief(found, console)
         return
     with console.pager(styles=not console.no_color) if console.is_terminal else contextlib.nullcontext():
-        summary.render(found, console)
+        render(found, console)
 
 
 def print_completeness(converted: Any, host: str = "") -> None:

@@ -52,7 +52,7 @@ def query(
     text = sys.stdin.read() if sql == "-" else sql
     confine([trace], [Path(), Path(tempfile.gettempdir()), *scratch_folders(trace)])
     with ended_by_signals(), open_trace(trace) as opened:
-        part = opened.between(begin, until).filter(*(filters or ()))
+        part = opened.part(filters or (), begin=begin, end=until)
         if text is None:
             _list(part)
         else:

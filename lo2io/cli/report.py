@@ -67,24 +67,14 @@ def _write_page(
     trace: Path, target: Path, filters: Sequence[str], span: tuple[str | None, str | None], *, force: bool
 ) -> int:
     """Write the page of a trace, or of the chosen part of a trace; return its size in bytes."""
+    from lo2io.api.trace import open_trace
     from lo2io.cli.progress import share_progress
     from lo2io.exports.target import check_apart, open_output
-    from lo2io.otf2.foreign.opening import open_any
-    from lo2io.reports.html.page import MAGIC, gather_pictures, render_html
-    from lo2io.reports.summary.summary import summarize
-    from lo2io.reports.summary.sums import gather
-    from lo2io.trace.selection.selection import select
+    from lo2io.reports.html.page import MAGIC
 
-    with ended_by_signals(), open_any(trace) as whole:
+    with ended_by_signals(), open_trace(trace) as whole:
         check_apart(target, whole.path)
-        with open_output(target, force=force, magic=MAGIC) as part, share_progress("drawing") as progress:
-            opened = select(whole, filters, begin=span[0], end=span[1])
-            sums = gather(opened)
-            progress(0.4)
-            summary = summarize(opened, sums)
-            progress(0.5)
-            pictures = gather_pictures(sums)
-            progress(0.9)
-            part.write_text(render_html(summary, pictures), encoding="utf-8", errors="backslashreplace")
-            progress(1.0)
-            return part.stat().st_size
+        with open_output(target, force=force, magic=MAGIC) as file, share_progress("drawing") as progress:
+            page = whole.part(filters, begin=span[0], end=span[1]).html(progress)
+            file.write_text(page, encoding="utf-8", errors="backslashreplace")
+            return file.stat().st_size

@@ -30,19 +30,42 @@ from lo2io.reports.html.lanes import (
 from lo2io.reports.html.sheets import sheets
 from lo2io.reports.summary.name_counts import names_line
 from lo2io.reports.summary.names import file_names
+from lo2io.reports.summary.summary import summarize
+from lo2io.reports.summary.sums import gather
 from lo2io.reports.text.foreign import foreign_lines
 from lo2io.reports.text.head import confines_lines
 from lo2io.reports.text.lines import printable, share_of
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lo2io.reports.summary.answer import Answer
     from lo2io.reports.summary.summary import Summary
     from lo2io.reports.summary.sums import TraceSums
+    from lo2io.trace.reader import Trace
 
 MAGIC: Final = b"<!doctype html>\n<!-- lo2io report -->"
 """The beginning of the page. A file that begins otherwise is never replaced."""
 _ASSETS: Final = files("lo2io.reports.html") / "assets"
+
+
+def make_page(trace: Trace, progress: Callable[[float], None]) -> str:
+    """Make the page of a trace, and tell the share that is done.
+
+    Raises:
+        TraceError: A table is missing or damaged.
+        Lo2ioError: Jinja is not installed.
+    """
+    sums = gather(trace)
+    progress(0.4)
+    summary = summarize(trace, sums)
+    progress(0.5)
+    pictures = gather_pictures(sums)
+    progress(0.9)
+    page = render_html(summary, pictures)
+    progress(1.0)
+    return page
 
 
 def gather_pictures(sums: TraceSums) -> dict[str, Any]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 import re
 import sys
+import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from build.tablemaker import COPY, OPENAT, READ, make_batch, write_trace
+from build.tablemaker import COPY, OPENAT, READ, WRITE, make_batch, write_trace
 from workloads import served
 
 import lo2io
 from lo2io.api.queries import VIEWS
 from lo2io.errors import UsageError
 from lo2io.model import BlockDevice
+from lo2io.reports.summary.summary import to_json
 from lo2io.trace.reader import TABLES
 
 if TYPE_CHECKING:
@@ -90,8 +94,20 @@ def trace(place: Path) -> Trace:
 
 
 def test_every_name_is_there() -> None:
-    """And a name that is none is an AttributeError, as of any module."""
+    """These names, members and arguments are promised; one that goes needs a new major version. Others are no names."""
     assert all(getattr(lo2io, name) for name in lo2io.__all__)
+    assert set(lo2io.__all__) == {"Lo2ioError", "Recording", "Table", "Trace", "open", "record"}
+    promised = {
+        lo2io.Trace: "between close filter findings html part path metadata proof query summary tables",
+        lo2io.Table: "batches columns duckdb name schema to_arrow to_pandas to_polars",
+        lo2io.Recording: "exit_code messages output stop trace",
+    }
+    for kind, names in promised.items():
+        documented = re.findall(r"^ +(\w+): ", kind.__doc__ or "", re.MULTILINE)
+        assert {*documented, *(name for name in vars(kind) if name[0] != "_")} == set(names.split())
+    arguments = {name: list(inspect.signature(getattr(lo2io, name)).parameters) for name in ("open", "record")}
+    assert arguments == {"open": ["path"], "record": ["command", "pid", "output", "options"]}
+    assert (Path(lo2io.__file__).parent / "py.typed").exists()
     with pytest.raises(AttributeError):
         _ = lo2io.nothing
 
@@ -130,6 +146,61 @@ def test_views_have_names(trace: Trace) -> None:
     assert (len(trace.calls), len(trace.ring_io)) == (3, 0)
 
 
+def test_relations_of_duckdb(trace: Trace) -> None:
+    """Of a table and of a view; they can be asked again, and one can join the other."""
+    calls, operations = trace.calls.duckdb(), trace.operations.duckdb()
+    assert calls.filter("latency_ns > 10000000").project("path").fetchall() == [("/in",)]
+    assert operations.aggregate("sum(bytes_result)::int").fetchall() == [(4106,)]
+    assert len(calls.join(operations, "id").fetchall()) == len(calls.fetchall()) == 3
+    assert trace.filter("latency > 10ms").operations.duckdb().project("id").fetchall() == [(2,)]
+
+
+def test_results_are_those_of_the_command_line(trace: Trace, place: Path, tmp_path: Path) -> None:
+    """Of the whole trace and of a part: the numbers of `report --json`, and the page of `report --html`."""
+    parts = {
+        (): trace,
+        ("--filter", "latency > 10ms"): trace.filter("latency > 10ms"),
+        ("--from", "0.025s", "--until", "-1ms"): trace.between(0.025, -0.001),
+        ("--from", "10ms", "--until", "0.03s", "--filter", "operation == read"): trace.filter(
+            "operation == read"
+        ).between("10ms", 0.03),
+    }
+    calls = []
+    for options, part in parts.items():
+        told = json.loads(served.lo2io("report", place, "--json", *options, check=True).stdout)
+        mine = json.loads(to_json(part.summary()))
+        calls.append(mine["activity"]["calls"])
+        assert mine["calls"] == told["calls"]
+    assert calls == [3, 1, 2, 1]
+
+    shares: list[float] = []
+    served.lo2io("report", place, "--html", tmp_path / "page", "--filter", "latency > 10ms", check=True)
+    page = trace.part(["latency > 10ms"]).html(shares.append)
+    assert page == (tmp_path / "page").read_text(encoding="utf-8")
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_findings_are_those_of_the_command_line(tmp_path: Path) -> None:
+    """Here 100 writes, each of which is a sync."""
+    write_trace(
+        tmp_path / "T",
+        [
+            make_batch(
+                tasks=[{"task": 0, "process": 7, "pid": 100, "tid": 100}],
+                files=[{"file": 4, "path": b"/log"}],
+                handles=[{"handle": 0, "file": 4, "fd": 3, "open_flags": os.O_RDWR | os.O_DSYNC}],
+                operations=[call(number, 10 + number, 500, WRITE, bytes_result=8192) for number in range(100)],
+            )
+        ],
+        span=(5 * MS, 200 * MS),
+    )
+    told = json.loads(served.lo2io("report", tmp_path / "T", "--json", check=True).stdout)["findings"]
+    (finding,) = lo2io.open(tmp_path / "T").findings()
+    assert (finding.rule, finding.subject, finding.cost_ns) == ("sync-per-write", "/log", 50 * MS)
+    assert told == json.loads(json.dumps([finding.as_dict()]))
+
+
 def test_a_part_has_its_rows_only(trace: Trace) -> None:
     """Also in SQL, where a view names several tables."""
     slow = trace.filter("latency > 10ms")
@@ -137,6 +208,20 @@ def test_a_part_has_its_rows_only(trace: Trace) -> None:
     assert trace.between("30ms").operations.to_arrow(["id"]).to_pydict() == {"id": [3]}
     assert (slow.summary().calls[0].activity.calls, len(trace.findings())) == (1, 0)
     assert trace.proof.proven
+
+
+def test_python_of_the_documentation(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page's first program reads a trace."""
+    (tmp_path / "first").symlink_to(place)
+    monkeypatch.chdir(tmp_path)
+    program = re.search(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    assert program
+    code = program[1].replace("between(2, -1)", "between(0.015, -0.001)")
+    exec(code, names := vars(types.ModuleType("page")))  # noqa: S102 - the documentation is our own
+    assert len(names["slow"].calls) == 1
+    assert capsys.readouterr().out.startswith("3 ['id'")
 
 
 def test_queries_of_the_documentation(trace: Trace) -> None:
