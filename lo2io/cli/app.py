@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lo2io._version import __version__
+from lo2io.cli.clocks import clocks
 from lo2io.cli.declared import parse_rate
 from lo2io.cli.diff import diff
 from lo2io.cli.export import export
@@ -153,6 +154,11 @@ def convert(
         )
     print(output)
     print_completeness(converted)
+
+
+app.command(
+    epilog="Examples: `srun --ntasks-per-node=1 lo2io clocks -o T` | `mpirun --map-by ppr:1:node lo2io clocks -o T`"
+)(clocks)
 
 
 @app.command(epilog="Examples: `lo2io dump T` | `sudo lo2io dump /var/lib/lo2io/T`")

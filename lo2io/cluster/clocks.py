@@ -1,0 +1,128 @@
+"""The clocks of a recording on many nodes: ``lo2io clocks``, and the corrections that merging needs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lo2io.capture.launchers import find_place
+from lo2io.cluster.alignment import Alignment, NodeClock, align
+from lo2io.cluster.comparison import Comparison, clock_id, load_comparisons, write_comparison
+from lo2io.cluster.layout import CORRECTION_FILE, host_folders
+from lo2io.errors import TraceError
+from lo2io.folder import Folder, private_umask
+from lo2io.trace.names import DIRECTORY, PART
+from lo2io.trace.reader import TABLES, Trace, as_numpy, open_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_SCHEMA = pa.schema([("time_ns", pa.int64()), ("offset_ns", pa.int64()), ("error_ns", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What ``lo2io clocks`` found, for rank 0."""
+
+    path: Path
+    comparison: Comparison
+
+    @property
+    def error_ns(self) -> int:
+        """Half of the slowest of the tightest round trips."""
+        return max((ping.rtt_ns for ping in self.comparison.pings), default=0) // 2
+
+
+def compare_clocks(directory: Path) -> Compared | None:
+    """Compare the clocks of all nodes over MPI, and write the result into ``T/clocks``. All ranks call this.
+
+    Returns:
+        What was found, for rank 0.
+
+    Raises:
+        UsageError: There is no MPI, or the directory cannot be written.
+    """
+    from lo2io.cluster.pinging import compare, finish, world  # noqa: PLC0415 - merging needs no MPI
+    from lo2io.trace.directory import open_directory  # noqa: PLC0415
+
+    place = find_place()
+    comm = world(place.job.nr_ranks if place else None)
+    host = place.job.host if place else os.uname().nodename
+    found = compare(comm, host, clock_id())
+    compared = None
+    if found is not None:
+        with private_umask(), open_directory(directory) as folder:
+            try:
+                compared = Compared(write_comparison(folder, time.time_ns(), found), found)
+            except OSError as error:
+                raise TraceError(f"write {folder.path}", str(error.strerror), "name another with -o") from error
+    finish()
+    return compared
+
+
+def align_directory(directory: Path) -> list[Alignment]:
+    """Align the clocks of all nodes in a directory, and write each node's break points into its folder.
+
+    The nodes are in the order of the job's nodes, others behind them by name. A node without a readable trace is left
+    out.
+
+    Raises:
+        TraceError: A comparison is damaged, or a file cannot be written.
+    """
+    found = []
+    for host, path in host_folders(directory).items():
+        with contextlib.suppress(TraceError):
+            found.append((_load_clock(host, open_trace(path)), path))
+    found.sort(key=lambda each: each[0][0])
+    clocks = [clock for (_, clock), _ in found]
+    alignments = align(clocks, load_comparisons(directory))
+    for (_, path), alignment in zip(found, alignments, strict=True):
+        _write(path, alignment)
+    return alignments
+
+
+def _load_clock(host: str, trace: Trace) -> tuple[tuple[int, str], NodeClock]:
+    """A node's clock, and its place in the order of nodes."""
+    meta = trace.metadata
+    node = (meta.get("job") or {}).get("node")
+    table = trace.table("clock_readings")
+    columns = [column.name for column in TABLES["clock_readings"]]
+    readings = {name: as_numpy(table[name].combine_chunks()) for name in columns}
+    clock = NodeClock(
+        host=host,
+        clock=meta.get("boot_id") or "",
+        start_ns=meta["start_ns"],
+        stop_ns=meta["stop_ns"],
+        readings=readings,
+        syncs=_syncs(meta),
+        is_monotonic=meta["clock"] == "monotonic",
+    )
+    return (node if isinstance(node, int) else 1 << 62, host), clock
+
+
+def _syncs(meta: Mapping[str, Any]) -> tuple[dict[str, int], ...]:
+    names = ("time_ns", "monotonic_ns", "realtime_ns", "error_ns")
+    return tuple({name: each[name] for name in names} for each in meta.get("syncs") or ())
+
+
+def _write(path: Path, alignment: Alignment) -> None:
+    """Write ``clock.arrow``, whole or not at all."""
+    times, offsets = zip(*alignment.points, strict=True)
+    facts = {"method": alignment.method, "notices": "; ".join(alignment.notices)}
+    table = pa.table([times, offsets, [alignment.error_ns] * len(times)], _SCHEMA.with_metadata(facts))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    try:
+        with private_umask(), Folder.open(path / DIRECTORY) as folder:
+            folder.remove(f"{CORRECTION_FILE}{PART}")
+            folder.write(f"{CORRECTION_FILE}{PART}", sink.getvalue().to_pybytes())
+            folder.rename(f"{CORRECTION_FILE}{PART}", folder, CORRECTION_FILE)
+    except OSError as error:
+        raise TraceError(f"write {path / DIRECTORY / CORRECTION_FILE}", error.strerror or str(error)) from error
