@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 __all__ = ["Lo2ioError", "Recording", "Table", "Trace", "open", "record"]
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """What ``%load_ext lo2io`` calls: from then on a notebook has ``%%lo2io``."""
+    from lo2io.api.notebook import record_cell  # noqa: PLC0415
+
+    shell.register_magic_function(record_cell, "cell", "lo2io")
+
+
 def __getattr__(name: str) -> Any:
     """The names of :mod:`lo2io.api`, imported when somebody asks: a recording starts without them."""
     if name not in __all__:

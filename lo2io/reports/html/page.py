@@ -68,6 +68,15 @@ def make_page(trace: Trace, progress: Callable[[float], None]) -> str:
     return page
 
 
+def framed(page: str, height: int) -> str:
+    """A page inside another one: a frame of so many pixels, whose scripts reach nothing outside of it."""
+    content = page.replace("&", "&amp;").replace('"', "&quot;")
+    return (
+        f'<iframe title="lo2io report" sandbox="allow-scripts allow-downloads" srcdoc="{content}"'
+        f' style="width: 100%; height: {height}px; border: 0"></iframe>'
+    )
+
+
 def gather_pictures(sums: TraceSums) -> dict[str, Any]:
     """Gather the numbers behind the pictures in one more pass over the tables of operations and requests.
 

@@ -56,7 +56,8 @@ def report_console(file: IO[str] | None = None) -> Console:
     if isinstance(stream, TextIOWrapper):
         # Names hold any character, and a locale may lack some: escapes are better than a traceback.
         stream.reconfigure(errors="backslashreplace")
-    console = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    # A notebook gets no output but that of the stream.
+    console = Console(file=file, force_jupyter=False, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = PIPE_WIDTH
         console.no_color = True
