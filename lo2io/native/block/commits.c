@@ -6,7 +6,7 @@
 
 static void end_commit(engine *e, uint32_t place)
 {
-    if (VEC_ROOM(&e->commit_queue, e->commit_queue.count + 1))
+    if (ROW_ROOM(e, e->commit_queue))
         e->commit_queue.at[e->commit_queue.count++] = e->commits.at[place];
     else
         e->out_of_memory = true;

@@ -246,7 +246,7 @@ static void add_row(engine *e, request *r, const write_back *next)
         last->bytes += next->bytes;
         last->first_dirtied = next->first_dirtied < last->first_dirtied ? next->first_dirtied : last->first_dirtied;
         last->last_dirtied = next->last_dirtied > last->last_dirtied ? next->last_dirtied : last->last_dirtied;
-    } else if (VEC_ROOM(&e->write_back_queue, e->write_back_queue.count + 1)) {
+    } else if (ROW_ROOM(e, e->write_back_queue)) {
         e->write_back_queue.at[e->write_back_queue.count++] = *next;
     } else {
         e->out_of_memory = true;

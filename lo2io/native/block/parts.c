@@ -24,7 +24,7 @@ void parts_add(engine *e, request *r, const lo2_kernel_parts *record)
 
 static void queue(engine *e, const part_row *row)
 {
-    if (VEC_ROOM(&e->part_queue, e->part_queue.count + 1))
+    if (ROW_ROOM(e, e->part_queue))
         e->part_queue.at[e->part_queue.count++] = *row;
     else
         e->out_of_memory = true;

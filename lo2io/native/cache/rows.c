@@ -3,7 +3,7 @@
 
 void row_of_fill(engine *e, const cache_fill *row)
 {
-    if (VEC_ROOM(&e->fill_queue, e->fill_queue.count + 1))
+    if (ROW_ROOM(e, e->fill_queue))
         e->fill_queue.at[e->fill_queue.count++] = *row;
     else
         e->out_of_memory = true;
@@ -11,7 +11,7 @@ void row_of_fill(engine *e, const cache_fill *row)
 
 void row_of_eviction(engine *e, const cache_eviction *row)
 {
-    if (VEC_ROOM(&e->eviction_queue, e->eviction_queue.count + 1))
+    if (ROW_ROOM(e, e->eviction_queue))
         e->eviction_queue.at[e->eviction_queue.count++] = *row;
     else
         e->out_of_memory = true;

@@ -45,7 +45,7 @@ void on_kernel_fault(engine *e, const uint8_t *record, uint32_t length, uint16_t
     if (!t || !is_recorded(e, t))
         return;
     task_lives(t);
-    if (!VEC_ROOM(&e->fault_queue, e->fault_queue.count + 1)) {
+    if (!ROW_ROOM(e, e->fault_queue)) {
         e->out_of_memory = true;
         return;
     }

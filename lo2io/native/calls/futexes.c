@@ -3,7 +3,7 @@
 
 void futex_called(engine *e, uint64_t operation, uint64_t address)
 {
-    if (!VEC_ROOM(&e->futex_queue, e->futex_queue.count + 1)) {
+    if (!ROW_ROOM(e, e->futex_queue)) {
         e->out_of_memory = true;
         return;
     }

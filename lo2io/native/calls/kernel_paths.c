@@ -28,7 +28,7 @@ void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size)
     bool known = kernel_directory_of(e, path.flags, names, path.names_length);
     uint32_t length = path.flags & LO2_PATH_CUT ? 0 : path.path_length, directory = known ? e->name.count : 0;
     char *texts = malloc((size_t)length + directory + 2);
-    if (!texts || !VEC_ROOM(&e->path_queue, e->path_queue.count + 1)) {
+    if (!texts || !ROW_ROOM(e, e->path_queue)) {
         free(texts);
         e->out_of_memory = true;
         return;

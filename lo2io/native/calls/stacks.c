@@ -15,7 +15,7 @@ void on_kernel_stack(engine *e, task *t, const uint8_t *record)
     memcpy(&told, record, sizeof told);
     if (!is_told(e, &t->left, &told))
         return;
-    if (!VEC_ROOM(&e->stack_queue, e->stack_queue.count + 1)) {
+    if (!ROW_ROOM(e, e->stack_queue)) {
         e->out_of_memory = true;
         return;
     }

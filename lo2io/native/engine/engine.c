@@ -243,11 +243,25 @@ static void dispatch(engine *e, stream *s)
     s->last_time = entry->time;
 }
 
-/* Writes the rows that wait; true if none waits any more. */
+/* False if the batch has no room for all rows that wait. */
+static bool flush_queues(engine *e)
+{
+    return tables_flush(e) && cache_flush(e) && parts_flush(e) && dirty_flush(e) && commits_flush(e) &&
+           faults_flush(e) && stacks_flush(e) && futexes_flush(e) && rings_flush(e) && ring_requests_flush(e) &&
+           iocbs_flush(e);
+}
+
+/* Writes the rows that wait; true if none waits any more. A ring that rings_flush gives up may cause further rows. */
 static bool flush(engine *e)
 {
-    return tables_flush(e) && cache_flush(e) && parts_flush(e) && dirty_flush(e) && commits_flush(e) && faults_flush(e) && stacks_flush(e) && futexes_flush(e) &&
-           (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
+    while (e->rows_wait) {
+        e->rows_wait = false;
+        if (!flush_queues(e)) {
+            e->rows_wait = true;
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Ends everything that is still alive at the end of the spool; false if the batch is full. */

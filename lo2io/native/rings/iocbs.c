@@ -252,7 +252,7 @@ void iocbs_submitted(engine *e, task *t, int64_t result)
         const asked_iocb *a = asked_at(e, at);
         if (a->iocb.place != place) /* one was lost: those behind it may be another call's */
             break;
-        if (!VEC_ROOM(&set->queue, set->queue.count + 1)) {
+        if (!ROW_ROOM(e, set->queue)) {
             e->out_of_memory = true;
             break;
         }

@@ -159,6 +159,7 @@ uint32_t ring_new(engine *e, uint8_t kind, uint64_t context, const task *t)
         ring_belongs(e, index, t);
     link_key(set, index);
     append(set, &set->alive, index);
+    e->rows_wait = true;
     return index;
 }
 
@@ -303,6 +304,7 @@ void ring_end(engine *e, uint32_t index, int64_t time)
         ring_state_ended(e, r);
     take_out(e->rings, &e->rings->alive, index);
     append(e->rings, &e->rings->ended, index);
+    e->rows_wait = true;
     if (r->kind == RING_AIO) { /* the process may make the same context again */
         ring_requests_abandon(e, index, true);
         r->gone = true;
@@ -322,6 +324,7 @@ void ring_revive(engine *e, uint32_t index)
     r->end_time = UNKNOWN;
     take_out(e->rings, &e->rings->ended, index);
     append(e->rings, &e->rings->alive, index);
+    e->rows_wait = true;
 }
 
 void ring_request_began(engine *e, uint32_t index, int64_t time, bool skips)

@@ -12,7 +12,7 @@ enum { MOST_RINGS_ALIVE = 1 << 16, MOST_RINGS_ENDED = 1 << 10 };
 void ring_row_queue(engine *e, const ring *r)
 {
     ring_set *set = e->rings;
-    if (VEC_ROOM(&set->ring_queue, set->ring_queue.count + 1))
+    if (ROW_ROOM(e, set->ring_queue))
         set->ring_queue.at[set->ring_queue.count++] = *r;
     else
         e->out_of_memory = true;
@@ -25,7 +25,7 @@ void ring_state_queue(engine *e, const ring *r, int64_t time)
     ring_set *set = e->rings;
     if (!r->recorded)
         return;
-    if (!VEC_ROOM(&set->state_queue, set->state_queue.count + 1)) {
+    if (!ROW_ROOM(e, set->state_queue)) {
         e->out_of_memory = true;
         return;
     }
@@ -254,7 +254,7 @@ static void write_work_row(lo2_batch *b, const ring_work_row *x)
         ring_request_set *set_ = (e)->ring_requests;                                        \
         if (!set_->queue.count && (e)->batch->nr < (e)->batch->capacity)                    \
             write((e)->batch, row);                                                         \
-        else if (VEC_ROOM(&set_->queue, set_->queue.count + 1))                             \
+        else if (ROW_ROOM(e, set_->queue))                                                      \
             set_->queue.at[set_->queue.count++] = *(row);                                   \
         else                                                                                \
             (e)->out_of_memory = true;                                                      \

@@ -47,7 +47,7 @@ void handle_end(engine *e, uint32_t index, bool cloexec, int64_t time)
         h->ended = 1;
         if (d->ring)
             e->tell.descriptor_ended(e, d, time != UNKNOWN);
-        if (VEC_ROOM(&e->handle_queue, e->handle_queue.count + 1))
+        if (ROW_ROOM(e, e->handle_queue))
             e->handle_queue.at[e->handle_queue.count++] =
                 (handle_row){h->number, h->process, h->task, h->parent, d->number, d->file, h->open_flags, h->fd,
                              h->origin, d->name_source, cloexec, h->used, h->open_time, time};

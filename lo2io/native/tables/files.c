@@ -90,7 +90,7 @@ static bool rehash(engine *e)
 static uint32_t file_new(engine *e, const file_facts *facts, const char *path, file_digest digest)
 {
     char *copy = malloc(facts->path_length + 1u);
-    if (!copy || !VEC_ROOM(&e->files, e->files.count + 1) || !VEC_ROOM(&e->file_queue, e->file_queue.count + 1)) {
+    if (!copy || !VEC_ROOM(&e->files, e->files.count + 1) || !ROW_ROOM(e, e->file_queue)) {
         free(copy);
         e->out_of_memory = true;
         return NONE;

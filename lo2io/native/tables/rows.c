@@ -25,7 +25,7 @@ uint32_t batch_records_fit(const engine *e)
 
 static void queue_event(engine *e, handle_event_row row)
 {
-    if (!VEC_ROOM(&e->event_queue, e->event_queue.count + 1)) {
+    if (!ROW_ROOM(e, e->event_queue)) {
         e->out_of_memory = true;
         return;
     }
@@ -53,7 +53,7 @@ uint32_t emit_operation(engine *e)
 void emit_task(engine *e, const task *t, uint8_t kind, int64_t exit)
 {
     const process *p = &e->processes.at[t->process];
-    if (!VEC_ROOM(&e->task_queue, e->task_queue.count + 1)) {
+    if (!ROW_ROOM(e, e->task_queue)) {
         e->out_of_memory = true;
         return;
     }

@@ -303,6 +303,7 @@ struct lo2_engine {
     lo2_batch *batch;
     uint64_t next_id, nr_operations;
     bool finishing, out_of_memory, started;
+    bool rows_wait;               /* in a queue for the batch, or rings in a list that may be too long (rings_flush) */
     uint8_t completions;          /* enum lo2_completions, as far as is known */
     uint32_t finish_task;
     char error[256];
@@ -382,6 +383,9 @@ struct lo2_engine {
     VEC(path_row) path_queue;
     uint32_t files_out, handles_out, events_out, tasks_out, paths_out;
 };
+
+/* Room for a further row in a queue that flush (engine/engine.c) empties; false if memory is short. */
+#define ROW_ROOM(e, queue) ((e)->rows_wait = true, VEC_ROOM(&(queue), (queue).count + 1))
 
 static inline bool is_recorded(const engine *e, const task *t) { return e->processes.at[t->process].recorded; }
 
