@@ -1,7 +1,7 @@
 """The changes that ``scripts/mutate.py`` tries: of Python by its syntax tree, of C by patterns.
 
 Operators, comparisons, numbers, conditions and returned values become others; operands and statements go. Texts,
-annotations and assertions are not changed.
+annotations, decorators and assertions are not changed.
 """
 
 from __future__ import annotations
@@ -116,6 +116,10 @@ class _PythonChanges(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         for part in (node.args, *node.body):
+            self.visit(part)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for part in node.body:
             self.visit(part)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
