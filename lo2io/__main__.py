@@ -1,10 +1,17 @@
 """``lo2io``, and ``python -m lo2io``: the steps before the command line is loaded."""
 
+from __future__ import annotations
+
 import contextlib
 import gc
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
 
 
 def _occupy_standard_streams() -> None:
@@ -21,6 +28,12 @@ def _occupy_standard_streams() -> None:
             setattr(sys, name, open(fd, "w" if fd else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
+def _handle(number: signal.Signals, handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
+    """Set what a signal does. A kernel that refuses that is no reason to end: the signal does what it did."""
+    with contextlib.suppress(OSError):
+        signal.signal(number, handler)
+
+
 def main() -> None:
     """Load and run the command line. Ctrl-C while it loads ends the process without a traceback.
 
@@ -30,16 +43,16 @@ def main() -> None:
     if sys.argv[1:2] in (["record"], ["system-wide"]) and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
         # A request for a flight recorder's window that comes before the recorder is ready. A handler, unlike SIG_IGN,
         # is not passed on to the command.
-        signal.signal(signal.SIGUSR1, lambda *_: None)
+        _handle(signal.SIGUSR1, lambda *_: None)
     gc.set_threshold(100_000)  # a command's imports make many objects and hardly any cycle: looking for these takes 6 %
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        _handle(signal.SIGINT, signal.SIG_DFL)
     from lo2io.cli import main as line  # noqa: PLC0415 - this takes long
 
     command = line.load(sys.argv[1:])
     if interruptible:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _handle(signal.SIGINT, signal.default_int_handler)
     try:
         line.main(command)
     except SystemExit as end:

@@ -39,9 +39,9 @@ def main(command: Callable[[], None] | None = None) -> None:
     Args:
         command: The command, from :func:`load`; None: that of ``sys.argv``.
     """
-    streams.protect()
-    own_process()
     try:
+        streams.protect()
+        own_process()
         try:
             (command or load(sys.argv[1:]))()
         finally:

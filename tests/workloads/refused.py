@@ -15,6 +15,7 @@ NUMBERS = {
     "ioctl": (16,),
     "fork": (56, 57, 58, 435),
     "sched_setaffinity": (203,),
+    "rt_sigaction": (13,),
     "rt_sigtimedwait": (128,),
     "waitid": (247,),
     "wait4": (61,),

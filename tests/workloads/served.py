@@ -109,7 +109,8 @@ def close() -> None:
 def _server() -> subprocess.Popen[bytes]:
     if not _started:
         command = [sys.executable, "-m", "workloads.served"]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        places = (str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
         # Not in the folder of the test that happens to be the first, which may be on a disk that is taken away.
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/")
         _started.append(server)
