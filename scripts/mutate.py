@@ -137,9 +137,11 @@ class Copy:
         place.chmod(0o755)
         self._home = place / "home"
         self._home.mkdir()
+        (place / ".cache/workloads").mkdir(parents=True)  # programs that tests compile
         self._prefix = AS_NOBODY.split() if os.geteuid() == 0 and not as_root else []
         if self._prefix:
-            os.chown(self._home, NOBODY, NOBODY)
+            for folder in (self._home, place / ".cache/workloads"):
+                os.chown(folder, NOBODY, NOBODY)
         self._times = itertools.count(1)
         self._server: subprocess.Popen[str] | None = None
 

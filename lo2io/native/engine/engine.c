@@ -68,6 +68,12 @@ static int fail(engine *e, const char *what, const char *path)
     return -1;
 }
 
+static int no_memory(engine *e)
+{
+    snprintf(e->error, sizeof e->error, "out of memory");
+    return -1;
+}
+
 /* Reads all TASK facts before the merge begins. */
 static int note_pids(engine *e, const lo2_stream *config)
 {
@@ -301,21 +307,20 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
             fit = 0;
         }
         if (!flush(e) || (!fit && !(fit = batch_records_fit(e))))
-            return e->out_of_memory ? -1 : 1;
+            return e->out_of_memory ? no_memory(e) : 1;
         fit--;
         if (!e->heap_count) {
             e->finishing = true;
             break;
         }
         dispatch(e, e->heap[0].s);
-        if (e->out_of_memory) {
-            snprintf(e->error, sizeof e->error, "out of memory");
-            return -1;
-        }
+        if (e->out_of_memory)
+            return no_memory(e);
         if (advance(e))
             return -1;
     }
-    return finish(e) ? 0 : 1;
+    bool is_last = finish(e);
+    return e->out_of_memory ? no_memory(e) : !is_last;
 }
 
 /* ---- life of the engine ---- */

@@ -148,6 +148,14 @@ uint64_t lo2_list_records(uint8_t kind, const uint8_t *bytes, uint64_t size, int
     return count;
 }
 
+static bool entry_fits(stream *s, uint32_t place)
+{
+    if (place < s->entries_room || lo2_grow((void **)&s->entries, &s->entries_room, place + 1, sizeof *s->entries))
+        return true;
+    s->out_of_memory = true;
+    return false;
+}
+
 /* Lists the whole records of the buffer, and returns their number. *end: the byte behind the last. */
 static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
 {
@@ -156,8 +164,7 @@ static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
     uint64_t step;
     while ((step = sample_step(s->buffer + at, s->filled - at)) && step != NO_RECORD) {
         uint16_t size = (uint16_t)step;
-        if (count == s->entries_room &&
-            !lo2_grow((void **)&s->entries, &s->entries_room, count + 1, sizeof *s->entries))
+        if (!entry_fits(s, count))
             break;
         int64_t time = record_time(s, s->buffer + at, size, clock);
         uint32_t type;
@@ -175,7 +182,7 @@ static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
 
 static bool list_entry(stream *s, uint32_t place, int64_t time, uint32_t offset)
 {
-    if (place == s->entries_room && !lo2_grow((void **)&s->entries, &s->entries_room, place + 1, sizeof *s->entries))
+    if (!entry_fits(s, place))
         return false;
     s->entries[place] = (struct lo2_entry){time, offset, place};
     return true;
@@ -318,6 +325,10 @@ int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals)
         if (read_more(s))
             return -1;
         count = list_block(s, clock, &end);
+        if (s->out_of_memory) {
+            errno = ENOMEM;
+            return -1;
+        }
         if (count == 0 && end == 0)
             break;
         s->block_end = end;

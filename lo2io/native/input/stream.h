@@ -9,7 +9,7 @@ typedef struct {
     uint32_t nr_paths, opened;    /* opened: how many are, so far */
     int fd;
     uint8_t kind;                 /* enum lo2_stream_kind */
-    bool at_end;
+    bool at_end, out_of_memory;
     uint32_t index, cpu;
     uint8_t *buffer;
     uint32_t size, filled;        /* bytes of the buffer; bytes that hold data */

@@ -174,11 +174,9 @@ static void list_remove(ring_request_set *set, request_list *list, uint32_t inde
     list->count--;
 }
 
-static bool of_ring_add(ring_request_set *set, uint32_t index)
+static void of_ring_add(ring_request_set *set, uint32_t index)
 {
     ring_request *r = &set->requests.at[index];
-    if (!VEC_ROOM(&set->of_ring, r->ring + 1))
-        return false;
     while (set->of_ring.count <= r->ring)
         set->of_ring.at[set->of_ring.count++] = NONE;
     r->ring_older = NONE; /* the newest comes first */
@@ -186,7 +184,6 @@ static bool of_ring_add(ring_request_set *set, uint32_t index)
     if (r->ring_newer != NONE)
         set->requests.at[r->ring_newer].ring_older = index;
     set->of_ring.at[r->ring] = index;
-    return true;
 }
 
 static void of_ring_remove(ring_request_set *set, uint32_t index)
@@ -281,7 +278,7 @@ ring_request *request_new(engine *e, uint32_t ring_index, uint64_t ctx, uint64_t
                           uint8_t data_class)
 {
     ring_request_set *set = e->ring_requests;
-    uint32_t index = take_place(e, address);
+    uint32_t index = VEC_ROOM(&set->of_ring, ring_index + 1) ? take_place(e, address) : NONE;
     if (index == NONE) {
         e->out_of_memory = true;
         return NULL;
@@ -302,8 +299,7 @@ ring_request *request_new(engine *e, uint32_t ring_index, uint64_t ctx, uint64_t
         address_link(set, index);
     data_link(set, index);
     list_add(set, &set->alive, index);
-    if (!of_ring_add(set, index))
-        e->out_of_memory = true, r->ring = NONE;
+    of_ring_add(set, index);
     return r;
 }
 
