@@ -130,6 +130,10 @@ class _PythonChanges(ast.NodeVisitor):
         if isinstance(node.value, int):
             self._replace(node, str(not node.value if isinstance(node.value, bool) else node.value + 1))
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg != "strict":  # zip() then asserts that lengths are equal
+            self.generic_visit(node)
+
     def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
         if isinstance(node.op, ast.Not):
             self.found.append(Change(self._start(node), self._start(node.operand), b""))

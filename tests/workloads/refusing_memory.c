@@ -1,4 +1,7 @@
-/* For LD_PRELOAD: one request for memory by one library is answered as on a machine that has none left. */
+/*
+ * For LD_PRELOAD: one request for memory by one library is answered as on a machine that has none left. Pieces of memory
+ * that the library takes and gives back are counted.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <link.h>
@@ -7,8 +10,9 @@
 #include <string.h>
 
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+extern void __libc_free(void *);
 static uintptr_t begin, end;
-static long left;
+static long left, held;
 static int refused;
 
 static int find(struct dl_phdr_info *info, size_t size, void *name)
@@ -38,26 +42,55 @@ int memory_was_refused(void)
     return refused;
 }
 
+/* Pieces of memory that the library has, by its own calls. */
+long memory_held(void)
+{
+    return held;
+}
+
+static int calls(const void *caller)
+{
+    return (uintptr_t)caller >= begin && (uintptr_t)caller < end;
+}
+
 static int refuses(const void *caller)
 {
-    if ((uintptr_t)caller < begin || (uintptr_t)caller >= end || left <= 0 || --left)
+    if (!calls(caller) || left <= 0 || --left)
         return 0;
     errno = ENOMEM;
     refused = 1;
     return 1;
 }
 
+static void *counted(const void *caller, void *given)
+{
+    held += given && calls(caller);
+    return given;
+}
+
 void *malloc(size_t size)
 {
-    return refuses(__builtin_return_address(0)) ? NULL : __libc_malloc(size);
+    const void *caller = __builtin_return_address(0);
+    return refuses(caller) ? NULL : counted(caller, __libc_malloc(size));
 }
 
 void *calloc(size_t count, size_t size)
 {
-    return refuses(__builtin_return_address(0)) ? NULL : __libc_calloc(count, size);
+    const void *caller = __builtin_return_address(0);
+    return refuses(caller) ? NULL : counted(caller, __libc_calloc(count, size));
 }
 
 void *realloc(void *memory, size_t size)
 {
-    return refuses(__builtin_return_address(0)) ? NULL : __libc_realloc(memory, size);
+    const void *caller = __builtin_return_address(0);
+    if (refuses(caller))
+        return NULL;
+    void *given = __libc_realloc(memory, size);
+    return memory ? given : counted(caller, given);
+}
+
+void free(void *memory)
+{
+    held -= memory && calls(__builtin_return_address(0));
+    __libc_free(memory);
 }

@@ -2,16 +2,19 @@
 
 ``python -m workloads.refusing_memory FOLDER``, with ``refusing_memory.c`` preloaded, prints a line of JSON for each
 kind of work: how many ``requests`` it makes, after how many there were ``errors``, and what was ``wrong``: numbers of
-requests after which there was neither an error nor the whole result, with the exit code.
+requests after which there was neither an error nor the whole result, with the exit code. ``left`` are pieces of memory
+that the work took and did not give back.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import random
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +72,8 @@ def works(folder: Path) -> dict[str, Callable[[], Any]]:
             return summarize(opened).activity
 
     def write() -> None:
-        calls, opcodes, target = engine.catalog.rows, engine.catalog.opcodes, folder / str(os.getpid())
-        target.mkdir()
+        calls, opcodes, target = engine.catalog.rows, engine.catalog.opcodes, Path(tempfile.mkdtemp(dir=folder))
+
         with Otf2Writer(target, engine.spool.meta, calls, opcodes, block_records="both") as writer:
             writer.write(batch)
             writer.close(END)
@@ -103,13 +106,23 @@ def tried(work: Callable[[], Any], wanted: Any, library: Any, number: int) -> in
 def main() -> None:
     """Refuse each request of each kind of work."""
     library = ctypes.CDLL(None)
+    library.memory_held.restype = ctypes.c_long
+    library.refuse_memory(LIBRARY, 0)
     for name, work in works(Path(sys.argv[1])).items():
         wanted, number, wrong, errors = work(), 1, [], 0
+        gc.collect()
+        held = library.memory_held()
+        work()
+        gc.collect()
+        left = library.memory_held() - held
         while (code := tried(work, wanted, library, number)) != NOT_REFUSED:
             wrong += [(number, code)] if code not in {SAME, ERROR} else []
             errors += code == ERROR
             number += 1
-        print(json.dumps({"work": name, "requests": number - 1, "errors": errors, "wrong": wrong}), flush=True)
+        print(
+            json.dumps({"work": name, "requests": number - 1, "errors": errors, "wrong": wrong, "left": left}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
