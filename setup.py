@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from setuptools.command.build_ext import build_ext
 
 PROGRAMS = Path("lo2io/bpf/programs")
 OBJECT = PROGRAMS / "lo2io.bpf.o"
+MACHINE = sysconfig.get_platform().partition("-")[2]
+"""The machine to build for. _PYTHON_HOST_PLATFORM=linux-aarch64 sets another than this one."""
 ARCHITECTURES = {"x86_64": "x86", "aarch64": "arm64"}
 """Machines on which the programs can read a call's arguments: machine → libbpf's name."""
 FLAGS = ("-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter")
@@ -65,7 +67,7 @@ class BuildPrograms(Command):
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         made = target.with_suffix(f".{os.getpid()}.o")
-        define = f"-D__TARGET_ARCH_{ARCHITECTURES[platform.machine()]}"
+        define = f"-D__TARGET_ARCH_{ARCHITECTURES[MACHINE]}"
         subprocess.run([clang, *FLAGS, define, "-c", str(PROGRAMS / "lo2io.bpf.c"), "-o", str(made)], check=True)
         strip = shutil.which("llvm-strip")
         if strip:  # of debugging information, which is most of the object; the types stay
@@ -87,8 +89,8 @@ class BuildPrograms(Command):
 
 def find_clang() -> tuple[str | None, str]:
     """A clang that compiles BPF and finds libbpf's headers, or why there is none."""
-    if platform.machine() not in ARCHITECTURES:
-        return None, f"they do not know {platform.machine()}"
+    if MACHINE not in ARCHITECTURES:
+        return None, f"they do not know {MACHINE}"
     clang = shutil.which("clang")
     if clang is None:
         return None, "clang is not installed"
@@ -109,4 +111,5 @@ setup(
     packages=[*find_packages(include=["lo2io", "lo2io.*"]), "lo2io.tracepoints"],
     cffi_modules=["lo2io/native/build.py:ffibuilder"],
     cmdclass={"build_ext": BuildNative, "build_bpf": BuildPrograms},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},  # one wheel for Python 3.11 and all later ones
 )
