@@ -35,7 +35,11 @@ available() {
     for package in $(echo "$1" | tr '|' ' '); do
         if apt-cache policy "$package" | grep -q 'Candidate: [^(]'; then echo "$package"; return; fi
     done
-    fail "no package of $1 in the package sources (see /etc/apt/sources.list.d)"
+    hint='see /etc/apt/sources.list.d'
+    if grep -q '^ID=ubuntu' /etc/os-release && ! apt-cache policy | grep -q '/universe '; then
+        hint='enable universe: sudo add-apt-repository universe, or add it to the Components of /etc/apt/sources.list.d'
+    fi
+    fail "no package of $1 in the package sources: $hint"
 }
 
 install_packages() {
@@ -92,6 +96,13 @@ if ! is_current test && ! is_current "$purpose"; then
     say "pip install into .venv: what building needs"
     pip --upgrade 'pip>=25.1' 'setuptools>=77' 'cffi>=1.16'
     if [ "$purpose" = test ]; then
+        if [ "$(uname -m)" = x86_64 ]; then
+            say "pip install into .venv: otf2, which tests read traces with"
+            .venv/bin/python scripts/install_otf2.py >/dev/null
+        else
+            say "pip compiles otf2, which tests read traces with: it has no wheel for $(uname -m). This takes minutes"
+            export MAKEFLAGS="-j$(nproc)"
+        fi
         say "pip install into .venv: lo2io (compiling it), what it, its tests and lint need"
         pip --no-compile --no-build-isolation --group lint --group test -e . # Python compiles what is imported, which is less
     else
