@@ -74,7 +74,8 @@ LAUNCHERS: Final = (
     ),
 )  # fmt: skip
 """The inner launcher first: mpirun may start its helpers by srun, and their ranks have the variables of both."""
-RANK_VARIABLES: Final = frozenset(os.fsencode(name) for each in LAUNCHERS for name in (each.rank, *each.needs))
+_RANKS: Final = tuple(each.rank.encode() + b"=" for each in LAUNCHERS)
+_TELLING: Final = frozenset(name.encode() for each in LAUNCHERS for name in (each.rank, *each.needs))
 """The variables that tell a rank."""
 MAX_RANK: Final = (1 << 31) - 1
 _GROUP = re.compile(r"(\d+)(?:\(x(\d+)\))?")
@@ -120,6 +121,16 @@ def find_rank(environ: Mapping[str, str]) -> int | None:
     """The rank that an environment tells; None: none."""
     launcher = _launcher_of(environ)
     return None if launcher is None else int(environ[launcher.rank])
+
+
+def find_rank_in(environment: bytes) -> int | None:
+    """The rank that an environment as of ``/proc/PID/environ`` tells; None: none."""
+    if not any(name in environment for name in _RANKS):
+        return None
+    pairs = (pair.partition(b"=") for pair in environment.split(b"\0"))
+    return find_rank(
+        {name.decode("ascii"): value.decode(errors="replace") for name, _, value in pairs if name in _TELLING}
+    )
 
 
 def _launcher_of(environ: Mapping[str, str]) -> Launcher | None:

@@ -188,6 +188,14 @@ def read_command(pid: int, root: Path = ROOT) -> tuple[bytes, bool] | None:
     return (content[:MAX_COMMAND_BYTES], len(content) > MAX_COMMAND_BYTES) if content else None
 
 
+def read_environment(pid: int, root: Path = ROOT) -> bytes:
+    """The environment with which a process began: each ``NAME=value`` ended by a zero byte. Empty: it is not known."""
+    try:
+        return _read(f"{root / 'proc'}/{pid}/environ") or b""
+    except OSError:  # it is amid an exec, or another user's
+        return b""
+
+
 def read_cgroup(pid: int, root: Path = ROOT, controller: bytes | None = None) -> tuple[int, bytes] | None:
     """The cgroup of a process: hierarchy number (0: v2) and path; None: the process has ended.
 

@@ -13,6 +13,7 @@ FACT_TASK = 0x4C01
 FACT_FD = 0x4C02
 FACT_RING = 0x4C03
 FACT_COMMAND = 0x4C04
+FACT_RANK = 0x4C05
 TASK_SELECT = 1
 """Flag: record this task and its descendants."""
 TASK_FROM_EXEC = 2
@@ -26,6 +27,7 @@ _TASK = struct.Struct("<QQIIII16s")
 _CGROUP = struct.Struct("<II")
 _FD = struct.Struct("<QQQQqIiIIII")
 _COMMAND = struct.Struct("<QQIIII")
+_RANK = struct.Struct("<QQII")
 _RING = struct.Struct("<QQIiIIiIII")
 
 
@@ -72,6 +74,19 @@ def pack_command(*, begin_ns: int, end_ns: int, pid: int, command: bytes, cut: b
     """
     body = _COMMAND.pack(end_ns, begin_ns, pid, cut, len(command), 0) + command + bytes(-len(command) % 8)
     return _HEADER.pack(FACT_COMMAND, 0, _HEADER.size + len(body)) + body
+
+
+def pack_rank(*, begin_ns: int, end_ns: int, pid: int, rank: int) -> bytes:
+    """A RANK fact: the rank in the environment of a process at some time between the two times.
+
+    Args:
+        begin_ns: CLOCK_MONOTONIC before the look.
+        end_ns: CLOCK_MONOTONIC after the look. Records are ordered by this time.
+        pid: The process.
+        rank: Its number in its job.
+    """
+    body = _RANK.pack(end_ns, begin_ns, pid, rank)
+    return _HEADER.pack(FACT_RANK, 0, _HEADER.size + len(body)) + body
 
 
 def pack_fd(

@@ -194,6 +194,7 @@ THREADS: Final = (
     Column("container", "", "", "id of the container, where the cgroup's name holds one", kind="string"),
     Column("cmdline", "", "", "last command line of its process, as for a shell; or its title", kind="text"),
     Column("cmdline_cut", "bool", "", "there is more of it than 4,096 bytes"),
+    reference("rank", "of its process in a job, by its environment or its parent's; null: none is known"),
     time_column("start_time_ns", "null: before the trace"),
     time_column("exit_time_ns", "null: alive at the end"),
     Column("kind", "uint8", "", "what it is for, by the name the kernel gave it", labels=THREAD_KIND),

@@ -28,7 +28,7 @@ from build.perfformats import (
 )
 from lo2io.catalog.catalog import load_catalog
 from lo2io.model import ClockSync, Cpu, EventCounts, KernelStack, SpoolMeta
-from lo2io.spool.facts import pack_command, pack_fd, pack_ring, pack_task
+from lo2io.spool.facts import pack_command, pack_fd, pack_rank, pack_ring, pack_task
 from lo2io.spool.format import FACTS_NAME, META_NAME, dump_meta, ring_name
 
 if TYPE_CHECKING:
@@ -286,6 +286,11 @@ class SpoolBuilder:
         """The content of ``/proc/PID/cmdline``."""
         begin = t if begin is None else begin
         self.facts.append(pack_command(begin_ns=begin, end_ns=t, pid=pid, command=command, cut=cut))
+        return self
+
+    def fact_rank(self, t: int, pid: int, rank: int, *, begin: int | None = None) -> SpoolBuilder:
+        """The rank that ``/proc/PID/environ`` tells."""
+        self.facts.append(pack_rank(begin_ns=t if begin is None else begin, end_ns=t, pid=pid, rank=rank))
         return self
 
     def fact_fd(

@@ -53,6 +53,8 @@ def test_one_recorder_records_all_ranks(tmp_path: Path) -> None:
     }
     assert blocks == {rank: 11 + rank for rank in range(NR_RANKS)}
     assert done.stderr.count("complete: ") == 1
+    threads = {row["pid"]: row["rank"] for row in trace.table("threads").to_pylist()}
+    assert {rank: threads[pid] for rank, pid in pids.items()} == {rank: rank for rank in range(NR_RANKS)}
 
     (tmp_path / "ranks").unlink()
     again = mpirun(tmp_path, *words)

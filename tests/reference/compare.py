@@ -107,6 +107,7 @@ def reference_rows(reference: Reference) -> Tables:
             "cgroup": (task.cgroup if task.ended else task.process.cgroup) or b"",
             "cmdline": task.command if task.ended else task.process.command,
             "cmdline_cut": int(task.command_cut if task.ended else task.process.command_cut),
+            "rank": task.rank if task.ended else task.process.rank,
             "kind": task.kind,
             **task.usage,
         }

@@ -137,6 +137,7 @@ class Reference:
             "comm": lambda record: self.tasks.comm(record.time, record.values),
             "mapping": lambda record: self.tasks.mapping(record.values),
             "fact_task": lambda record: self.tasks.fact(record.values),
+            "fact_rank": lambda record: self.tasks.rank(record.values),
             "fact_command": lambda record: self.tasks.command(record.values),
             "exec": lambda record: self.tasks.executed(record.time, record.values),
             "fact_fd": lambda record: self.calls.fact(record.values),

@@ -241,6 +241,8 @@ class Machine(Kernel):
             if salt % 3 == 1:
                 command = b"prog%d\0-x\0" % (what % 2) if what % 5 else b"prog: title\0\0"
                 self.record("fact_command", self.now, thread.pid, command, begin=begin, cut=what % 3 == 0)
+            if salt % 3 == 2:
+                self.record("fact_rank", self.now, thread.pid, what, begin=begin)
             cgroup = (what % 2, b"/seen%d" % (salt % 3)) if salt % 4 else None
             self.record("fact_task", self.now, thread.pid, thread.tid, begin=begin, comm=b"seen", cgroup=cgroup)
             return

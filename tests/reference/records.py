@@ -149,7 +149,7 @@ class Decoder:
                 values[role] = int.from_bytes(part, "little", signed=signed)
         return values
 
-    def _fact(self, kind: int, body: bytes) -> Record | None:
+    def _fact(self, kind: int, body: bytes) -> Record | None:  # noqa: PLR0911 - one for each kind
         (time, doubt), (begin, begin_doubt) = (self._spool_time(t) for t in struct.unpack_from("<QQ", body))
         values: dict[str, Any] = {"begin": begin - self.margin - begin_doubt, "end": time}
         if kind == 0x4C01:
@@ -165,6 +165,9 @@ class Decoder:
                 return None
             values |= {"pid": pid, "cut": cut, "command": body[32 : 32 + length]}
             return Record(time + self.margin, 0, "fact_command", values)
+        if kind == 0x4C05:
+            pid, rank = struct.unpack_from("<II", body, 16)
+            return Record(time + self.margin, 0, "fact_rank", values | {"pid": pid, "rank": rank})
         if kind == 0x4C03:
             names = ("pid", "fd", "sq_entries", "cq_entries", "poller", "nr_files", "nr_buffers")
             values |= dict(zip(names, struct.unpack_from("<IiIIiII", body, 16), strict=True))

@@ -41,6 +41,7 @@ class Process:
     command_cut: bool = False
     command_since: int = LONG_AGO
     """Its last exec."""
+    rank: int | None = None
     forks: int = 0
     """Processes that it has made."""
     whole: bool = False
@@ -85,6 +86,8 @@ class Task:
     command: bytes = b""
     """Its process' command at its end."""
     command_cut: bool = False
+    rank: int | None = None
+    """Its process' rank at its end."""
     ppid: int | None = None
     """As known at its end."""
     entered: bool = False
@@ -211,6 +214,7 @@ class Tasks:
                 process.moved = came_from.moved
                 process.command, process.command_cut = came_from.command, came_from.command_cut
                 process.command_since = came_from.command_since
+                process.rank = came_from.rank
         process.whole = process.whole or not process.tasks
         task = self._new(process, tid, time, table, recorded=recorded)
         if parent is not None:
@@ -308,6 +312,7 @@ class Tasks:
         self.engine.files.due(task)
         task.ended, task.exit, task.cgroup = True, known, task.process.cgroup
         task.command, task.command_cut = task.process.command, task.process.command_cut
+        task.rank = task.process.rank
         task.ppid = task.process.ppid
         del self.alive[task.tid]
         if task.kind == WORKER:
@@ -361,6 +366,12 @@ class Tasks:
         process = self.process(values["pid"])
         if process is not None:
             self._tell_command(process, values["begin"], values)
+
+    def rank(self, values: dict[str, Any]) -> None:
+        """``RANK``: a process' rank. An exec keeps it, for it keeps the environment, as a rule."""
+        process = self.process(values["pid"])
+        if process is not None:
+            process.rank = values["rank"]
 
     def executed(self, time: int, values: dict[str, Any]) -> None:
         """``EXEC``: the arguments of a new program."""

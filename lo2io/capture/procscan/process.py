@@ -14,6 +14,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lo2io.capture.launchers import find_rank_in
 from lo2io.kernel import procfs
 from lo2io.model.notices import Notice
 from lo2io.spool import facts
@@ -30,6 +31,8 @@ EARLY_S = (0.005, 0.02, 0.05)
 SELDOM_S = 60.0
 """Rest between two scans if programs in the kernel tell names. They never name files that are open but not used."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+RANKS_S = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Times after the start at which such a scanner looks for ranks, which only /proc tells: launchers take their time."""
 REST_FACTOR = 50
 """The rest after a scan is this many times as long as the scan, so scans take at most 2 % of one CPU."""
 _MAX_PASSES = 20
@@ -93,7 +96,7 @@ class FactWriter:
             )
         self._append(records)
         if not is_kernel:
-            self._write_command(pid)
+            self.write_command(pid)
         return not is_kernel
 
     def write_fds(self, pid: int) -> frozenset[tuple[int, int, int]]:
@@ -102,7 +105,7 @@ class FactWriter:
         Returns:
             Number, device and inode of each descriptor. Empty if the process has ended.
         """
-        self._write_command(pid)
+        self.write_command(pid)
         states = list(procfs.iter_fds(pid, self._root))
         self._append([record for state in states for record in _pack_descriptor(pid, state)])
         return frozenset((state.fd, state.device, state.inode) for state in states)
@@ -111,8 +114,8 @@ class FactWriter:
         """Write each command line at the next look, even if it is the same: after an exec it is a new fact."""
         self._commands.clear()
 
-    def _write_command(self, pid: int) -> None:
-        """Write a COMMAND fact, if the command line has changed since the last one."""
+    def write_command(self, pid: int) -> None:
+        """Write a COMMAND fact, and a RANK fact of a rank, if the command line has changed since the last one."""
         begin = time.monotonic_ns()
         command = procfs.read_command(pid, self._root)
         if command is None:
@@ -121,7 +124,11 @@ class FactWriter:
             self._commands[pid] = command
             content, cut = command
             end = time.monotonic_ns()
-            self._append([facts.pack_command(begin_ns=begin, end_ns=end, pid=pid, command=content, cut=cut)])
+            records = [facts.pack_command(begin_ns=begin, end_ns=end, pid=pid, command=content, cut=cut)]
+            rank = find_rank_in(procfs.read_environment(pid, self._root))
+            if rank is not None:
+                records.append(facts.pack_rank(begin_ns=begin, end_ns=time.monotonic_ns(), pid=pid, rank=rank))
+            self._append(records)
 
     def _append(self, records: Sequence[bytes]) -> None:
         if not records or self.is_over:
@@ -185,7 +192,7 @@ class Scanner(abc.ABC):
     def __init__(self, writer: FactWriter, period_s: float, *, seldom: bool = False) -> None:
         self._writer = writer
         self._period_s = max(period_s, SELDOM_S) if seldom and period_s > 0 else period_s
-        self._early_s = () if seldom else EARLY_S
+        self._early_s: tuple[float, ...] = () if seldom else EARLY_S
         self._wake = threading.Event()
         self._over = False
         self._rescans: deque[int] = deque(maxlen=1)
@@ -202,6 +209,10 @@ class Scanner(abc.ABC):
     @abc.abstractmethod
     def _look(self) -> float:
         """Look at the processes that are due; return the time to rest."""
+
+    def _look_early(self) -> None:
+        """Look soon after the start."""
+        self._look()
 
     def start(self) -> None:
         """Start the thread that scans again and again."""
@@ -245,7 +256,7 @@ class Scanner(abc.ABC):
         for delay in self._early_s:
             if self._sleep(begin + delay - time.monotonic()):
                 return
-            self._look()
+            self._look_early()
         rest = self._period_s
         while not self._sleep(rest):
             rest = self._look()
@@ -295,6 +306,8 @@ class FactScanner(Scanner):
     ) -> None:
         super().__init__(FactWriter(sink, tell, root), period_s, seldom=seldom)
         self.pids = dict.fromkeys(pids)
+        self._early_s = RANKS_S if seldom else EARLY_S
+        self._seldom = seldom
         self._recorded = recorded
         self._root = root
         self._foreign = {child for pid in self.pids for child in procfs.read_children(pid, root)}
@@ -321,6 +334,13 @@ class FactScanner(Scanner):
             self.pids.update(dict.fromkeys(new))
             if not self._writer.write_fds(pid) and procfs.read_stat(pid, root=self._root) is None:
                 self.pids.pop(pid, None)
+
+    def _look_early(self) -> None:
+        if not self._seldom:
+            self._look()
+            return
+        for pid in {*self.pids, *self._recorded()}:
+            self._writer.write_command(pid)
 
     def _look(self) -> float:
         begin = time.monotonic()

@@ -111,6 +111,7 @@ typedef struct {
     uint32_t *cmdline_offset;   /* into the batch's text; its process' last arguments, separated by zero bytes; length 0: unknown */
     uint32_t *cmdline_length;
     uint8_t *cmdline_cut;       /* 1: the process has further arguments */
+    uint32_t *rank;             /* of its process in a job; UINT32_MAX: none is known */
     uint8_t *kind;              /* enum lo2_task_kind */
     int64_t *cpu_ns;            /* from birth to exit; unknown: the thread did not exit, or no program told */
     int64_t *user_ns;           /* its parts, in proportion to ticks */

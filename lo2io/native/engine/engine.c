@@ -177,6 +177,12 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
             return;
         on_command(e, &e->processes.at[process_index], (const char *)body + sizeof fact, fact.length, fact.cut,
                    not_before(fact_when(&e->clock, fact.begin_time_ns)));
+    } else if (type == LO2_FACT_RANK && size >= 8 + sizeof(lo2_fact_rank)) {
+        lo2_fact_rank fact;
+        memcpy(&fact, body, sizeof fact);
+        uint32_t process_index = process_of(e, fact.pid);
+        if (process_index != NONE)
+            e->processes.at[process_index].rank = fact.rank;
     } else if (type == LO2_FACT_RING && size >= 8 + sizeof(lo2_fact_ring)) {
         on_ring_fact(e, body);
     }

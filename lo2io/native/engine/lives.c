@@ -111,7 +111,8 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
         table = parent ? parent->table : e->tasks.at[e->processes.at[process_index].oldest].table;
         e->tables.at[table].refs++;
     } else {
-        process from = {.number = NONE, .cgroup = NONE, .cgroup_since = UNKNOWN, .command = NONE, .command_since = UNKNOWN};
+        process from = {.number = NONE, .cgroup = NONE, .cgroup_since = UNKNOWN, .command = NONE, .command_since = UNKNOWN,
+                        .rank = NONE};
         if (parent)
             from = e->processes.at[process_index];
         table = table_of_child(e, parent, time);
@@ -127,6 +128,7 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
         child->command = text_keep(e, from.command);
         child->command_cut = from.command_cut;
         child->command_since = from.command_since;
+        child->rank = from.rank;
         child->fresh = true;
         if (parent)
             e->processes.at[parent->process].nr_forks++;

@@ -59,7 +59,7 @@ void emit_task(engine *e, const task *t, uint8_t kind, int64_t exit)
     }
     task_row *row = &e->task_queue.at[e->task_queue.count++];
     *row = (task_row){t->number, p->number, p->pid, t->tid, p->ppid, p->parent_number, t->start, exit, {0},
-                      text_keep(e, p->cgroup), text_keep(e, p->command), kind, p->command_cut, t->usage};
+                      text_keep(e, p->cgroup), text_keep(e, p->command), p->rank, kind, p->command_cut, t->usage};
     memcpy(row->comm, t->comm, sizeof row->comm);
 }
 
@@ -222,6 +222,7 @@ static bool flush_tasks(engine *e)
         b->tasks.cmdline_offset[row] = command_offset;
         b->tasks.cmdline_length[row] = command ? command->length : 0;
         b->tasks.cmdline_cut[row] = t->command_cut;
+        b->tasks.rank[row] = t->rank;
         b->tasks.kind[row] = t->kind;
         row_of_usage(b, row, &t->usage);
         b->nr_tasks++;

@@ -177,6 +177,7 @@ typedef struct {
     uint32_t command;             /* the arguments, with a zero byte between them, or NONE */
     bool command_cut;             /* lo2io read only a part of the arguments */
     int64_t command_since;        /* the last exec; UNKNOWN: none was seen */
+    uint32_t rank;                /* in its job, by its environment or its parent's; NONE: none is known */
     uint32_t rings;               /* index + 1 of its first ring */
     uint32_t nr_forks, nr_serving; /* processes that it has made; its tasks that serve rings */
     aio_setups aio;
@@ -268,7 +269,7 @@ typedef struct { uint64_t operation; uint32_t path_length, directory_length; uin
 typedef struct { uint64_t low, high; } file_digest;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
                  /* each with a reference */
-                 uint32_t cgroup, command; uint8_t kind, command_cut; lo2_kernel_usage usage; } task_row;
+                 uint32_t cgroup, command, rank; uint8_t kind, command_cut; lo2_kernel_usage usage; } task_row;
 
 /* Calls into a later room, of which the caller knows nothing. The engine fills all of them in before it reads a record. */
 typedef struct {

@@ -24,7 +24,7 @@ uint32_t process_new(engine *e, uint32_t pid, uint32_t ppid, uint32_t parent_num
     e->processes.at[index] = (process){.number = e->next_process++, .pid = pid, .ppid = ppid,
                                        .parent_number = parent_number, .oldest = NONE, .newest = NONE,
                                        .cgroup = NONE, .cgroup_since = UNKNOWN, .command = NONE,
-                                       .command_since = UNKNOWN};
+                                       .command_since = UNKNOWN, .rank = NONE};
     e->process_by_pid[pid] = index + 1;
     return index;
 }

@@ -223,10 +223,13 @@ class Writer:
                 self._parts.location(first, "no thread recorded", group)
                 continue
             name = f"{names.get(process) or row.comm or 'process'} [{row.pid}]"
+            name = f"rank {row.rank}: {name}" if known(row.rank) else name
             creator = groups.find(row.parent_process)
             group = self._parts.group(name, HOST_NODE, UNDEFINED_U32 if creator is None else creator)
             groups.add(process, view.locations[first].group, group, name)
             self._parts.number_property("LocationGroupProperty", group, "Process ID", row.pid)
+            if known(row.rank):
+                self._parts.number_property("LocationGroupProperty", group, "MPI rank", row.rank)
             if process in lines:
                 self._parts.text_property("LocationGroupProperty", group, "Command Line", lines[process])
             self._containment(group, cgroups.get(process, ""))

@@ -54,6 +54,8 @@ class TaskRow:
     """``enum lo2_task_kind``."""
     cmdline: str = ""
     """The process' last command line; empty: unknown."""
+    rank: int = UNKNOWN_U32
+    """The process' rank in a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +121,13 @@ class Rows:
             self.files[file] = FileRow(mode, device, inode, mount, text_at(batch.text, offset, length), source)
 
     def _add_tasks(self, batch: Batch) -> None:
-        numbers = ("task", "process", "pid", "tid", "parent_process", "exit_time_ns", "kind")
+        numbers = ("task", "process", "pid", "tid", "parent_process", "exit_time_ns", "kind", "rank")
         places = [f"{text}_{part}" for text in ("comm", "cgroup", "cmdline") for part in ("offset", "length")]
         rows = zip(*(batch.tasks[name].tolist() for name in (*numbers, *places)), strict=True)
-        for task, process, pid, tid, parent, exit_time, kind, *at in rows:
+        for task, process, pid, tid, parent, exit_time, kind, rank, *at in rows:
             comm, cgroup, raw = (text_at(batch.text, *at[place : place + 2]) for place in (0, 2, 4))
             line = command_line(raw)
-            self.tasks[task] = TaskRow(task, process, pid, tid, parent, exit_time, comm, cgroup, kind, line)
+            self.tasks[task] = TaskRow(task, process, pid, tid, parent, exit_time, comm, cgroup, kind, line, rank)
 
     def _add_rings(self, batch: Batch) -> None:
         columns = [batch.rings[name].tolist() for name in RingRow.__slots__] if batch.rings else []

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lo2io.capture.launchers import LAUNCHERS, Place, find_place, find_rank
+from lo2io.capture.launchers import LAUNCHERS, Place, find_place, find_rank, find_rank_in
 from lo2io.model.job import Job
 
 SLURM = {
@@ -87,3 +87,11 @@ def test_every_launcher_tells_its_rank() -> None:
         place = find_place(environ)
         assert place is not None
         assert (place.job.launcher, place.rank, find_rank(environ)) == (launcher.name, 7, 7)
+
+
+def test_a_rank_in_the_bytes_of_proc() -> None:
+    """As ``/proc/PID/environ`` has it. Values may hold anything, also what looks like a variable."""
+    environ = b"A=\xff\xfe\0PATH=/bin\0OMPI_COMM_WORLD_RANK=12\0HOME=/\0"
+    assert find_rank_in(environ) == 12
+    assert find_rank_in(b"A=OMPI_COMM_WORLD_RANK=12\0") is None
+    assert find_rank_in(b"") is None
