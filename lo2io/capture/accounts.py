@@ -56,6 +56,7 @@ class Accounting:
             user_ns=round(used.ru_utime * NS_PER_S),
             system_ns=round(used.ru_stime * NS_PER_S),
             major_faults=used.ru_majflt,
+            minor_faults=used.ru_minflt,
             voluntary_switches=used.ru_nvcsw,
             involuntary_switches=used.ru_nivcsw,
         )

@@ -158,6 +158,7 @@ class Engine:
         config.cache = _cache_layer(meta)
         config.parts = "parts" in meta.layers
         config.dirty = {"dirty", "parts"} <= set(meta.layers)
+        config.faults = "faults" in meta.layers
         config.fault_call = self.catalog.rows.index(PAGE_FAULT)
         self._set_clock(config)
         self._set_completions(config)

@@ -122,6 +122,8 @@ class FilteredStream:
         self.left_out.ring_requests += _nr_false(ring_requests)
         named = passing.named.at(batch.handles["handle"])
         batch.handles["used"][~named] = 0
+        faults = batch.faults["request"]
+        faults[~self._served.holds(faults)] = 0
         for table, keep in (
             ("operations", calls),
             ("off_cpu", passing.waits.holds(waits)),

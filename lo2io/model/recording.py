@@ -31,6 +31,8 @@ class Usage:
     major_faults: int
     voluntary_switches: int
     involuntary_switches: int
+    minor_faults: int | None = None
+    """None: of a lo2io that did not count them."""
 
 
 @dataclass(frozen=True, slots=True)

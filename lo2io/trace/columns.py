@@ -203,6 +203,7 @@ THREADS: Final = (
     Column("system_ns", "int64", "ns", "of it in the kernel", UNKNOWN_I64),
     Column("block_delay_ns", "int64", "ns", "waited for its block requests; null, too: delayacct is off", UNKNOWN_I64),
     Column("major_faults", "int64", "", "page faults that needed I/O", UNKNOWN_I64),
+    Column("minor_faults", "int64", "", "page faults that needed none", UNKNOWN_I64),
     Column("voluntary_switches", "int64", "", "times it left its CPU to wait", UNKNOWN_I64),
     Column("involuntary_switches", "int64", "", "times it had to leave its CPU", UNKNOWN_I64),
 )
@@ -345,6 +346,10 @@ FAULTS: Final = (
     Column("generation", "int64", "", "of the inode", UNKNOWN_I64),
     reference("file", "row of files; null: not known"),
     size_column("offset_bytes", "of the page in the file; null: the file is not known"),
+    Column("run_queue_ns", "int64", "ns", "of its time: ready to run, without a CPU; null: not known", UNKNOWN_I64),
+    Column("blocked_ns", "int64", "ns", "of its time: waited; null: not known", UNKNOWN_I64),
+    Column("filled_pages", "uint32", "", "of the file, that it put into the page cache; null: not known", UNKNOWN_U32),
+    Column("request", "uint64", "", "id of the block request that read the page for it; null: none, or not known", 0),
 )
 CALL_STACKS: Final = (
     Column("operation", "uint64", "", "id of the call, in operations"),

@@ -188,7 +188,7 @@ _RULES = (
     Rule(
         "fault.read",
         _E,
-        "A page fault outside of calls is one read; a thread has no more faults than the kernel counted.",
+        "A page fault outside of calls is one read; its waits fit in; a thread has no more than the kernel counted.",
     ),
     Rule(
         "journal.commit", _E, "A commit meets its phases in their order, and ends before its journal's next one begins."

@@ -137,6 +137,7 @@ def _usage(used: Any) -> dict[str, int | None]:
         "system_ns": system,
         "block_delay_ns": _known(used.block_delay_ns),
         "major_faults": _known(used.major_faults),
+        "minor_faults": _known(used.minor_faults),
         "voluntary_switches": _known(used.voluntary),
         "involuntary_switches": _known(used.involuntary),
     }

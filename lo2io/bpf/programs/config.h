@@ -278,7 +278,8 @@ struct lo2_bpf_sleeper {
     uint32_t waker;
     uint8_t state;                   /* enum lo2_sleep_state */
     uint8_t lost;                    /* a stretch of this call found no room */
-    uint16_t turn;                   /* of `stacks`, the next one that is replaced, modulo their number */
+    uint8_t faulting;                /* there is no call: the thread is amid a page fault */
+    uint8_t turn;                    /* of `stacks`, the next one that is replaced, modulo their number */
     uint16_t stacks[LO2_SLEEPERS_STACKS]; /* where it slept before: 1 + place in lo2_stacks; 0: none */
     struct lo2_bpf_lock lock;
 };
@@ -291,7 +292,9 @@ struct lo2_bpf_fault {
     uint64_t mapping;                /* struct address_space * */
     uint64_t page;                   /* place in the file, in pages */
     uint32_t tid;                    /* 0: nobody's, or being written */
-    uint32_t reserved;
+    uint32_t nr_sleeps;              /* these three are of the layer `waits`, as in FAULT */
+    uint64_t run_queue_ns, blocked_ns;
+    uint64_t unseen;
 };
 
 /* A kernel stack, the innermost function first. The one who exchanges `sum` for 0 fills it, and sets `frames` last. */

@@ -38,6 +38,14 @@ INLINE struct lo2_bpf_fault *lo2_fault_place(__u32 tid)
 /* The number of faults that the thread has behind it: mm_account_fault (mm/memory.c) counts a fault when it is over. */
 INLINE __u64 lo2_faults_over(const struct task_struct *task) { return task->maj_flt + task->min_flt; }
 
+/* The look that the thread may still be amid: no fault has ended since. After a fault that failed, it is one that is over. */
+INLINE struct lo2_bpf_fault *lo2_fault_of(const struct task_struct *task)
+{
+    struct lo2_bpf_fault *fault = lo2_has_layer(LO2_LAYER_faults) ? lo2_fault_place(task->pid) : NULL;
+
+    return fault && fault->tid == (__u32)task->pid && fault->over == lo2_faults_over(task) ? fault : NULL;
+}
+
 /*
  * filemap:mm_filemap_fault(struct address_space *, pgoff_t), in filemap_fault: the page is not mapped. The kernel may give up
  * its locks, wait, and look again: the first look has the begin.
@@ -47,6 +55,8 @@ int lo2_faults_mm_filemap_fault(__u64 *context)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct lo2_bpf_fault *fault;
+    struct lo2_bpf_cpu *cpu;
+    __u32 number;
     __u64 over;
 
     if (!lo2_switch.on || !LO2_LAYER_FITS_faults || !lo2_is_recorded(task))
@@ -56,7 +66,11 @@ int lo2_faults_mm_filemap_fault(__u64 *context)
     if (!fault || (fault->tid == (__u32)task->pid && fault->over == over && fault->mapping == context[0] &&
                    fault->page == context[1]))
         return 0;
+    cpu = lo2_this_cpu(&number);
+    if (cpu)
+        lo2_end_runs_of(cpu); /* pages that the thread filled before are not this fault's */
     fault->tid = 0;
+    fault->nr_sleeps = fault->unseen = fault->run_queue_ns = fault->blocked_ns = 0;
     fault->over = over;
     fault->mapping = context[0];
     fault->page = context[1];
@@ -91,6 +105,10 @@ int lo2_faults_over_event(struct lo2_software_context *context)
         lo2_describe(&of, (const struct address_space *)fault->mapping);
         record.begin_ns = fault->begin_ns;
         record.page = fault->page;
+        record.unseen = fault->unseen;
+        record.nr_sleeps = fault->nr_sleeps;
+        record.run_queue_ns = fault->run_queue_ns;
+        record.blocked_ns = fault->blocked_ns;
         record.device = of.device;
         record.inode = of.inode;
         record.generation = of.generation;

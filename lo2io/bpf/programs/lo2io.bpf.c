@@ -419,6 +419,7 @@ INLINE void write_usage(struct task_struct *task)
     record.user = BPF_CORE_READ(task, utime);
     record.system = BPF_CORE_READ(task, stime);
     record.major_faults = BPF_CORE_READ(task, maj_flt);
+    record.minor_faults = BPF_CORE_READ(task, min_flt);
     record.voluntary = BPF_CORE_READ(task, nvcsw);
     record.involuntary = BPF_CORE_READ(task, nivcsw);
     if (bpf_core_field_exists(task->delays) && (delays = BPF_CORE_READ(task, delays)))

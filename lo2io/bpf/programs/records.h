@@ -201,6 +201,7 @@ typedef struct {
     uint64_t block_delay_ns; /* delays->blkio_delay; UINT64_MAX: not accounted */
     uint64_t major_faults;   /* maj_flt */
     uint64_t voluntary, involuntary; /* nvcsw, nivcsw: switches */
+    uint64_t minor_faults;   /* min_flt */
 } lo2_kernel_usage;
 
 typedef struct {
@@ -287,7 +288,10 @@ typedef struct {
     uint32_t page_bytes;
     uint32_t generation;
     uint16_t mode;
-    uint16_t reserved[3];
+    uint16_t unseen;         /* 1: the layer `waits` is recorded, and missed a part of a stretch */
+    uint32_t nr_sleeps;      /* stretches without a CPU since the begin: outside of recorded calls each has a SLEEP */
+    uint64_t run_queue_ns;   /* parts of these stretches */
+    uint64_t blocked_ns;
 } lo2_kernel_fault;
 
 enum lo2_part_kind {

@@ -40,6 +40,7 @@ INLINE bool lo2_claim_sleeper(__u32 tid)
     }
     sleeper->out_ns = 0;
     sleeper->lost = 0;
+    sleeper->faulting = 0;
     sleeper->lock.waiter = 0;
     return true;
 }

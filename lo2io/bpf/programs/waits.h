@@ -12,6 +12,7 @@
 
 #include "cache.h"
 #include "core.h"
+#include "faults.h"
 #include "fits.h"
 #include "vfs_types.h"
 
@@ -216,16 +217,42 @@ INLINE bool lo2_write_sleep(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring
     return !sleeper->lost;
 }
 
-INLINE void lo2_leaves(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, __u32 tid, bool runnable, __u32 state,
-                       __u64 time_ns)
+/* Outside of calls, a page fault takes the place for each stretch. NULL: the thread is amid neither. */
+INLINE struct lo2_bpf_sleeper *lo2_sleeper_leaving(const struct task_struct *task, struct lo2_bpf_fault *fault)
 {
-    struct lo2_bpf_sleeper *sleeper = lo2_sleeper_in_call(tid);
+    struct lo2_bpf_sleeper *sleeper = lo2_sleeper_in_call(task->pid);
+
+    if (sleeper && sleeper->faulting && !fault) { /* the end of a stretch was not seen; the fault is over since */
+        lo2_free_sleeper(task->pid);
+        return NULL;
+    }
+    if (sleeper || !fault)
+        return sleeper;
+    if (!lo2_claim_sleeper(task->pid)) {
+        fault->unseen = 1;
+        return NULL;
+    }
+    sleeper = lo2_sleeper_in_call(task->pid);
+    if (sleeper)
+        sleeper->faulting = 1;
+    return sleeper;
+}
+
+INLINE void lo2_leaves(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, const struct task_struct *task, bool runnable,
+                       __u32 state, __u64 time_ns)
+{
+    struct lo2_bpf_fault *fault = lo2_fault_of(task);
+    struct lo2_bpf_sleeper *sleeper = lo2_sleeper_leaving(task, fault);
     lo2_kernel_sleep record = { .head.time_ns = time_ns, .flags = LO2_SLEEP_ENDLESS };
+    __u32 tid = task->pid;
 
     if (!sleeper)
         return;
-    if (sleeper->out_ns) /* it had a CPU meanwhile, unseen */
+    if (sleeper->out_ns) { /* it had a CPU meanwhile, unseen */
         lo2_write_sleep(cpu, ring, sleeper, &record);
+        if (fault)
+            fault->unseen = 1;
+    }
     sleeper->state = runnable                           ? LO2_SLEEP_PREEMPTED
                      : state & LO2_TASK_UNINTERRUPTIBLE ? LO2_SLEEP_BLOCKED
                                                         : LO2_SLEEP_SLEEPING;
@@ -252,13 +279,28 @@ INLINE __u64 lo2_wakeup_of(const struct lo2_bpf_sleeper *sleeper)
     return sleeper->wake_ns + LO2_EARLY_WAKEUP_NS > sleeper->out_ns ? sleeper->out_ns : 0;
 }
 
+INLINE void lo2_add_to_fault(struct lo2_bpf_fault *fault, const struct lo2_bpf_sleeper *sleeper, const lo2_kernel_sleep *record)
+{
+    if (sleeper->out_ns < fault->begin_ns)
+        return;
+    fault->nr_sleeps++;
+    if (!record->wake_ns) {
+        fault->unseen = 1;
+        return;
+    }
+    fault->blocked_ns += record->wake_ns - sleeper->out_ns;
+    fault->run_queue_ns += record->head.time_ns - record->wake_ns;
+}
+
 INLINE void lo2_comes_back(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, struct task_struct *task, __u64 time_ns)
 {
     struct lo2_bpf_sleeper *sleeper = lo2_sleeper_in_call(task->pid);
     lo2_kernel_sleep record = { .head.time_ns = time_ns };
+    struct lo2_bpf_fault *fault;
 
     if (!sleeper || !sleeper->out_ns)
         return;
+    fault = lo2_fault_of(task);
     if (sleeper->state == LO2_SLEEP_PREEMPTED) {
         record.wake_ns = sleeper->out_ns;
     } else {
@@ -277,7 +319,12 @@ INLINE void lo2_comes_back(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring,
         }
     }
     sleeper->wake_ns = 0;
-    lo2_write_sleep(cpu, ring, sleeper, &record);
+    if (fault)
+        lo2_add_to_fault(fault, sleeper, &record);
+    if (!lo2_write_sleep(cpu, ring, sleeper, &record) && fault)
+        fault->unseen = 1;
+    if (sleeper->faulting)
+        lo2_free_sleeper(task->pid);
 }
 
 /*
@@ -308,7 +355,7 @@ int lo2_waits_sched_switch(__u64 *context)
         lo2_flush_slot(cpu, ring);
     time_ns = bpf_ktime_get_ns();
     if (prev->pid)
-        lo2_leaves(cpu, ring, prev->pid, context[0] || !context[3], context[3], time_ns);
+        lo2_leaves(cpu, ring, prev, context[0] || !context[3], context[3], time_ns);
     if (next->pid)
         lo2_comes_back(cpu, ring, next, time_ns);
     return 0;

@@ -118,6 +118,7 @@ typedef struct {
     int64_t *system_ns;
     int64_t *block_delay_ns;    /* waiting for its block requests; also unknown if the kernel does not account for that */
     int64_t *major_faults;
+    int64_t *minor_faults;
     int64_t *voluntary_switches;
     int64_t *involuntary_switches;
 } lo2_task_columns;
@@ -267,6 +268,10 @@ typedef struct {
     int64_t *generation;        /* of the inode; unknown: the file is not known */
     uint32_t *file;             /* row of the files table; UINT32_MAX: nobody recorded has opened it, or it is not known */
     int64_t *offset_bytes;      /* of the page in the file; unknown: the file is not known */
+    int64_t *run_queue_ns;      /* parts of its time, as of calls; unknown: not seen, or the layer `waits` was not recorded */
+    int64_t *blocked_ns;
+    uint32_t *filled_pages;     /* of the file, that it put into the page cache; UINT32_MAX: not known, or inside of a call */
+    uint64_t *request;          /* id of the block request that read the page for it; 0: none, or not known */
 } lo2_fault_columns;
 
 /* One row per slow call whose program's stack was taken. */

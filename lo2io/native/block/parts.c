@@ -5,6 +5,38 @@
 
 enum { SECTOR_SHIFT = 9 };
 
+enum { MOST_CARRIED = 1024 };
+
+static void note_carried(engine *e, const request *r, const lo2_kernel_part *part)
+{
+    if (!e->config.faults || r->operation != LO2_RQ_READ || part->kind != LO2_PART_FILE || r->issue == UNKNOWN)
+        return;
+    uint32_t place = e->nr_carried % MOST_CARRIED;
+    if (place == e->carried.count && VEC_ROOM(&e->carried, place + 1))
+        e->carried.count++;
+    if (place >= e->carried.count) {
+        e->out_of_memory = true;
+        return;
+    }
+    e->carried.at[place] = (carried_part){.request = r->id, .device = part->device, .inode = part->inode, .offset = part->offset,
+                                          .issue = r->issue, .generation = part->generation, .bytes = part->bytes, .tid = r->tid};
+    e->nr_carried++;
+}
+
+uint64_t part_carrying(const engine *e, const carried_part *wanted)
+{
+    for (uint32_t back = 1; back <= e->carried.count; back++) {
+        const carried_part *c = &e->carried.at[(e->nr_carried - back) % MOST_CARRIED];
+        if (c->issue < wanted->issue)
+            return 0;
+        if (c->tid == wanted->tid && c->device == wanted->device && c->inode == wanted->inode &&
+            c->generation == wanted->generation && c->offset <= wanted->offset &&
+            wanted->offset + (int64_t)wanted->bytes <= c->offset + (int64_t)c->bytes)
+            return c->request;
+    }
+    return 0;
+}
+
 void parts_add(engine *e, request *r, const lo2_kernel_parts *record)
 {
     if (!r->written || r->parts_told)
@@ -15,6 +47,7 @@ void parts_add(engine *e, request *r, const lo2_kernel_parts *record)
         if (index == NONE)
             return;
         e->parts.at[index] = (held_part){.part = record->parts[i]};
+        note_carried(e, r, &record->parts[i]);
         *(r->last_part ? &e->parts.at[r->last_part - 1].next : &r->first_part) = index + 1;
         r->last_part = index + 1;
     }
@@ -129,4 +162,5 @@ void parts_free(engine *e)
     free(e->parts.at);
     free(e->free_parts.at);
     free(e->part_queue.at);
+    free(e->carried.at);
 }

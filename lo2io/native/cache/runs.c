@@ -24,7 +24,7 @@ void cache_hold(engine *e, cache_deeds *deeds, const page_run *run)
 {
     uint32_t index;
     page_run *last = deeds->last ? &e->page_runs.at[deeds->last - 1] : NULL;
-    if (last && goes_on(last, run)) {
+    if (last && !deeds->apart && goes_on(last, run)) {
         last->pages += run->pages;
         return;
     }

@@ -1,6 +1,7 @@
 /* Hands what threads did in the page cache to the call, or the request of a ring, in which they did it. */
 #include "cache/cache.h"
 #include "calls/cache_calls.h"
+#include "calls/outside.h"
 #include "rings/rings.h"
 #include "tables/tasks.h"
 
@@ -46,6 +47,10 @@ void on_kernel_pages(engine *e, const uint8_t *record, uint32_t length, int64_t 
     cache_cause cause = cause_of(e, t, told.head.tid);
     if (!run.evicts && cause.task == NONE)
         return;
+    if (!run.evicts && e->config.faults) {
+        outside_fills(e, t, &run);
+        return;
+    }
     cache_hold(e, &deeds, &run);
     cache_settle(e, &deeds, &NO_FILE, &cause);
 }

@@ -172,7 +172,7 @@ static void claim(engine *e, task *t, uint32_t index, uint8_t bit)
         t->pending.first_use |= bit;
 }
 
-uint64_t call_beside(engine *e, task *t, const beside *read)
+uint32_t call_beside(engine *e, task *t, const beside *read)
 {
     lo2_operation_columns *o = &e->batch->operations;
     pending_call *p = &t->pending;
@@ -192,7 +192,9 @@ uint64_t call_beside(engine *e, task *t, const beside *read)
     o->end_time_ns[row] = read->end;
     o->status[row] = STATUS_COMPLETED;
     o->bytes_result[row] = o->result[row] = read->bytes;
-    return o->id[row];
+    o->run_queue_ns[row] = read->run_queue;
+    o->blocked_ns[row] = read->blocked;
+    return row;
 }
 
 /*

@@ -1,5 +1,6 @@
 /* Switches: who got which CPU, and the stretches of a call during which its thread had none. */
 #include "calls/off_cpu.h"
+#include "calls/outside.h"
 #include "rings/rings.h"
 #include "tables/tasks.h"
 
@@ -74,7 +75,30 @@ static bool is_stretch(const pending_call *p, int64_t out, int64_t wake, int64_t
     return out >= p->off_end && out <= in && (!wake || (out <= wake && wake <= in));
 }
 
-/* Threads that are inside of no recorded call may sleep, too: after a call whose exit was lost. */
+void emit_sleep(engine *e, const task *t, const lo2_kernel_sleep *sleep)
+{
+    int64_t end = sleep->flags & LO2_SLEEP_ENDLESS ? UNKNOWN : (int64_t)sleep->head.time_ns;
+    uint32_t row = emit_off_cpu(e, t, (int64_t)sleep->out_ns, end, state_of_sleep(t, sleep));
+    lo2_off_cpu_columns *c = &e->batch->off_cpu;
+    c->reason[row] = reason_of(e, sleep);
+    c->stack[row] = sleep->stack && sleep->stack <= e->config.nr_stacks ? sleep->stack - 1 : NONE;
+    if (sleep->flags & LO2_SLEEP_LOCK && sleep->holder) {
+        c->holder_tid[row] = sleep->holder;
+        c->holder[row] = number_of(e, task_of(e, sleep->holder));
+    }
+    if (sleep->flags & LO2_SLEEP_LOCK) {
+        c->lock_inode[row] = sleep->lock_inode;
+        c->lock_device[row] = sleep->lock_device;
+    }
+    if (sleep->wake_ns)
+        c->wake_time_ns[row] = (int64_t)sleep->wake_ns;
+    if (sleep->wake_ns && sleep->state != LO2_SLEEP_PREEMPTED) {
+        c->waker_tid[row] = sleep->waker;
+        c->waker[row] = number_of(e, sleep->waker ? task_of(e, sleep->waker) : NULL);
+    }
+}
+
+/* Threads that are inside of no recorded call may sleep, too: amid a page fault, or after a call whose exit was lost. */
 void on_kernel_sleep(engine *e, task *t, const uint8_t *record)
 {
     pending_call *p = &t->pending;
@@ -82,6 +106,8 @@ void on_kernel_sleep(engine *e, task *t, const uint8_t *record)
     memcpy(&sleep, record, sizeof sleep);
     int64_t out = (int64_t)sleep.out_ns, wake = (int64_t)sleep.wake_ns, in = (int64_t)sleep.head.time_ns;
     bool endless = sleep.flags & LO2_SLEEP_ENDLESS;
+    if (!p->active && e->config.faults && is_recorded(e, t))
+        outside_slept(e, t, &sleep);
     if (!p->active || out < p->begin)
         return;
     if (!is_stretch(p, out, wake, in)) {
@@ -96,26 +122,8 @@ void on_kernel_sleep(engine *e, task *t, const uint8_t *record)
         p->run_queue += in - wake;
         p->blocked += wake - out;
     }
-    if (!is_recorded(e, t))
-        return;
-    uint32_t row = emit_off_cpu(e, t, out, endless ? UNKNOWN : in, state_of_sleep(t, &sleep));
-    lo2_off_cpu_columns *c = &e->batch->off_cpu;
-    c->reason[row] = reason_of(e, &sleep);
-    c->stack[row] = sleep.stack && sleep.stack <= e->config.nr_stacks ? sleep.stack - 1 : NONE;
-    if (sleep.flags & LO2_SLEEP_LOCK && sleep.holder) {
-        c->holder_tid[row] = sleep.holder;
-        c->holder[row] = number_of(e, task_of(e, sleep.holder));
-    }
-    if (sleep.flags & LO2_SLEEP_LOCK) {
-        c->lock_inode[row] = sleep.lock_inode;
-        c->lock_device[row] = sleep.lock_device;
-    }
-    if (wake)
-        c->wake_time_ns[row] = wake;
-    if (wake && sleep.state != LO2_SLEEP_PREEMPTED) {
-        c->waker_tid[row] = sleep.waker;
-        c->waker[row] = number_of(e, sleep.waker ? task_of(e, sleep.waker) : NULL);
-    }
+    if (is_recorded(e, t))
+        emit_sleep(e, t, &sleep);
 }
 
 /* ---- the events of the scheduler ---- */

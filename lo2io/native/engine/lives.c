@@ -1,6 +1,7 @@
 /* How threads and processes begin, become other programs, and end. */
 #include "calls/calls.h"
 #include "calls/kernel_facts.h"
+#include "calls/outside.h"
 #include "engine/lives.h"
 #include "rings/iocbs.h"
 #include "rings/rings.h"
@@ -26,6 +27,7 @@ static void task_ends(engine *e, task *t, int64_t time)
         kernel_facts_due(e, t);
     if (t->iocbs)
         iocbs_drop(e, t);
+    outside_drop(e, t);
     ring_thread_ended(e, t, e->totals.last_time_ns);
     if (is_recorded(e, t))
         emit_task(e, t, task_kind(t), time);

@@ -8,7 +8,7 @@ bool batch_has_room(const engine *e)
     return b->nr_operations + 1 < b->capacity && b->nr_batches + 1 < b->capacity && b->nr_requests + 2 < b->capacity &&
            b->nr_request_events + 4 < b->capacity && b->nr_losses + 1 < b->capacity &&
            b->nr_completions + 1 < b->capacity && b->nr_switches + 1 < b->capacity &&
-           b->nr_off_cpu + 2 < b->capacity;
+           b->nr_off_cpu + 4 < b->capacity;
 }
 
 /* No record gives more than 4 rows of a table. */
@@ -190,6 +190,7 @@ static void row_of_usage(lo2_batch *b, uint32_t row, const lo2_kernel_usage *use
     b->tasks.system_ns[row] = system;
     b->tasks.block_delay_ns[row] = told(used->block_delay_ns);
     b->tasks.major_faults[row] = told(used->major_faults);
+    b->tasks.minor_faults[row] = told(used->minor_faults);
     b->tasks.voluntary_switches[row] = told(used->voluntary);
     b->tasks.involuntary_switches[row] = told(used->involuntary);
 }

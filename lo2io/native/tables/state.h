@@ -76,6 +76,7 @@ enum appends { APPENDS_NOT = 0, APPENDS = 1, APPENDS_MAYBE = 2 };
 typedef struct {
     uint32_t first, last, count;  /* runs of pages: index + 1, 0: none */
     int64_t wait_ns;              /* waits for I/O */
+    bool apart;                   /* runs are not joined */
     bool waited, unseen, cut;     /* unseen: the begin or end of a wait is lacking; cut: further runs found no room */
 } cache_deeds;
 
@@ -159,6 +160,10 @@ typedef struct {
     pending_call pending;
     left_call left;
     int64_t io_wait;              /* it has waited for I/O since then; 0: it does not */
+    uint32_t fault_sleeps;        /* the layer `faults`: stretches outside of calls, index + 1, 0: none; and how many */
+    uint32_t nr_fault_sleeps;
+    cache_deeds fault_deeds;      /* ... runs of pages outside of calls */
+    int64_t fault_deeds_from;     /* ... those before it were given up */
     uint32_t held, held_last;     /* first and last fact about the pending call, which wait for its exit: index + 1, 0: none */
     ring_call ring_call;          /* while a call of a ring is pending */
     uint32_t iocbs, last_iocb;    /* first and last iocb that its io_submit is about to submit: index + 1 */
@@ -235,7 +240,14 @@ typedef struct { uint64_t request, device, inode, bytes; int64_t offset, call, f
 /* A worker of the kernel that writes pages back. */
 typedef struct { int64_t since; uint32_t tid; uint8_t reason; } flusher;
 
-typedef struct { lo2_kernel_fault record; uint64_t operation; int64_t end; uint32_t task, file; bool inside, known; } fault_row;
+typedef struct { lo2_kernel_fault record; uint64_t operation, request; int64_t end, run_queue, blocked; uint32_t task, file, filled;
+                 bool inside, known; } fault_row;
+
+/* A stretch without a CPU outside of calls: it may belong to a page fault that is told later. */
+typedef struct { lo2_kernel_sleep told; uint32_t next; } held_sleep;
+
+/* A part of a read request that is at the device, or was there lately. */
+typedef struct { uint64_t request, device, inode; int64_t offset, issue; uint32_t generation, bytes, tid; } carried_part;
 
 /* A commit of a journal, and when it met each of enum lo2_commit_moment; UNKNOWN: not seen. */
 typedef struct { int64_t met[LO2_COMMIT_MOMENTS]; uint32_t device, transaction, tid; } commit;
@@ -369,6 +381,10 @@ struct lo2_engine {
     uint32_t commits_out;
     VEC(fault_row) fault_queue;
     uint32_t faults_out;
+    VEC(held_sleep) held_sleeps;
+    VEC(uint32_t) free_held_sleeps;
+    VEC(carried_part) carried;    /* the last ones, at their number modulo their count */
+    uint32_t nr_carried;
     VEC(stack_row) stack_queue;
     uint32_t stacks_out;
     VEC(futex_row) futex_queue;

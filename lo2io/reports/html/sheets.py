@@ -55,7 +55,10 @@ def _activity(activity: Activity) -> list[Cell]:
 def _processes(summary: Summary) -> Sheet:
     columns = [("process", False), ("threads", True), *_ACTIVITY]
     columns += [("ring requests", True), ("ring bytes", True), ("block requests", True), ("on devices", True)]
-    columns += [(name, True) for name in ("wall", "user", "system", "waited for disks", "major faults", "switches")]
+    columns += [
+        (name, True)
+        for name in ("wall", "user", "system", "waited for disks", "major faults", "minor faults", "switches")
+    ]
     columns += [("cgroup", False)]
     rows = [
         [
@@ -75,11 +78,11 @@ def _processes(summary: Summary) -> Sheet:
 
 
 def _usage(usage: UsageRow | None) -> list[Cell]:
-    """Wall, user and system time, block delay, major faults, voluntary switches."""
+    """Wall, user and system time, block delay, major and minor faults, voluntary switches."""
     if usage is None:
-        return [count(None)] * 6
+        return [count(None)] * 7
     times = (usage.wall_ns, usage.user_ns, usage.system_ns, usage.block_delay_ns)
-    return [*map(time, times), count(usage.major_faults), count(usage.voluntary_switches)]
+    return [*map(time, times), *map(count, (usage.major_faults, usage.minor_faults, usage.voluntary_switches))]
 
 
 def _command_lines(summary: Summary) -> Sheet:
@@ -204,8 +207,17 @@ def _write_backs(found: WriteBackSummary) -> list[Sheet]:
 
 
 def _faults(faults: FaultsSummary) -> Sheet:
-    rows = [[Cell(path_of(row)), count(row.faults), time(row.time_ns), time(row.longest_ns)] for row in faults.files]
-    heads = [("file", False), ("faults", True), ("time", True), ("longest", True)]
+    rows = [
+        [
+            Cell(path_of(row)),
+            count(row.faults),
+            *map(time, (row.time_ns, row.longest_ns, row.blocked_ns)),
+            count(row.filled_pages),
+        ]
+        for row in faults.files
+    ]
+    heads = [("file", False), ("faults", True), ("time", True), ("longest", True), ("waited", True)]
+    heads += [("pages filled", True)]
     return sheet("faults", "Page faults that needed I/O", heads, rows, "; ".join(notes_of(faults)))
 
 

@@ -23,9 +23,17 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 _FIGURES: Final = (
-    "cpu_ns", "user_ns", "system_ns", "block_delay_ns", "major_faults", "voluntary_switches", "involuntary_switches",
+    "cpu_ns", "user_ns", "system_ns", "block_delay_ns", "major_faults", "minor_faults",
+    "voluntary_switches", "involuntary_switches",
 )  # fmt: skip
-_OF_COMMAND: Final = ("user_ns", "system_ns", "major_faults", "voluntary_switches", "involuntary_switches")
+_OF_COMMAND: Final = (
+    "user_ns",
+    "system_ns",
+    "major_faults",
+    "minor_faults",
+    "voluntary_switches",
+    "involuntary_switches",
+)
 _MAY_TAKE_TIME: Final = ("metadata", "poll", "lock", "futex", "socket", "process", "mmap")
 """Groups of calls that are off by default, or can be left out, and in which a program may spend its time."""
 _HALF: Final = 0.5
@@ -53,6 +61,7 @@ class UsageRow:
     block_delay_ns: int | None
     """Time waiting for block requests; also None if the system does not count it (``task_delayacct``)."""
     major_faults: int | None
+    minor_faults: int | None
     voluntary_switches: int | None
     involuntary_switches: int | None
 
@@ -103,7 +112,9 @@ class UsageTally:
             figures[name] = int(self._sums[name].sum()) if len(lived) and self._known[name][lived].all() else None
         wall_ns = self._stop_ns - self._start_ns
         if usage is not None:  # also for processes whose last thread has no known end
-            figures |= {name: usage[name] for name in _OF_COMMAND} | {"cpu_ns": usage["user_ns"] + usage["system_ns"]}
+            figures |= {name: usage.get(name) for name in _OF_COMMAND} | {
+                "cpu_ns": usage["user_ns"] + usage["system_ns"]
+            }
             wall_ns = usage["wall_ns"]
         return _row(wall_ns, int(self.threads_ns.sum()), calls_ns, figures)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROWS: Final = 8
 """Files of the table; the JSON has more."""
-_HEADINGS: Final = ("Page faults that needed I/O", "faults", "time", "mean", "longest")
+_HEADINGS: Final = ("Page faults that needed I/O", "faults", "time", "mean", "longest", "waited", "filled")
 
 
 def render_faults(faults: FaultsSummary | None, console: Console) -> None:
@@ -29,10 +29,12 @@ def render_faults(faults: FaultsSummary | None, console: Console) -> None:
             path_of(row),
             f"{row.faults:,}",
             *map(format_duration, (row.time_ns, row.time_ns // row.faults, row.longest_ns)),
+            "-" if row.blocked_ns is None else format_duration(row.blocked_ns),
+            "-" if row.filled_pages is None else count_of(row.filled_pages, "page"),
         ]
         for row in faults.files[:ROWS]
     ]
-    print_table(console, _HEADINGS, "lrrrr", rows)
+    print_table(console, _HEADINGS, "lrrrrrr", rows)
     print_more(console, len(faults.files) - ROWS)
     for line in notes_of(faults):
         print_line(console, line)

@@ -143,7 +143,8 @@ def _usage(usage: UsageRow, not_recorded: Mapping[str, Sequence[str]], console: 
     if usage.block_delay_ns is not None:
         parts.append(f"waited for disks {format_duration(usage.block_delay_ns)}")
     if usage.major_faults is not None:
-        parts.append(count_of(usage.major_faults, "major fault"))
+        minor = "" if usage.minor_faults is None else f", {usage.minor_faults:,} minor"
+        parts.append(count_of(usage.major_faults, "major fault") + minor)
     if usage.voluntary_switches is not None and usage.involuntary_switches is not None:
         parts.append(f"switches: {usage.voluntary_switches:,} voluntary, {usage.involuntary_switches:,} not")
     if usage.calls_share is not None:

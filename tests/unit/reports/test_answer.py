@@ -9,7 +9,7 @@ from lo2io.reports.summary.usage import UsageRow
 from lo2io.reports.summary.waits import ReasonRow, WaitRow
 
 CALLS = WaitRow("all", 9, 1000, 100, 50, 800, 50, (ReasonRow("journal", 4, 500), ReasonRow("lock", 2, 200)))
-USAGE = UsageRow(3000, 3000, 1000, 0.3, 400, 300, 100, None, 0, 0, 0)
+USAGE = UsageRow(3000, 3000, 1000, 0.3, 400, 300, 100, None, 0, 0, 0, 0)
 
 
 def parts(found: Answer | None) -> dict[str, int]:

@@ -49,7 +49,7 @@ def test_rings(tmp_path: Path) -> None:
 
 def test_a_column_holds_numbers_if_its_cells_do(tmp_path: Path) -> None:
     """The page aligns and sorts by that. A column in which nothing is known may be either."""
-    faults = FaultsSummary(3, 1, 1, (FaultsRow("/f", 2, 70, 50),))
+    faults = FaultsSummary(3, 1, 1, (FaultsRow("/f", 2, 70, 50, 30, 4),))
     found = sheets(replace(summarize(example(tmp_path)), faults=faults))
     assert "faults" in [sheet.key for sheet in found]
     for sheet in found:
