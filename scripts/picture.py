@@ -22,7 +22,7 @@ from rich.console import Console
 
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.text.brief import render_brief
-from lo2io.reports.text.lines import printable
+from lo2io.reports.words import printable
 from lo2io.trace.reader import Trace, open_trace
 from lo2io.units import NS_PER_S
 

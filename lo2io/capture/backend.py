@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.capture.events.opened import INHERIT, OPENERS
+from lo2io.capture.options import AUTO, HOOKS, RAW, SINGLE
 from lo2io.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 BPF, PERF = BACKENDS = ("bpf", "perf")
 KERNEL, PROC = NAMES = ("kernel", "proc")
-AUTO, RAW, SINGLE = HOOKS = ("auto", "raw", "single")
 FEW_CALLS = 12
 """So many calls at most are watched singly: as many as the groups of ``tracepoints/syscalls.toml`` have, but for the
 largest. Programs make such calls seldom enough that sparing the others is worth more (docs/explanation/performance.md).

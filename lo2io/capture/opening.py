@@ -7,9 +7,11 @@ import resource
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lo2io.capture.backend import BPF, SINGLE, choose_backend, choose_hook
+from lo2io.capture.backend import BPF, choose_backend, choose_hook
 from lo2io.capture.checks import choose_cpus
-from lo2io.capture.events.opened import INHERIT, MIN_RING_BYTES, SYSTEM, OpenEvents, OpenRequest, select_source
+from lo2io.capture.events.opened import INHERIT, MIN_RING_BYTES, SYSTEM, OpenEvents, OpenRequest
+from lo2io.capture.events.select import select_source
+from lo2io.capture.options import SINGLE
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.model import layers

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lo2io.model.job import Job
 
 DEFAULT_RING_BYTES = 4 << 20
+AUTO, RAW, SINGLE = HOOKS = ("auto", "raw", "single")
+"""Where programs see calls; see :class:`RecordRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class RecordRequest:
     ring_bytes: int = DEFAULT_RING_BYTES
     backend: str | None = None
     names: str | None = None
-    hook: str = "auto"
+    hook: str = AUTO
     layers: tuple[str, ...] | None = None
     opener: str | None = None
     scope: str | None = None

@@ -62,7 +62,7 @@ def print_summary(
     prepare_libraries()
 
     from lo2io.api.trace import open_trace
-    from lo2io.reports.summary.summary import render, to_json
+    from lo2io.reports.summary.summary import to_json
     from lo2io.signals import ended_by_signals
 
     with ended_by_signals(), open_trace(trace) as opened:  # another tool's trace gets temporary tables
@@ -71,14 +71,14 @@ def print_summary(
         print(to_json(found))
         return
     from lo2io.reports.text.brief import render_brief
-    from lo2io.reports.text.page import report_console
+    from lo2io.reports.text.page import render_page, report_console
 
     console = report_console(sys.stdout if to_stdout else sys.stderr)
     if not full:
         render_brief(found, console)
         return
     with console.pager(styles=not console.no_color) if console.is_terminal else contextlib.nullcontext():
-        render(found, console)
+        render_page(found, console)
 
 
 def print_completeness(converted: Any, host: str = "") -> None:

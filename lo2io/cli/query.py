@@ -75,7 +75,7 @@ def _print(relation: Any, to: str) -> None:
     if relation is None:
         return
     if to == "table":
-        from lo2io.reports.text.lines import printable
+        from lo2io.reports.words import printable
 
         for line in str(relation).rstrip().split("\n"):
             print(printable(line))

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lo2io.errors import UsageError
-from lo2io.reports.text.lines import printable, shorten, who
+from lo2io.reports.text.lines import shorten
+from lo2io.reports.words import printable, who
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from build.tablemaker import FSYNC, NOP, READV, WRITEV, Row, make_batch, meta, write_trace
 from lo2io.model import Totals
-from lo2io.reports.summary.summary import Summary, render
-from lo2io.reports.text.page import report_console
+from lo2io.reports.text.page import render_page, report_console
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lo2io.reports.summary.summary import Summary
     from lo2io.trace.reader import Trace
 
 COMPLETED, IN_FLIGHT, CANCELLED, REFUSED, TORN_DOWN, SILENT = range(6)
@@ -59,7 +59,7 @@ def ring_trace(directory: Path, *parts: Any, rate: int = 1, **tables: list[Row])
 def text_of(summary: Summary) -> str:
     """The page as written to a pipe."""
     out = io.StringIO()
-    render(summary, report_console(out))
+    render_page(summary, report_console(out))
     return out.getvalue()
 
 

@@ -14,6 +14,7 @@ from lo2io.capture.background_close import close_in_background
 from lo2io.capture.clock import read_sync
 from lo2io.capture.events import native, python_perf
 from lo2io.capture.events import opened as source
+from lo2io.capture.events.select import select_source
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import sysfs, tracefs
@@ -94,20 +95,20 @@ def test_without_the_binding_the_native_opener_is_used_and_said(monkeypatch: pyt
         raise AccessError("looking for the perf binding", "not installed", "sudo apt-get install linux-perf")
 
     monkeypatch.setattr(python_perf, "find_binding", none)
-    opener, notice = source.select_source(None, source.SYSTEM)
+    opener, notice = select_source(None, source.SYSTEM)
     assert isinstance(opener, native.NativeSource)
     assert "linux-perf" in notice
     with pytest.raises(AccessError, match="not installed"):
-        source.select_source("python-perf", source.SYSTEM)
+        select_source("python-perf", source.SYSTEM)
 
 
 def test_openers_that_cannot_be() -> None:
     """An unknown one, and one that cannot record task by task."""
     with pytest.raises(UsageError, match="no such opener"):
-        source.select_source("bpf", source.SYSTEM)
+        select_source("bpf", source.SYSTEM)
     with pytest.raises(UsageError, match="per CPU only"):
-        source.select_source("python-perf", source.INHERIT)
-    opener, notice = source.select_source(None, source.INHERIT)
+        select_source("python-perf", source.INHERIT)
+    opener, notice = select_source(None, source.INHERIT)
     assert isinstance(opener, native.NativeSource)
     assert notice == ""
 
@@ -133,7 +134,7 @@ def test_contradicting_options(tmp_path: Path, changes: dict[str, object], words
 def opened(opener: str) -> source.OpenEvents:
     """One event, system-wide."""
     number = tracefs.load_format(tracefs.find_tracefs(), EVENT)[0].id
-    chosen, _ = source.select_source(opener, source.SYSTEM)
+    chosen, _ = select_source(opener, source.SYSTEM)
     return chosen.open(source.OpenRequest(((EVENT, number),), sysfs.read_online_cpus(), 1 << 16))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lo2io.capture.events.ring import PAGE_BYTES, Ring
-from lo2io.errors import AccessError, CaptureError, UsageError
+from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import abi
 
 if TYPE_CHECKING:
@@ -206,36 +206,6 @@ class EventSource(Protocol):
             CaptureError: The kernel cannot open them, or not as many.
         """
         ...
-
-
-def select_source(opener: str | None, scope: str) -> tuple[EventSource, str]:
-    """The opener to use, and a notice for the user if it is not the usual opener (else an empty text).
-
-    Args:
-        opener: ``python-perf``, ``native``, or None for the best available.
-        scope: ``inherit`` needs the native opener.
-
-    Raises:
-        AccessError: The user asked for ``python-perf``, which is not installed.
-        UsageError: The opener does not exist or cannot open this scope.
-    """
-    from lo2io.capture.events.native import NativeSource  # noqa: PLC0415 - it needs this module's types
-    from lo2io.capture.events.python_perf import PerfSource  # noqa: PLC0415
-
-    if opener not in {None, *OPENERS}:
-        raise UsageError(f"open events with {opener}", "there is no such opener", f"use one of {', '.join(OPENERS)}")
-    if opener == "native" or (opener is None and scope == INHERIT):
-        return NativeSource(), ""
-    if scope == INHERIT:
-        raise UsageError(
-            "open events per task with python-perf", "python-perf opens events per CPU only", "leave --opener out"
-        )
-    try:
-        return PerfSource(), ""
-    except AccessError as error:
-        if opener is not None:
-            raise
-        return NativeSource(), f"events are opened without the perf binding ({error}; it comes with: {error.remedy})"
 
 
 def open_rings(leaders: Sequence[int], wanted: int) -> list[Ring]:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from lo2io.bpf.calls import plan_calls, plan_opcodes
 from lo2io.bpf.loader import BpfConfig, load_programs
 from lo2io.bpf.samples import plan_samples
-from lo2io.capture.backend import RAW, SINGLE
 from lo2io.capture.events.bpf_ring import Bell, KernelRing
+from lo2io.capture.options import RAW, SINGLE
 from lo2io.catalog.catalog import ENDING, left_out
 from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import abi

@@ -160,7 +160,7 @@ class Writer:
         used = {device.string: trace.device_name(device.number) for device in devices if known(device.string)}
         codes = ((code, view.strings[code]) for code in range(256))
         used |= {ref: request_operation(code) for code, ref in codes if known(ref)}
-        used |= ring_texts(trace) | given_paths(trace)
+        used |= ring_texts(trace) | given_paths(trace.view)
         for ref in sorted(used):
             self._out.string(used[ref], ref)
 

@@ -58,9 +58,6 @@ RING_ATTRIBUTES: Final = {
 }
 """Members of ``lo2_otf2_attributes`` after the first ones. Only traces with requests or calls of rings define them."""
 
-RING_THREADS: Final = {lib.LO2_TASK_RING_WORKER: "worker", lib.LO2_TASK_RING_POLLER: "SQ thread"}
-"""Kind of thread that the kernel makes for a ring → its purpose."""
-
 _SQE_FLAGS: Final = {
     1: "FIXED_FILE",
     2: "IO_DRAIN",

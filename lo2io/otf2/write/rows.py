@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from lo2io.model import ClockSync
-    from lo2io.otf2.write.parts import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +143,8 @@ class Rows:
         return merged
 
 
-def given_paths(trace: Trace) -> dict[int, str]:
-    """Reference of a string → path that a call was given."""
-    view = trace.view
+def given_paths(view: Any) -> dict[int, str]:
+    """Reference of a string → path that a call was given, from the writer's ``lo2_otf2_view``."""
     if not view.nr_given:
         return {}
     last = view.given[view.nr_given - 1]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from lo2io.kernel.procfs import container_id
 from lo2io.native._lib import lib
 from lo2io.otf2.write.parts import HOST_NODE
-from lo2io.otf2.write.rings import RING_THREADS
 
 if TYPE_CHECKING:
     from lo2io.otf2.write.parts import Parts, Trace
@@ -27,6 +26,8 @@ LIFE_ATTRIBUTES: Final = {
 LIFE: Final = "thread in turn"
 """Canonical name of the regions that stand for a thread's life on a shared location."""
 _FURTHER: Final = "further processes"
+_RING_THREADS: Final = {lib.LO2_TASK_RING_WORKER: "worker", lib.LO2_TASK_RING_POLLER: "SQ thread"}
+"""Kind of thread that the kernel makes for a ring → its purpose."""
 
 
 def life_words(trace: Trace, task: int) -> tuple[str, str]:
@@ -101,5 +102,5 @@ def write_thread(parts: Parts, location: int, row: TaskRow) -> None:
     """Write the properties of a location that belongs to one thread."""
     parts.number_property("LocationProperty", location, "Thread ID", row.tid)
     parts.number_property("LocationProperty", location, "lo2io task", row.task)
-    if row.kind in RING_THREADS:
-        parts.text_property("LocationProperty", location, "io_uring", RING_THREADS[row.kind])
+    if row.kind in _RING_THREADS:
+        parts.text_property("LocationProperty", location, "io_uring", _RING_THREADS[row.kind])

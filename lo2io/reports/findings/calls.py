@@ -15,7 +15,7 @@ from lo2io.errnos import INTERRUPTIONS, error_name
 from lo2io.model import CallClass
 from lo2io.reports.findings.finding import Finding
 from lo2io.reports.summary.classes import METADATA, PASSIVE
-from lo2io.reports.text.lines import count_of, who
+from lo2io.reports.words import count_of, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lo2io.reports.summary.file_types import FileType
 from lo2io.reports.summary.io import largest
 from lo2io.reports.summary.names import file_names
 from lo2io.reports.summary.pattern import ALIGNMENT, SMALL_BYTES, odd
-from lo2io.reports.text.lines import count_of, printable, who
+from lo2io.reports.words import count_of, printable, who
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:

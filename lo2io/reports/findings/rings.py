@@ -12,7 +12,7 @@ import numpy as np
 from lo2io.model import RingPath
 from lo2io.native._lib import lib
 from lo2io.reports.findings.finding import Finding
-from lo2io.reports.text.lines import count_of
+from lo2io.reports.words import count_of
 from lo2io.units import format_duration
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from lo2io.reports.text.lines import printable, share_of, who
+from lo2io.reports.words import printable, share_of, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:

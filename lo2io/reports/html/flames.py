@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lo2io.reports.text.lines import printable
+from lo2io.reports.words import printable
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, sheet, size, text, time
 from lo2io.reports.summary.io import TIME_PARTS
 from lo2io.reports.text.io import phases_of
-from lo2io.reports.text.lines import who
+from lo2io.reports.words import who
 
 if TYPE_CHECKING:
     from lo2io.reports.summary.io import IoSummary

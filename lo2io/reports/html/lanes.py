@@ -13,7 +13,7 @@ from lo2io.model import UNKNOWN_I64, CallClass
 from lo2io.reports.summary.classes import METADATA
 from lo2io.reports.summary.names import file_names
 from lo2io.reports.summary.tally import NR_REQUEST_OPS, read_ahead
-from lo2io.reports.text.lines import printable, who
+from lo2io.reports.words import printable, who
 from lo2io.units import split_kernel_dev
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from lo2io.reports.summary.summary import summarize
 from lo2io.reports.summary.sums import gather
 from lo2io.reports.text.foreign import foreign_lines
 from lo2io.reports.text.head import confines_lines
-from lo2io.reports.text.lines import printable, share_of
+from lo2io.reports.words import printable, share_of
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, sheet, size, text, time
-from lo2io.reports.text.lines import who
+from lo2io.reports.words import who
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,11 +17,11 @@ from lo2io.reports.text.faults import notes_of, path_of
 from lo2io.reports.text.futexes import TITLE as FUTEXES_TITLE
 from lo2io.reports.text.futexes import place_of as futex_of
 from lo2io.reports.text.futexes import wakers_of
-from lo2io.reports.text.lines import who
 from lo2io.reports.text.parts import text_of
 from lo2io.reports.text.stacks import TITLE as STACKS_TITLE
 from lo2io.reports.text.stacks import path_of as stack_of
 from lo2io.reports.text.write_backs import TITLE, WHY, name_of
+from lo2io.reports.words import who
 
 if TYPE_CHECKING:
     from collections.abc import Callable

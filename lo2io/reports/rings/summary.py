@@ -25,7 +25,7 @@ from lo2io.reports.rings.tally import (
     bin_range,
 )
 from lo2io.reports.summary.names import file_names
-from lo2io.reports.text.lines import count_of
+from lo2io.reports.words import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lo2io.model import Columns
     from lo2io.reports.summary.names import People
     from lo2io.reports.summary.owners import Owners
-    from lo2io.reports.summary.sums import TraceSums
+    from lo2io.reports.summary.paths import Paths
     from lo2io.trace.reader import Trace
 
     Integers = NDArray[np.int64]
@@ -171,16 +171,17 @@ class _Sums:
         )
 
 
-def summarize_cache(sums: TraceSums) -> CacheSummary | None:
+def summarize_cache(
+    tally: CacheTally, trace: Trace, owners: Owners, people: People, paths: Paths
+) -> CacheSummary | None:
     """Make rows from the sums; None: the layer was not recorded, or nothing was read."""
-    tally = sums.cache
     total = tally.by_process.row(slice(None), "all", None, None, None)
     if not tally.recorded or not (total.reads or total.memory or total.uncached or total.unknown):
         return None
     return CacheSummary(
         total,
-        processes=tuple(_processes(tally.by_process, sums.people)),
-        files=tuple(_files(tally.by_group, sums)),
+        processes=tuple(_processes(tally.by_process, people)),
+        files=tuple(_files(tally.by_group, trace, owners, people, paths)),
     )
 
 
@@ -190,10 +191,10 @@ def _processes(found: _Sums, people: People) -> list[CacheRow]:
     return [found.row(np.array([place]), "process", None, people.pid(place), names.get(place)) for place in places]
 
 
-def _files(found: _Sums, sums: TraceSums) -> list[CacheRow]:
-    places = [place for place in _most(found, sums.paths.merged) if place != sums.owners.no_handle]
-    names = file_names(sums.trace, sums.owners, sums.people, places)
-    return [found.row(sums.paths.members(place), *names[place]) for place in places]
+def _files(found: _Sums, trace: Trace, owners: Owners, people: People, paths: Paths) -> list[CacheRow]:
+    places = [place for place in _most(found, paths.merged) if place != owners.no_handle]
+    names = file_names(trace, owners, people, places)
+    return [found.row(paths.members(place), *names[place]) for place in places]
 
 
 def _most(found: _Sums, merged: Callable[[Integers], Integers]) -> list[int]:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lo2io.model import Completeness
-    from lo2io.reports.summary.summary import Chosen
+    from lo2io.reports.summary.chosen import Chosen
 
 NAMED_EVENTS = 5
 

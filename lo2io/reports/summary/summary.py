@@ -21,6 +21,7 @@ from lo2io.reports.findings import find
 from lo2io.reports.rings.summary import summarize_rings
 from lo2io.reports.summary.answer import answer
 from lo2io.reports.summary.cache import summarize_cache
+from lo2io.reports.summary.chosen import Chosen, read_chosen
 from lo2io.reports.summary.faults import summarize_faults
 from lo2io.reports.summary.file_types import FileType
 from lo2io.reports.summary.futexes import summarize_futexes
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
-    from rich.console import Console
 
     from lo2io.model import Completeness
     from lo2io.reports.findings.finding import Finding
@@ -203,30 +203,6 @@ class CpuLosses:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The limits of the recording, and what it left out."""
-
-    filter: str
-    """The filter's text. Here and below, an empty value means no limit."""
-    cgroup: str
-    cpus: tuple[int, ...]
-    recorded_ns: int | None
-    """For a flight recorder's window: the time from the recording's start to the window's end."""
-    filtered_calls: int
-    """Recorded calls that the filter left out."""
-    filtered_requests: int
-    """Requests of disks that the filter left out."""
-    own_calls: int
-    """Calls of lo2io itself."""
-    own_requests: int
-    sample_rate: int = 1
-    """The trace has one of this many requests of rings."""
-    ring_requests: int = 0
-    """All requests of rings, with those left out."""
-    filtered_ring_requests: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Paradigm:
     """Calls of one I/O paradigm (POSIX, ISO C, MPI …) in an archive without lo2io's tables.
 
@@ -360,7 +336,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
     """
     sums = sums or gather(trace)
     meta, tally, requests = trace.metadata, sums.operations, sums.requests
-    chosen, foreign = _chosen(meta), _foreign(meta)
+    chosen, foreign = read_chosen(meta), _foreign(meta)
     rings, by_rings = _rings(sums)
     total = _total(tally.by_call)
     whole_command = meta["mode"] == "process" and not (foreign or meta.get("filter") or meta.get("selection"))
@@ -387,7 +363,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         names=None if foreign and not foreign.own else count_names(trace),
         io=io,
         answer=answer(io.time.waits[0] if io and io.time.waits else None, usage),
-        cache=summarize_cache(sums),
+        cache=summarize_cache(sums.cache, trace, sums.owners, sums.people, sums.paths),
         parts=summarize_parts(sums),
         write_backs=summarize_write_backs(sums),
         faults=summarize_faults(sums),
@@ -443,13 +419,6 @@ def to_json(summary: Summary) -> str:
     """The summary as JSON. Keys are the names of the dataclasses' fields. A schema version only gains keys."""
     facts = asdict(summary) | {"findings": [finding.as_dict() for finding in summary.findings]}
     return json.dumps(facts, indent=2, ensure_ascii=True)
-
-
-def render(summary: Summary, console: Console) -> None:
-    """Print the whole page. The last line is about completeness."""
-    from lo2io.reports.text.page import render_page  # noqa: PLC0415  rich is slow to import, and --json needs none of it
-
-    render_page(summary, console)
 
 
 def _activity(sums: Sums, key: Any) -> Activity:
@@ -644,24 +613,6 @@ def _devices(trace: Trace, tally: RequestTally) -> tuple[DeviceRow, ...]:
             )
         )
     return tuple(rows)
-
-
-def _chosen(meta: Mapping[str, Any]) -> Chosen:
-    filtered, totals = meta.get("filtered", {}), meta["totals"]
-    began = meta.get("recording_start_ns")
-    return Chosen(
-        filter=meta.get("filter", ""),
-        cgroup=meta.get("cgroup", ""),
-        cpus=tuple(meta.get("chosen_cpus", ())),
-        recorded_ns=None if began is None else meta["stop_ns"] - began,
-        filtered_calls=filtered.get("calls", 0),
-        filtered_requests=filtered.get("requests", 0),
-        filtered_ring_requests=filtered.get("ring_requests", 0),
-        own_calls=totals.get("nr_own_calls", 0),
-        own_requests=totals.get("nr_own_requests", 0),
-        sample_rate=meta.get("sample_rate", 1),
-        ring_requests=totals.get("nr_ring_requests", 0),
-    )
 
 
 def _last_line(meta: Mapping[str, Any], proof: Completeness, chosen: Chosen) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.text.head import FIRST_FINDINGS, print_answer, print_end, print_findings, print_head, print_losses
-from lo2io.reports.text.lines import duration_of, named, print_line, print_table, printable, who
+from lo2io.reports.text.lines import print_line, print_table
+from lo2io.reports.words import duration_of, named, printable, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:

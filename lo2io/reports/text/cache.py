@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lo2io.reports.text.lines import named, print_line, print_more, print_table, share_of, who
+from lo2io.reports.text.lines import print_line, print_more, print_table
+from lo2io.reports.words import named, share_of, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from lo2io.reports.text.lines import ROWS, print_line, print_table, printable, shorten
+from lo2io.reports.text.lines import ROWS, print_line, print_table, shorten
+from lo2io.reports.words import printable
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:

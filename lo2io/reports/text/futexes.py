@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.summary.stacks import has_name
-from lo2io.reports.text.lines import print_more, print_table, printable
+from lo2io.reports.text.lines import print_more, print_table
 from lo2io.reports.text.stacks import names_of
+from lo2io.reports.words import printable
 from lo2io.units import format_duration
 
 if TYPE_CHECKING:

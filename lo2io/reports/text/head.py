@@ -12,18 +12,9 @@ from typing import TYPE_CHECKING, Final
 from lo2io.model.notices import NoticeKind, kind_of
 from lo2io.reports.summary.name_counts import names_line
 from lo2io.reports.text.foreign import render_foreign
-from lo2io.reports.text.lines import (
-    ROWS,
-    VERDICT_STYLES,
-    count_of,
-    print_line,
-    print_more,
-    print_table,
-    print_verdict,
-    printable,
-    share_of,
-)
+from lo2io.reports.text.lines import ROWS, VERDICT_STYLES, print_line, print_more, print_table, print_verdict
 from lo2io.reports.text.rings import rings_line
+from lo2io.reports.words import count_of, printable, share_of
 from lo2io.trace.names import ANCHOR
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
@@ -34,7 +25,8 @@ if TYPE_CHECKING:
 
     from lo2io.reports.findings.finding import Finding
     from lo2io.reports.summary.answer import Answer
-    from lo2io.reports.summary.summary import Chosen, CpuLosses, Summary
+    from lo2io.reports.summary.chosen import Chosen
+    from lo2io.reports.summary.summary import CpuLosses, Summary
     from lo2io.reports.summary.usage import UsageRow
 
 FIRST_FINDINGS: Final = 3

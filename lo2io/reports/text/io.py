@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.summary.classes import METADATA, STORAGE
 from lo2io.reports.summary.io import TIME_PARTS, SlowRow
-from lo2io.reports.text.lines import duration_of, named, print_line, print_more, print_table, printable, share_of, who
+from lo2io.reports.text.lines import print_line, print_more, print_table
+from lo2io.reports.words import duration_of, named, printable, share_of, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:

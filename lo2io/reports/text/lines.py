@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from lo2io.units import format_duration
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from lo2io.reports.summary.histogram import Latency
     from lo2io.reports.summary.summary import Summary
 
 ROWS: Final = 12
@@ -24,13 +21,6 @@ VERDICT_STYLES: Final = {"complete": "green", "short": "bold red"}
 _GAP: Final = "  "
 _NAME_WIDTH: Final = 20
 """The least width of a first column, however narrow the terminal."""
-
-
-def printable(text: str) -> str:
-    """Escape control characters, other unprintable ones and lone surrogates: a name must not move the cursor."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
-    )
 
 
 def shorten(text: str, width: int) -> str:
@@ -45,33 +35,6 @@ def shorten(text: str, width: int) -> str:
 def shorten_end(text: str, width: int) -> str:
     """Shorten a command line at its end: its beginning says more."""
     return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1).rstrip()}…"
-
-
-def share_of(share: float) -> str:
-    """A part of 1, in percent."""
-    return f"{100 * share:.1f} %"
-
-
-def count_of(number: int, noun: str) -> str:
-    """``1 call``, ``2 processes``."""
-    plural = "" if number == 1 else "es" if noun.endswith(("s", "ch")) else "s"
-    return f"{number:,} {noun}{plural}"
-
-
-def named(path: str | None, files: int) -> str:
-    """A path, and the number of files that had it, if that is more than one."""
-    return printable(path or "unnamed") + (f" ({files:,} files)" if files > 1 else "")
-
-
-def who(pid: int | None, comm: str | None) -> str:
-    """A process, by its name and number."""
-    name = printable(comm) if comm else "unknown"
-    return name if pid is None else f"{name} ({pid})"
-
-
-def duration_of(latency: Latency, value_ns: int) -> str:
-    """A latency as text. An empty latency gets a dash, because it is not 0."""
-    return format_duration(value_ns) if latency.nr else "-"
 
 
 def print_table(

@@ -16,23 +16,12 @@ from lo2io.reports.text.faults import render_faults
 from lo2io.reports.text.futexes import render_futexes
 from lo2io.reports.text.head import FIRST_FINDINGS, print_answer, print_end, print_findings, print_head, print_losses
 from lo2io.reports.text.io import render_io
-from lo2io.reports.text.lines import (
-    ROWS,
-    duration_of,
-    named,
-    print_line,
-    print_more,
-    print_table,
-    printable,
-    share_of,
-    shorten,
-    shorten_end,
-    who,
-)
+from lo2io.reports.text.lines import ROWS, print_line, print_more, print_table, shorten, shorten_end
 from lo2io.reports.text.parts import render_parts
 from lo2io.reports.text.rings import render_rings
 from lo2io.reports.text.stacks import render_stacks
 from lo2io.reports.text.write_backs import render_write_backs
+from lo2io.reports.words import duration_of, named, printable, share_of, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:

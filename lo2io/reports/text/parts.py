@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lo2io.reports.text.lines import count_of, print_line, print_more, print_table, printable
+from lo2io.reports.text.lines import print_line, print_more, print_table
+from lo2io.reports.words import count_of, printable
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:

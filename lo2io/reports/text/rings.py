@@ -8,16 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.findings.rings import kernel_submits, ring_name
-from lo2io.reports.text.lines import (
-    ROWS,
-    count_of,
-    duration_of,
-    print_line,
-    print_more,
-    print_table,
-    printable,
-    who,
-)
+from lo2io.reports.text.lines import ROWS, print_line, print_more, print_table
+from lo2io.reports.words import count_of, duration_of, printable, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lo2io.reports.text.lines import count_of, print_line, print_table, printable, share_of, who
+from lo2io.reports.text.lines import print_line, print_table
+from lo2io.reports.words import count_of, printable, share_of, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:

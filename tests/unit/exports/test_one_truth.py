@@ -18,7 +18,7 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.html.page import gather_pictures
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.summary.sums import gather
-from lo2io.reports.text.lines import printable
+from lo2io.reports.words import printable
 from lo2io.top.window import watch_window
 from lo2io.trace.selection.selection import select
 

@@ -12,9 +12,9 @@ from build.tablemaker import OPENAT, READ, UNLINKAT, WRITE, Row, make_batch, wri
 from lo2io.reports.html.page import gather_pictures
 from lo2io.reports.summary.owners import Owners
 from lo2io.reports.summary.paths import Paths
-from lo2io.reports.summary.summary import render, summarize
+from lo2io.reports.summary.summary import summarize
 from lo2io.reports.summary.sums import gather
-from lo2io.reports.text.page import report_console
+from lo2io.reports.text.page import render_page, report_console
 from lo2io.top.window import watch_window
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def test_what_is_about_bytes_is_each_files_own(trace: Trace) -> None:
 def test_the_page_says_how_many(trace: Trace) -> None:
     """Behind the path, where it was more than one."""
     out = io.StringIO()
-    render(summarize(trace), report_console(out))
+    render_page(summarize(trace), report_console(out))
     lines = [line.split("  ")[0] for line in out.getvalue().splitlines()]
     assert lines.count("/db-journal (150 files)") == 3  # calls, accesses, opens
     assert "/db" in lines

@@ -10,10 +10,9 @@ from build.tablemaker import FSTAT, Row, make_batch, meta, write_trace
 
 from lo2io.model.recording import UserStack
 from lo2io.reports.html.sheets import sheets
-from lo2io.reports.summary import summary as summary_module
 from lo2io.reports.summary.futexes import FutexSummary, WakerRow
 from lo2io.reports.summary.summary import summarize
-from lo2io.reports.text.page import report_console
+from lo2io.reports.text.page import render_page, report_console
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,7 +118,7 @@ def test_page(tmp_path: Path) -> None:
     """On the terminal and in HTML: place, process and waker."""
     summary = three_waits(tmp_path)
     out = io.StringIO()
-    summary_module.render(summary, report_console(out))
+    render_page(summary, report_console(out))
     lines = out.getvalue().split("Waits on futexes", 1)[1].splitlines()[1:3]
     assert [line.split() for line in lines] == [
         [f"{QUEUE:#x}", "of", "main", "(100)", "1", "5.9", "µs", "5.9", "µs", "an", "idle", "CPU,", "1"],

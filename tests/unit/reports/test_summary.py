@@ -18,9 +18,10 @@ from rich.console import Console
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Completeness, EventCompleteness
 from lo2io.model.notices import ended_early
-from lo2io.reports.summary.summary import Activity, Summary, _realtime_ns, render, summarize, to_json
-from lo2io.reports.text.lines import printable, shorten
-from lo2io.reports.text.page import report_console
+from lo2io.reports.summary.summary import Activity, Summary, _realtime_ns, summarize, to_json
+from lo2io.reports.text.lines import shorten
+from lo2io.reports.text.page import render_page, report_console
+from lo2io.reports.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ MOVES = {CallKind.READ: (1, 0), CallKind.WRITE: (0, 1), CallKind.COPY: (1, 1)}
 def text_of(summary: Summary) -> str:
     """The page as a pipe gets it."""
     out = io.StringIO()
-    render(summary, report_console(out))
+    render_page(summary, report_console(out))
     return out.getvalue()
 
 
@@ -229,7 +230,7 @@ def test_the_line_on_completeness_has_its_verdict_s_colour(verdict: str, colour:
     shortfall = "captured only 0 % of 10 MiB" if verdict == "short" else ""
     summary = dataclasses.replace(summarize(example(tmp_path)), verdict=verdict, shortfall=shortfall)
     out = io.StringIO()
-    render(summary, Console(file=out, force_terminal=True, color_system="standard", width=100, no_color=False))
+    render_page(summary, Console(file=out, force_terminal=True, color_system="standard", width=100, no_color=False))
     lines = out.getvalue().splitlines()
     assert lines[-1].startswith(f"\x1b[{colour}m")
     assert lines[0].startswith(f"\x1b[1;31m{shortfall}") == bool(shortfall)
@@ -263,7 +264,7 @@ def test_numbers_are_never_cut(tmp_path: Path) -> None:
     out = io.StringIO()
     console = report_console(out)
     console.width = 40
-    render(summarize(trace), console)
+    render_page(summarize(trace), console)
     assert "d/the-name  " in out.getvalue()
     assert out.getvalue().count("1,024 TiB") >= 3
     assert out.getvalue().count("3,000,000 s") >= 3
@@ -273,7 +274,7 @@ def test_a_poor_locale_gets_escapes(tmp_path: Path) -> None:
     """Characters the output cannot hold are spelled out."""
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
-    render(summarize(example(tmp_path)), report_console(out))
+    render_page(summarize(example(tmp_path)), report_console(out))
     assert rb"1.8 \xb5s" in raw.getvalue()
 
 
@@ -320,7 +321,7 @@ def test_terminal_is_coloured_and_says_the_same(tmp_path: Path) -> None:
     coloured = type(console)(
         file=out, force_terminal=True, width=100, highlight=False, markup=False, color_system="standard"
     )
-    render(summary, coloured)
+    render_page(summary, coloured)
     assert "\x1b[" in out.getvalue()
     assert summary.completeness_line.split(" · ")[0] in out.getvalue()
 

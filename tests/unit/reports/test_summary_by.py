@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from build.tablemaker import CLOSE, OPENAT, READ, READV, WRITE, make_batch, write_trace
 
 from lo2io.reports.html.sheets import sheets
-from lo2io.reports.summary import summary as summary_module
 from lo2io.reports.summary.summary import MAX_ROWS, share_of_time, summarize, to_json
 from lo2io.reports.summary.tally import Sums
-from lo2io.reports.text.page import report_console
+from lo2io.reports.text.page import render_page, report_console
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +30,7 @@ CALLS = [(READ, 20, 3, 5), (WRITE, 21, 4, 6), (READ, 22, 9, 7), (READ, 23, 1, 8)
 def section(summary: Summary, heading: str) -> list[list[str]]:
     """The words of each line of a table of the page, without its headings."""
     out = io.StringIO()
-    summary_module.render(summary, report_console(out))
+    render_page(summary, report_console(out))
     lines = out.getvalue().split(f"\n{heading}", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
     return [line.split() for line in lines]
 
@@ -112,7 +111,7 @@ def test_command_lines_of_one_process_each_are_not_on_the_page(tmp_path: Path) -
     """The table of processes has them; the JSON and the page with pictures have both tables."""
     summary = summarize(calls_of_one(tmp_path))
     out = io.StringIO()
-    summary_module.render(summary, report_console(out))
+    render_page(summary, report_console(out))
     assert "By command line" not in out.getvalue()
     assert [row.processes for row in summary.cmdlines] == [0]
     assert {sheet.key for sheet in sheets(summary)} >= {"calls", "cmdlines"}

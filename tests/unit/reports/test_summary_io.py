@@ -21,9 +21,9 @@ from lo2io.errors import UsageError
 from lo2io.model import UNKNOWN_I64, EventCompleteness
 from lo2io.reports.summary.histogram import Bin, LatencyHistograms
 from lo2io.reports.summary.spans import Spans
-from lo2io.reports.summary.summary import render, summarize
+from lo2io.reports.summary.summary import summarize
 from lo2io.reports.text.io import draw
-from lo2io.reports.text.page import report_console
+from lo2io.reports.text.page import render_page, report_console
 from lo2io.trace.selection.selection import select
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ def test_a_poor_terminal_gets_digits(tmp_path: Path) -> None:
     """If bars cannot be printed, digits show their height."""
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
-    render(summarize(sample(tmp_path)), report_console(out))
+    render_page(summarize(sample(tmp_path)), report_console(out))
     lines = [line.split() for line in raw.getvalue().decode().splitlines()]
     assert ["read", "2", "8.8"] in [line[:3] for line in lines]
 
@@ -354,7 +354,7 @@ def test_a_poor_terminal_gets_digits(tmp_path: Path) -> None:
 def test_without_block_requests_the_page_says_so(tmp_path: Path) -> None:
     """Device and queue are not 0 then: they are not known."""
     out = io.StringIO()
-    render(summarize(sample(tmp_path)), report_console(out))
+    render_page(summarize(sample(tmp_path)), report_console(out))
     assert "block requests were not recorded: device and queue are not known" in out.getvalue()
 
 
@@ -412,7 +412,7 @@ def test_slow_calls_without_a_descriptor_show_their_path(tmp_path: Path) -> None
     found = [(row.kind, row.path) for row in io_of(summarize(trace)).slowest]
     assert found == [("given", "/d/sub/name"), ("given", "/abs"), ("none", None), ("none", None)]
     out = io.StringIO()
-    render(summarize(trace), report_console(out))
+    render_page(summarize(trace), report_console(out))
     assert "/d/sub/name" in out.getvalue()
 
 

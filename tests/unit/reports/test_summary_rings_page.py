@@ -21,8 +21,8 @@ from build.tablemaker import READ, READV, Row, make_batch, meta, write_trace
 
 from lo2io.reports.findings.rings import RING_RULES
 from lo2io.reports.rings.summary import RingsSummary
-from lo2io.reports.summary.summary import Summary, render, summarize, to_json
-from lo2io.reports.text.page import report_console
+from lo2io.reports.summary.summary import Summary, summarize, to_json
+from lo2io.reports.text.page import render_page, report_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,7 +106,7 @@ def numbers_of(summary: Summary, width: int) -> list[str]:
     out = io.StringIO()
     console = report_console(out)
     console.width = width
-    render(summary, console)
+    render_page(summary, console)
     return re.findall(r"\d[\d,.]*", out.getvalue())
 
 

@@ -10,8 +10,8 @@ import pytest
 from build.tablemaker import CALLS, READ, WRITE, Row, make_batch, meta
 
 from lo2io.model import Completeness, EventCompleteness, Reconciliation, Totals
-from lo2io.reports.summary.summary import Summary, render, summarize
-from lo2io.reports.text.page import report_console
+from lo2io.reports.summary.summary import Summary, summarize
+from lo2io.reports.text.page import render_page, report_console
 from lo2io.trace.reader import Trace, open_trace
 from lo2io.trace.writer import TableWriter
 
@@ -25,7 +25,7 @@ SDA = 8 << 20
 def text_of(summary: Summary) -> str:
     """The page as a pipe gets it."""
     out = io.StringIO()
-    render(summary, report_console(out))
+    render_page(summary, report_console(out))
     return out.getvalue()
 
 
