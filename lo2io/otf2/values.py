@@ -1,6 +1,6 @@
 """OTF2's enumeration values by their C names without the prefix ``OTF2_``.
 
-They are part of the format, so no release of OTF2 changes them. Source: the ``OTF2_*.h`` headers of OTF2 3, which name
+They are part of the format, so no release of OTF2 changes them. Source: the headers of OTF2 3, which name
 each. A unit test compares them with the ``otf2`` package.
 """
 

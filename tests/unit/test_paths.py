@@ -32,7 +32,7 @@ ROLE = re.compile(r":\w+:`~?(lo2io(?:\.\w+)+)`")
 """A module, or what is in one, as a docstring refers to it."""
 FOLDER = re.compile(r"`([\w.*-]+(?:/[\w.*-]+)*)/`")
 """A folder, between backticks."""
-KERNEL = re.compile(r"(arch|block|fs|include|io_uring|ipc|kernel|lib|mm|net|tools)/.*\.[ch]$")
+KERNEL = re.compile(r"(arch|block|drivers|fs|include|io_uring|ipc|kernel|lib|mm|net|tools)/.*\.[ch]$")
 """Linux' own sources."""
 HEADERS = re.compile(r"(asm|asm-generic|bpf|linux|netinet|sys)/\w+\.h$|OTF2_\w+\.[ch]$")
 """Of the system, and of the OTF2 library."""
