@@ -106,10 +106,14 @@ def find_clang() -> tuple[str | None, str]:
     return clang, ""
 
 
+sys.path.insert(0, "scripts")  # an isolated build does not have this folder in its path
+from man_pages import write as write_manual  # noqa: E402
+
 build.sub_commands = [*build.sub_commands, ("build_bpf", None)]
 setup(
     packages=[*find_packages(include=["lo2io", "lo2io.*"]), "lo2io.tracepoints"],
     cffi_modules=["lo2io/native/build.py:ffibuilder"],
     cmdclass={"build_ext": BuildNative, "build_bpf": BuildPrograms},
+    data_files=[("share/man/man1", write_manual(Path(".cache/man")))],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},  # one wheel for Python 3.11 and all later ones
 )

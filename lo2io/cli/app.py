@@ -34,7 +34,6 @@ app = typer.Typer(
     name="lo2io",
     help="Record the storage I/O of programs as the kernel sees it, and write an OTF2 trace.",
     no_args_is_help=True,
-    add_completion=False,
     suggest_commands=False,  # click suggests commands already; typer would repeat that
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

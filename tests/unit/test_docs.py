@@ -18,6 +18,8 @@ from lo2io.model import SpoolMeta
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
 SHELL = {"sh", "console"}
+ACTS = {"--help", "--version", "--install-completion", "--show-completion"}
+"""Options that act while they are parsed."""
 PLACEHOLDERS = re.compile(r"…|\||\[|\bCMD\b.*\.\.\.")
 """Of inline code that shows the form of a command line and is none."""
 
@@ -83,7 +85,7 @@ def complaint(words: list[str], *, whole: bool) -> str:
 def parse(words: list[str]) -> None:
     """Let the command line's own parser read it; nothing is run."""
     command = typer.main.get_command(app)
-    context = command.make_context("lo2io", list(words), resilient_parsing=words[-1] in {"--help", "--version"})
+    context = command.make_context("lo2io", list(words), resilient_parsing=words[-1] in ACTS)
     while hasattr(command, "commands"):
         rest = [*context._protected_args, *context.args]
         if not rest:
