@@ -68,14 +68,14 @@ docs:  ## regenerate docs/reference from the command line and tracepoints/*.toml
 wheel:  ## build wheels and source distribution into dist/, and check them under each Python at hand: 15 minutes
 	@scripts/setup.sh test
 	@$(python) -m pip --disable-pip-version-check install -q --group wheel
-	$(python) scripts/wheel.py build
-	if command -v aarch64-linux-gnu-gcc >/dev/null; then $(python) scripts/wheel.py cross; fi
-	$(python) scripts/wheel.py check
+	$(python) scripts/wheels.py build
+	if command -v aarch64-linux-gnu-gcc >/dev/null; then $(python) scripts/wheels.py cross; fi
+	$(python) scripts/wheels.py check
 
 sdist:  ## build the source distribution into dist/
 	@scripts/setup.sh test
 	@$(python) -m pip --disable-pip-version-check install -q --group wheel
-	$(python) scripts/wheel.py sdist
+	$(python) scripts/wheels.py sdist
 
 clean:  ## remove all built files, and .venv
 	rm -rf .venv build dist demo-trace demo-trace.html demo-before demo-after .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

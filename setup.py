@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -106,9 +107,7 @@ def find_clang() -> tuple[str | None, str]:
     return clang, ""
 
 
-sys.path.insert(0, "scripts")  # an isolated build does not have this folder in its path
-from man_pages import write as write_manual  # noqa: E402
-
+write_manual = runpy.run_path("scripts/man_pages.py")["write"]
 build.sub_commands = [*build.sub_commands, ("build_bpf", None)]
 setup(
     packages=[*find_packages(include=["lo2io", "lo2io.*"]), "lo2io.tracepoints"],

@@ -145,7 +145,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 BUNDLED = Path(__file__).with_name("libotf2.so.10")
-"""The library in a wheel of lo2io: scripts/wheel.py puts it there."""
+"""The library in a wheel of lo2io: scripts/wheels.py puts it there."""
 SONAMES = ("libotf2.so.10", "libopen-trace-format2.so.10")
 """Names under which the system can have libotf2 3.0 to 3.2: OTF2's own, and the one of Debian and Ubuntu."""
 REMEDY = (

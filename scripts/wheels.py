@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build lo2io's wheels and source distribution into dist/, and check them.
 
-usage: wheel.py build|cross|sdist|check
+usage: wheels.py build|cross|sdist|check
 
 build   the source distribution, and from it the wheel for this machine: kernel programs and libotf2 are inside, and
         auditwheel has found the least C library that it runs with
