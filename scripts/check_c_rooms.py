@@ -22,6 +22,7 @@ STAGES = {
     "perfetto": ("api", "perfetto"),
     "capture": ("api", "input", "capture"),
     "sums": ("api", "sums"),
+    "merge": ("api", "merge"),
 }
 """All other rooms, and what each may use."""
 CIRCLES = {"rings"}

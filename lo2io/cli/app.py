@@ -16,6 +16,7 @@ from lo2io.cli.clocks import clocks
 from lo2io.cli.declared import parse_rate
 from lo2io.cli.diff import diff
 from lo2io.cli.export import export
+from lo2io.cli.merge import merge
 from lo2io.cli.messages import print_completeness, progress_bar
 from lo2io.cli.options import BlockRecords, Events, Filter, Force, Json, Sample, TraceArgument, option
 from lo2io.cli.query import query
@@ -189,6 +190,7 @@ app.command(
     epilog='Examples: `lo2io query T "select path, sum(bytes_result) from calls group by path order by 2 desc"` | '
     "`lo2io query T --to csv - < slow.sql > slow.csv`"
 )(query)
+app.command(epilog="Examples: `lo2io merge T` | `lo2io merge T && vampir T/traces.otf2`")(merge)
 app.command(epilog="Examples: `lo2io replay T --on /mnt/scratch` | `lo2io replay T --on /dev/sdx --by device`")(replay)
 
 

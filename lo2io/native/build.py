@@ -23,6 +23,7 @@ HEADERS = (
     "native/api/otf2_reader.h",
     "native/api/perfetto.h",
     "native/api/sums.h",
+    "native/api/merge.h",
 )
 """The headers that Python sees, in the order of their dependencies, as in api/all.h."""
 SOURCES = sorted(str(path) for path in HERE.rglob("*.c") if path.name != "_lib.c")

@@ -124,6 +124,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "Reader_ReadAllMarkers": (c_int, (_HANDLE, _HANDLE, c_void_p)),
     "Reader_CloseMarkerReader": (c_int, (_HANDLE, _HANDLE)),
     "Reader_GetPropertyNames": (c_int, (_HANDLE, c_void_p, c_void_p)),
+    "Reader_GetChunkSize": (c_int, (_HANDLE, c_void_p, c_void_p)),
     "Reader_GetCreator": (c_int, (_HANDLE, c_void_p)),
     "Reader_GetProperty": (c_int, (_HANDLE, c_char_p, c_void_p)),
     **{
@@ -363,6 +364,13 @@ class Library:
     def property(self, reader: int, name: str) -> str | None:
         """A trace property; None if the trace has none of this name."""
         return self._text(self.Reader_GetProperty, reader, name.encode())
+
+    def two_numbers(self, function: str, *arguments: Any, tried: str) -> tuple[int, int]:
+        """Call a function whose last two arguments are a ``uint64_t *`` and return what it stored."""
+        first, second = c_uint64(), c_uint64()
+        code = getattr(self, function)(*arguments, ctypes.byref(first), ctypes.byref(second))
+        self.check(code, tried)
+        return first.value, second.value
 
     def creator(self, reader: int) -> str | None:
         """The name of the program that wrote the trace."""

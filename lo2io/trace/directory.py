@@ -138,14 +138,14 @@ def fresh_directory(trace: Folder, *, force: bool) -> Iterator[Folder]:
 
 
 @contextlib.contextmanager
-def whole_trace(trace: Folder, spool: Folder, *, force: bool) -> Iterator[Folder]:
+def whole_trace(trace: Folder, spool: Folder | None, *, force: bool) -> Iterator[Folder]:
     """Yield a folder whose contents become the trace at the end. After an error, nothing of the contents stays.
 
     A former trace stays until the end. An interrupt amid the renames waits for the last rename.
 
     Args:
         trace: The trace's directory, locked.
-        spool: The spool that is read at the same time.
+        spool: The spool that is read at the same time; None: other traces are.
         force: Replace an existing trace.
 
     Raises:
@@ -153,7 +153,7 @@ def whole_trace(trace: Folder, spool: Folder, *, force: bool) -> Iterator[Folder
             it cannot be written.
     """
     tried = f"write {trace.path}"
-    if os.path.sameopenfile(trace.fd, spool.fd):
+    if spool is not None and os.path.sameopenfile(trace.fd, spool.fd):
         raise UsageError(tried, "this is the spool itself", "name another directory with -o")
     present = [name for name in TRACE_FILES if trace.status(name)]
     if ANCHOR in present and not force:
@@ -283,7 +283,7 @@ def _is_own(folder: Folder, name: str) -> bool:
         return all(
             _holds_only(inner, each, SEGMENT_FILE_PATTERN)
             if name == SPOOL and ANY_SEGMENT_PATTERN.fullmatch(each)
-            else _CONTENTS[name].fullmatch(each) and _is_plain(inner, each)
+            else _CONTENTS[name].fullmatch(each) and (_is_plain(inner, each) or _is_link_to_events(name, inner, each))
             for each in inner.names()
         )
 
@@ -300,6 +300,12 @@ def _is_plain(folder: Folder, name: str) -> bool:
     """True for a file, and for the socket of a flight recorder."""
     found = folder.status(name)
     return found is not None and (stat.S_ISREG(found.st_mode) or stat.S_ISSOCK(found.st_mode))
+
+
+def _is_link_to_events(of: str, folder: Folder, name: str) -> bool:
+    """True for a symbolic link in the folder ``traces``: a merged archive may have such links to its parts' events."""
+    found = folder.status(name)
+    return of == ARCHIVE and found is not None and stat.S_ISLNK(found.st_mode)
 
 
 def _unwritable(trace: Path, error: OSError) -> UsageError:

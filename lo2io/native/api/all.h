@@ -16,4 +16,5 @@
 #include "api/otf2_reader.h"
 #include "api/perfetto.h"
 #include "api/sums.h"
+#include "api/merge.h"
 #endif

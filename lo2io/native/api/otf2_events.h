@@ -133,6 +133,10 @@ enum lo2_otf2_handle_state {
     LO2_OTF2_STATUS_KNOWN = 4
 };
 
+/* Kinds of definitions that events name. */
+enum lo2_used_kind { LO2_USED_STRING = 0, LO2_USED_REGION = 1, LO2_USED_CONTEXT = 2, LO2_USED_METRIC = 3,
+                     LO2_USED_HANDLE = 4, LO2_NR_USED_KINDS = 5 };
+
 typedef struct {                  /* its index is the OTF2 location id */
     void *writer;                 /* OTF2_EvtWriter */
     uint8_t kind;                 /* enum lo2_otf2_location_kind */
@@ -155,6 +159,7 @@ typedef struct {                  /* its index is the OTF2 location id */
     uint32_t handle;              /* DEVICE: its handle; UINT32_MAX none */
     uint32_t waiting, waiting_last; /* first and last of the events that wait for their time */
     uint32_t waiting_place;       /* of these, the last that was put before a later one; UINT32_MAX none, as in the line above */
+    uint32_t last_used[5];        /* by enum lo2_used_kind: the last definition that an event named; UINT32_MAX none */
     uint32_t held;                /* TASK: the call that is left as soon as its paths are known; UINT32_MAX none */
     uint64_t last_time;
     uint64_t nr_events;           /* valid after lo2_otf2_finish */
@@ -250,6 +255,11 @@ int lo2_otf2_add_waiting(lo2_otf2_writer *writer);
 int lo2_otf2_end_location(lo2_otf2_writer *writer, uint64_t location, int64_t end_ns, uint8_t ended);
 /* Counts the events and closes the event writers, from the last to the first. */
 int lo2_otf2_finish(lo2_otf2_writer *writer);
+/*
+ * The definitions that events of each location name: location << 35 | enum lo2_used_kind << 32 | id, in rising order.
+ * Valid as long as the writer, which can then write no more.
+ */
+const uint64_t *lo2_otf2_used_ids(lo2_otf2_writer *writer, uint64_t *number);
 const lo2_otf2_view *lo2_otf2_state(lo2_otf2_writer *writer);
 /* A new handle reference that stands for no engine handle. */
 uint32_t lo2_otf2_new_handle(lo2_otf2_writer *writer);
@@ -270,7 +280,11 @@ typedef struct {
 /* 0, or the OTF2_ErrorCode of the definition that failed. */
 int lo2_otf2_define_handles(const lo2_otf2_handle_columns *columns);
 
-/* Callbacks for OTF2_Archive_SetMemoryCallbacks and SetFlushCallbacks. */
+/*
+ * Callbacks for OTF2_Archive_SetMemoryCallbacks and SetFlushCallbacks. The user data of the former is NULL, or a pointer
+ * that is NULL at first: there one chunk of memory waits for its next use, until lo2_otf2_free_spare.
+ */
+void lo2_otf2_free_spare(void **spare);
 void *lo2_otf2_allocate_callback(void);
 void *lo2_otf2_free_all_callback(void);
 void *lo2_otf2_pre_flush_callback(uint8_t flush);

@@ -5,6 +5,9 @@
  * So memory is bounded by the number of locations times the chunk size. (OTF2's own allocator first collects up to 128
  * MiB per location.)
  *
+ * Files of definitions are written one after the other. Pages of a fresh chunk cost more than all that is written there.
+ * So the last chunk that was given back is kept for the next file, where the user data has a place for it.
+ *
  * With thousands of threads, most chunks stay nearly empty, and only pages that are written should take memory. So
  * chunks are mapped, for malloc may return used pages. They get no huge pages, for one would back eight chunks at the
  * first byte.
@@ -34,6 +37,24 @@ static void chunk_free(chunk *c)
     munmap(c, sizeof *c + c->size);
 }
 
+/* The user data, if any, is a place for one chunk that waits for its next use. */
+static chunk *chunk_taken(chunk **spare, uint64_t size)
+{
+    chunk *c = spare ? *spare : NULL;
+    if (!c || c->size < size)
+        return chunk_new(size);
+    *spare = NULL;
+    return c;
+}
+
+static void chunk_left(chunk **spare, chunk *c)
+{
+    if (spare && !*spare)
+        *spare = c;
+    else
+        chunk_free(c);
+}
+
 static void *allocate(void *user, uint8_t file_type, uint64_t location, void **per_buffer, uint64_t size)
 {
     chunk *c = *per_buffer;
@@ -44,7 +65,7 @@ static void *allocate(void *user, uint8_t file_type, uint64_t location, void **p
         c = NULL;
     }
     if (!c) {
-        *per_buffer = c = chunk_new(size);
+        *per_buffer = c = chunk_taken(user, size);
         if (!c)
             return NULL;
     }
@@ -59,7 +80,7 @@ static void free_all(void *user, uint8_t file_type, uint64_t location, void **pe
         return;
     c->in_use = false;
     if (final) {
-        chunk_free(c);
+        chunk_left(user, c);
         *per_buffer = NULL;
     }
 }
@@ -67,6 +88,13 @@ static void free_all(void *user, uint8_t file_type, uint64_t location, void **pe
 static uint8_t pre_flush(void *user, uint8_t file_type, uint64_t location, void *caller, bool final)
 {
     return flush_value;
+}
+
+void lo2_otf2_free_spare(void **spare)
+{
+    if (*spare)
+        chunk_free(*spare);
+    *spare = NULL;
 }
 
 void *lo2_otf2_allocate_callback(void)

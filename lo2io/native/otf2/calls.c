@@ -51,7 +51,7 @@ static int begin_transfers(lo2_otf2_writer *w, lo2_otf2_location *location, cons
             list = w->list;
             OTF2(w, add_uint64, list, w->config.attributes.offset, (uint64_t)o->offset_bytes[row]);
         }
-        OTF2(w, operation_begin, location->writer, list, time, t[i].handle, t[i].mode, w->config.values.blocking, bytes,
+        EVENT(w, HANDLE, operation_begin, location, list, time, t[i].handle, t[i].mode, w->config.values.blocking, bytes,
              t[i].id);
     }
     return 0;
@@ -68,7 +68,7 @@ static int complete_transfers(lo2_otf2_writer *w, lo2_otf2_location *location, c
             TRY(otf2_add_cache(w, o->cache[row], o->cache_missed_pages[row], o->cache_ahead_pages[row]));
             list = w->list;
         }
-        OTF2(w, operation_complete, location->writer, list, time, t[i].handle,
+        EVENT(w, HANDLE, operation_complete, location, list, time, t[i].handle,
              no_bytes ? UNDEFINED : (uint64_t)result, t[i].id);
     }
     return 0;
@@ -96,7 +96,7 @@ static int created(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
         OTF2(w, add_uint8, list, w->config.attributes.access_unknown, 1);
     }
     h->state |= LO2_OTF2_CREATED;
-    OTF2(w, create_handle, location->writer, list, time, h->ref, access, creation, status);
+    EVENT(w, HANDLE, create_handle, location, list, time, h->ref, access, creation, status);
     return 0;
 }
 
@@ -114,7 +114,8 @@ static int duplicated(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2
     uint32_t bit = w->config.values.close_on_exec;
     fresh->status = ((old->state & LO2_OTF2_STATUS_KNOWN ? old->status : 0) & ~bit) | (close_on_exec ? bit : 0);
     fresh->state |= LO2_OTF2_CREATED | (old->state & LO2_OTF2_STATUS_KNOWN);
-    OTF2(w, duplicate_handle, location->writer, NULL, time, old->ref, fresh->ref, fresh->status);
+    TRY(otf2_use(w, location, LO2_USED_HANDLE, fresh->ref));
+    EVENT(w, HANDLE, duplicate_handle, location, NULL, time, old->ref, fresh->ref, fresh->status);
     return 0;
 }
 
@@ -136,7 +137,7 @@ static int effects(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
         lo2_otf2_handle *h = otf2_handle_at(w, o->handle[row]);
         if (!h)
             return -1;
-        OTF2(w, seek, location->writer, NULL, time, h->ref, o->offset_bytes[row], w->config.values.whence[flags],
+        EVENT(w, HANDLE, seek, location, NULL, time, h->ref, o->offset_bytes[row], w->config.values.whence[flags],
              (uint64_t)o->result[row]);
         return 0;
     }

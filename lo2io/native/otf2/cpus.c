@@ -52,9 +52,9 @@ static int add_attributes(lo2_otf2_writer *w, lo2_otf2_device *device, const lo2
 {
     const lo2_otf2_attributes *a = &w->config.attributes;
     bool flush = e->operation[row] == LO2_RQ_FLUSH;
-    OTF2(w, add_string, w->list, a->event, w->config.event_strings + e->kind[row]);
-    OTF2(w, add_string, w->list, a->device, otf2_string_of_device(w, device));
-    OTF2(w, add_string, w->list, a->operation, otf2_string_of(w, e->operation[row], e->flags[row]));
+    TRY(otf2_add_string(w, a->event, w->config.event_strings + e->kind[row]));
+    TRY(otf2_add_string(w, a->device, otf2_string_of_device(w, device)));
+    TRY(otf2_add_string(w, a->operation, otf2_string_of(w, e->operation[row], e->flags[row])));
     OTF2(w, add_uint64, w->list, a->request_id, e->id[row]);
     if (!flush)
         OTF2(w, add_uint64, w->list, a->sector, e->sector[row]);
@@ -88,7 +88,7 @@ int otf2_write_sample(lo2_otf2_writer *w, const lo2_request_event_columns *e, ui
     if (context == NONE)
         return -1;
     TRY(add_attributes(w, device, e, row));
-    OTF2(w, sample, location->writer, w->list, otf2_advance(w, location, e->time_ns[row]), context, UNWIND_DISTANCE,
+    EVENT(w, CONTEXT, sample, location, w->list, otf2_advance(w, location, e->time_ns[row]), context, UNWIND_DISTANCE,
          INTERRUPT_GENERATOR);
     return 0;
 }
@@ -155,8 +155,8 @@ static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const 
         w->view.uses_rings = 1;
     }
     TRY(add_write_back(w, e, row));
-    OTF2(w, add_string, w->list, a->operation, otf2_string_of(w, e->operation[row], e->flags[row]));
-    OTF2(w, operation_begin, location->writer, w->list, time, location->handle, mode_of(w, e->operation[row]),
+    TRY(otf2_add_string(w, a->operation, otf2_string_of(w, e->operation[row], e->flags[row])));
+    EVENT(w, HANDLE, operation_begin, location, w->list, time, location->handle, mode_of(w, e->operation[row]),
          w->config.values.non_blocking, bytes, e->id[row]);
     return 0;
 }
@@ -177,7 +177,7 @@ static int complete_request(lo2_otf2_writer *w, lo2_otf2_location *location, con
         OTF2(w, add_uint64, w->list, w->config.attributes.charged_to, e->charged[row]);
         w->view.has_write_backs = 1;
     }
-    OTF2(w, operation_complete, location->writer, w->list, time, location->handle, bytes, e->id[row]);
+    EVENT(w, HANDLE, operation_complete, location, w->list, time, location->handle, bytes, e->id[row]);
     return 0;
 }
 
@@ -188,7 +188,7 @@ static int end_unseen(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2
     w->view.has_unseen_ends = 1;
     OTF2(w, add_uint8, w->list, w->config.attributes.end_inferred, 1);
     OTF2(w, add_uint64, w->list, w->config.attributes.end_earliest, (uint64_t)e->issue_time_ns[row]);
-    OTF2(w, operation_complete, location->writer, w->list, time, location->handle, UNDEFINED, e->id[row]);
+    EVENT(w, HANDLE, operation_complete, location, w->list, time, location->handle, UNDEFINED, e->id[row]);
     return 0;
 }
 
@@ -201,9 +201,9 @@ int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns
     uint64_t time = otf2_advance(w, location, e->time_ns[row]);
     switch (e->kind[row]) {
     case LO2_RQ_BEGIN: return begin_request(w, location, e, row, time);
-    case LO2_RQ_ISSUED: OTF2(w, operation_issued, location->writer, NULL, time, location->handle, e->id[row]); return 0;
+    case LO2_RQ_ISSUED: EVENT(w, HANDLE, operation_issued, location, NULL, time, location->handle, e->id[row]); return 0;
     case LO2_RQ_COMPLETE: return complete_request(w, location, e, row, time);
-    case LO2_RQ_CANCELLED: OTF2(w, operation_cancelled, location->writer, NULL, time, location->handle, e->id[row]); return 0;
+    case LO2_RQ_CANCELLED: EVENT(w, HANDLE, operation_cancelled, location, NULL, time, location->handle, e->id[row]); return 0;
     case LO2_RQ_ENDED: return end_unseen(w, location, e, row, time);
     default: return otf2_fail(w, "unknown request event", 0);
     }

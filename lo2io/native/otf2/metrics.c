@@ -72,7 +72,7 @@ static int write_rates(lo2_otf2_writer *w, const meter *m, int64_t time, int64_t
     values[count++].number = (double)m->bytes_written * scale;
     if (device)
         values[count++].number = m->nr_latencies ? (double)m->latency_ns / (double)m->nr_latencies : 0;
-    OTF2(w, metric, location->writer, NULL, otf2_advance(w, location, time), m->rates_metric, count, types, values);
+    EVENT(w, METRIC, metric, location, NULL, otf2_advance(w, location, time), m->rates_metric, count, types, values);
     return 0;
 }
 
@@ -137,7 +137,7 @@ static int change_depth(lo2_otf2_writer *w, meter *m, int64_t time, bool deeper)
     m->depth += deeper ? 1 : -(uint64_t)1;
     lo2_otf2_location *location = &w->locations[m->location];
     metric_value value = {.count = m->depth};
-    OTF2(w, metric, location->writer, NULL, otf2_advance(w, location, time), m->depth_metric, 1,
+    EVENT(w, METRIC, metric, location, NULL, otf2_advance(w, location, time), m->depth_metric, 1,
          &w->config.values.type_uint64, &value);
     return 0;
 }
@@ -274,9 +274,9 @@ static int measure_ring(lo2_otf2_writer *w, lo2_otf2_location *location, uint8_t
         if (name == NONE)
             return -1;
         list = w->list;
-        OTF2(w, add_string, list, w->config.attributes.ring, name);
+        TRY(otf2_add_string(w, w->config.attributes.ring, name));
     }
-    OTF2(w, metric, location->writer, list, otf2_advance(w, location, time), *curve, count, types, values);
+    EVENT(w, METRIC, metric, location, list, otf2_advance(w, location, time), *curve, count, types, values);
     return 0;
 }
 

@@ -43,6 +43,7 @@ typedef int (*add_int32_fn)(void *, uint32_t, int32_t);
  * new, and its parent, or the root's "undefined" parent, made progress (OTF2_GlobalDefWriter.h, CallingContext).
  */
 enum { UNWIND_DISTANCE = 2 };
+enum { MOST_NAMED = 16 }; /* strings among the attributes of one event */
 
 enum waiting_kind { WAIT_DESTROY, WAIT_SET_FLAGS, WAIT_OFF_CPU, WAIT_ON_CPU, WAIT_RING };
 /* key: the handle, the state, or the place in ring_events */
@@ -149,6 +150,9 @@ struct lo2_otf2_writer {
     add_int32_fn add_int32;
 
     void *list; /* OTF2 empties it with each event */
+    uint32_t named[MOST_NAMED]; /* strings in the list */
+    uint32_t nr_named;
+    number_map used; /* keys as in lo2_otf2_used_ids */
     lo2_otf2_location *locations;
     uint64_t locations_room;
     uint32_t *location_by_task; /* location id, NONE, NO_MORE */
@@ -221,6 +225,18 @@ struct lo2_otf2_writer {
         if (__builtin_expect((expression) != 0, 0))                   \
             return -1;                                                \
     } while (0)
+
+/* Writes an event, whose reference names a definition of this kind. */
+#define EVENT(w, kind, function, location, list, time, ref, ...)                                                   \
+    do {                                                                                                           \
+        TRY(otf2_use(w, location, LO2_USED_##kind, ref));                                                          \
+        OTF2(w, function, (location)->writer, list, time, ref __VA_OPT__(, ) __VA_ARGS__);                         \
+    } while (0)
+
+/* otf2/used.c */
+/* Notes that events of the location name a definition, and the strings in the list. */
+int otf2_use(lo2_otf2_writer *w, lo2_otf2_location *location, uint8_t kind, uint32_t ref);
+int otf2_add_string(lo2_otf2_writer *w, uint32_t attribute, uint32_t ref); /* to the list of the next event */
 
 /* otf2/state.c */
 int otf2_fail(lo2_otf2_writer *w, const char *call, int code);
@@ -341,18 +357,18 @@ static inline uint64_t otf2_between(int64_t begin, int64_t end) { return (uint64
 static inline int otf2_enter(lo2_otf2_writer *w, lo2_otf2_location *location, void *list, uint64_t time, uint32_t ref)
 {
     if (w->config.contexts)
-        OTF2(w, context_enter, location->writer, list, time, ref, UNWIND_DISTANCE);
+        EVENT(w, CONTEXT, context_enter, location, list, time, ref, UNWIND_DISTANCE);
     else
-        OTF2(w, enter, location->writer, list, time, ref);
+        EVENT(w, REGION, enter, location, list, time, ref);
     return 0;
 }
 
 static inline int otf2_leave(lo2_otf2_writer *w, lo2_otf2_location *location, void *list, uint64_t time, uint32_t ref)
 {
     if (w->config.contexts)
-        OTF2(w, context_leave, location->writer, list, time, ref);
+        EVENT(w, CONTEXT, context_leave, location, list, time, ref);
     else
-        OTF2(w, leave, location->writer, list, time, ref);
+        EVENT(w, REGION, leave, location, list, time, ref);
     return 0;
 }
 

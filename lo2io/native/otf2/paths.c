@@ -116,7 +116,7 @@ static int leave(lo2_otf2_writer *w, lo2_otf2_location *location, const held_cal
         if (call->path[place] == NONE)
             continue;
         list = w->list;
-        OTF2(w, add_string, list, attributes[place], call->path[place]);
+        TRY(otf2_add_string(w, attributes[place], call->path[place]));
     }
     TRY(otf2_add_told(w, &call->told, &list));
     return otf2_leave(w, location, list, call->time, call->ref);

@@ -78,7 +78,7 @@ int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t
     uint32_t ref = otf2_text(w, kind, key);
     if (ref == NONE)
         return -1;
-    OTF2(w, add_string, w->list, attribute, ref);
+    TRY(otf2_add_string(w, attribute, ref));
     return 0;
 }
 
@@ -112,7 +112,7 @@ static int write_begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t
         TRY(otf2_add_text(w, a->sqe_flags, LO2_OTF2_TEXT_SQE_FLAGS, event->sqe_flags));
     if (r->previous)
         OTF2(w, add_uint64, w->list, a->previous, r->previous);
-    OTF2(w, operation_begin, location->writer, w->list, time, r->ref, mode, w->config.values.non_blocking,
+    EVENT(w, HANDLE, operation_begin, location, w->list, time, r->ref, mode, w->config.values.non_blocking,
          no_bytes ? UNDEFINED : (uint64_t)event->bytes, event->id);
     return 0;
 }
@@ -175,9 +175,9 @@ static int write_end(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t t
     bool no_bytes = otf2_mode_of(w, event->opcode) == w->config.values.mode_flush || event->bytes < 0;
     TRY(add_end(w, event, r->since));
     if (event->kind == RING_EVENT_CANCELLED)
-        OTF2(w, operation_cancelled, location->writer, w->list, time, r->ref, event->id);
+        EVENT(w, HANDLE, operation_cancelled, location, w->list, time, r->ref, event->id);
     else
-        OTF2(w, operation_complete, location->writer, w->list, time, r->ref, no_bytes ? UNDEFINED : (uint64_t)event->bytes,
+        EVENT(w, HANDLE, operation_complete, location, w->list, time, r->ref, no_bytes ? UNDEFINED : (uint64_t)event->bytes,
              event->id);
     return 0;
 }
@@ -200,7 +200,7 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
     if (event->kind == RING_EVENT_ISSUED || issues) {
         r->issued = true;
         if (!request.issued)
-            OTF2(w, operation_issued, location->writer, NULL, time, request.ref, event->id);
+            EVENT(w, HANDLE, operation_issued, location, NULL, time, request.ref, event->id);
     }
     if (event->kind == RING_EVENT_ISSUED) {
         r->since = time;
@@ -213,6 +213,7 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
         uint32_t file = ring_handle(w, location, event->ring, request.handle);
         if (file == NONE)
             return -1;
+        TRY(otf2_use(w, location, LO2_USED_HANDLE, file));
         OTF2(w, add_handle, w->list, w->config.attributes.ring_handle, file);
     }
     if (!request.linked && request.previous)

@@ -59,6 +59,7 @@ lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t 
                                            .tid = NONE, .life = NONE, .curves = {NONE, NONE}, .open_region = NONE,
                                            .off_cpu = NONE, .metrics = NONE, .handle = NONE, .waiting = NONE,
                                            .waiting_last = NONE, .waiting_place = NONE, .held = NONE};
+    memset(w->locations[id].last_used, 0xff, sizeof w->locations[id].last_used);
     return &w->locations[id];
 }
 
@@ -208,7 +209,7 @@ int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time,
     if (h->state & LO2_OTF2_DESTROYED)
         return 0;
     h->state |= LO2_OTF2_DESTROYED;
-    OTF2(w, destroy_handle, location->writer, NULL, time, h->ref);
+    EVENT(w, HANDLE, destroy_handle, location, NULL, time, h->ref);
     return 0;
 }
 

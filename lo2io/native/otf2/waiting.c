@@ -146,7 +146,7 @@ static int set_flags(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t t
     lo2_otf2_open_flags(w, event->flags, &access, &creation, &status);
     /* F_SETFL does not change close-on-exec, F_SETFD does. */
     h->status = (status & ~bit) | (h->state & LO2_OTF2_STATUS_KNOWN ? h->status & bit : 0);
-    OTF2(w, change_status_flags, location->writer, NULL, time, h->ref, h->status);
+    EVENT(w, HANDLE, change_status_flags, location, NULL, time, h->ref, h->status);
     return 0;
 }
 

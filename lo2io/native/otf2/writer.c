@@ -223,6 +223,7 @@ void lo2_otf2_free(lo2_otf2_writer *w)
     number_map_free(&w->ring_handle_by_file);
     number_map_free(&w->ring_handle_by_process);
     number_map_free(&w->ring_locations);
+    number_map_free(&w->used);
     otf2_free_paths(w);
     otf2_free_submissions(w);
     free(w);

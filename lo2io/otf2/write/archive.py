@@ -7,6 +7,7 @@ import ctypes
 import os
 import resource
 import shutil
+import stat
 from typing import TYPE_CHECKING, Any
 
 from lo2io.errors import TraceError
@@ -63,10 +64,12 @@ class Archive:
         TraceError: libotf2 refuses; the error has its message. Every method may raise this.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, definition_bytes: int = CHUNK_BYTES) -> None:
         self._directory = directory
+        self._definition_bytes = definition_bytes
         self._broken = False
         self._closed = False
+        self._spare_chunk = ffi.gc(ffi.new("void **"), lib.lo2_otf2_free_spare)
         self.pointer: int | None = None
         raise_open_files_limit()
         self.library = Library()
@@ -85,8 +88,8 @@ class Archive:
         (self._directory / MARKER_FILE).unlink(missing_ok=True)
         posix, none = value("SUBSTRATE_POSIX"), value("COMPRESSION_NONE")
         write, path = value("FILEMODE_WRITE"), os.fsencode(self._directory)
-        name, chunk = ARCHIVE.encode(), CHUNK_BYTES
-        self.pointer = self.library.Archive_Open(path, name, write, chunk, chunk, posix, none)
+        chunks = CHUNK_BYTES, self._definition_bytes
+        self.pointer = self.library.Archive_Open(path, ARCHIVE.encode(), write, *chunks, posix, none)
         if not self.pointer:
             raise self.error("OTF2_Archive_Open")
         # libotf2 keeps pointers to both structures.
@@ -95,7 +98,7 @@ class Archive:
             _address(lib.lo2_otf2_allocate_callback()), _address(lib.lo2_otf2_free_all_callback())
         )
         self.call("SetFlushCallbacks", ctypes.addressof(self._flush), None)
-        self.call("SetMemoryCallbacks", ctypes.addressof(self._memory), None)
+        self.call("SetMemoryCallbacks", ctypes.addressof(self._memory), int(ffi.cast("uintptr_t", self._spare_chunk)))
         self.call("SetSerialCollectiveCallbacks")
         self.call("OpenEvtFiles")
 
@@ -142,6 +145,13 @@ class Archive:
             self._require_whole(f"traces/{location}.def")
         self.call("CloseDefFiles")
 
+    def write_beside_events(self, name: str, content: Any) -> None:
+        """Write a file of lo2io's own into the folder of the locations. Abandoning the archive removes it, too."""
+        try:
+            (self._directory / ARCHIVE / name).write_bytes(content)
+        except OSError as error:
+            raise self._refused(f"{name}: {error.strerror}") from error
+
     def _writer(self, kind: str, *arguments: Any) -> int:
         writer: int | None = getattr(self.library, f"Archive_Get{kind}")(self.pointer, *arguments)
         if not writer:
@@ -167,6 +177,25 @@ class Archive:
     def require_events(self, location: int, count: int) -> None:
         """Raise an error unless the location's closed file ends with libotf2's marks and holds ``count`` events."""
         self._require_whole(f"{ARCHIVE}/{events_file(location)}", count)
+
+    def require_local_definitions(self, location: int, folder: int) -> None:
+        """Raise an error unless the location's closed file of definitions ends with libotf2's marks.
+
+        Args:
+            location: The location.
+            folder: The folder of the locations, opened: there may be a hundred thousand files.
+        """
+        name = f"{location}.def"
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+            try:
+                content = os.pread(fd, self._definition_bytes, 0)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise self._refused(f"{name}: {error.strerror}") from error
+        if len(content) < self._definition_bytes and not content.endswith(_END):
+            raise self._refused(f"{name} was cut short at {len(content)} bytes")
 
     def _require_whole(self, name: str, nr_events: int | None = None) -> None:
         try:
@@ -205,35 +234,42 @@ class Archive:
             self.library.Archive_Close(pointer)
         self.library.release()
         events = self._directory / ARCHIVE
-        # libotf2 still holds files open. They give their room back at once only if they are emptied.
+        # libotf2 still holds files open. They give their room back at once only if they are emptied. Files that have
+        # other names, too, are those of another archive.
         for path in (*(self._directory / name for name in FILES), *events.glob("*")):
             with contextlib.suppress(OSError):
-                os.truncate(path, 0)
+                found = path.lstat()
+                if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+                    os.truncate(path, 0)
                 path.unlink()
         shutil.rmtree(events, ignore_errors=True)
 
 
 class Definitions:
-    """Writes definition records. Strings are numbered here; equal strings share a number."""
+    """Writes definition records. Strings are numbered here; equal strings share a number.
+
+    Attributes:
+        writer: ``OTF2_GlobalDefWriter *``, for native code.
+    """
 
     def __init__(self, archive: Archive, writer: int) -> None:
         self._archive = archive
         self._library = archive.library
-        self._writer = writer
+        self.writer = writer
         self._strings: dict[str, int] = {}
         self._next_string = 0
 
     def write(self, record: str, *arguments: Any) -> None:
         """``OTF2_GlobalDefWriter_Write<record>``."""
         function = f"GlobalDefWriter_Write{record}"
-        self._archive.check(f"OTF2_{function}", getattr(self._library, function)(self._writer, *arguments))
+        self._archive.check(f"OTF2_{function}", getattr(self._library, function)(self.writer, *arguments))
 
     def handles(self, columns: Any) -> None:
         """Write all handles, natively.
 
         ``columns`` is a ``lo2_otf2_handle_columns *``; writer and functions are set here.
         """
-        columns.writer = ffi.cast("void *", self._writer)
+        columns.writer = ffi.cast("void *", self.writer)
         for member, record in (("write_io_handle", "IoHandle"), ("write_pre_created_state", "IoPreCreatedHandleState")):
             setattr(columns, member, ffi.cast("void *", address(f"GlobalDefWriter_Write{record}")))
         self._archive.check("OTF2_GlobalDefWriter_WriteIoHandle", lib.lo2_otf2_define_handles(columns))

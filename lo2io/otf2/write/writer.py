@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from lo2io._version import __version__
 from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, OpcodeSpec, SpoolMeta, TraceEnd
@@ -26,6 +28,7 @@ from lo2io.otf2.write.parts import HOST_NODE, Trace
 from lo2io.otf2.write.rings import RING_ATTRIBUTES, native_opcodes
 from lo2io.otf2.write.rows import Rows
 from lo2io.otf2.write.shared import LIFE_ATTRIBUTES
+from lo2io.trace.names import USED_IDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,6 +117,7 @@ class Otf2Writer:
             start_ns, stop_ns = self._span(end, view)
             self._archive.call("CloseEvtFiles")
             self._archive.write_local_definitions(view.nr_locations)
+            self._write_used_ids()
             trace = Trace(self._meta, self._layout, self._calls, self._opcodes, self._rows, native, start_ns, stop_ns)
             with self._archive.definitions() as out:
                 definitions.Writer(out, trace).write_all()
@@ -224,6 +228,16 @@ class Otf2Writer:
         """The clock's range. No event lies outside of it."""
         start = max(min(end.start_ns, view.first_time_ns), 0)
         return start, max(end.stop_ns, view.last_time_ns, start)
+
+    def _write_used_ids(self) -> None:
+        """Write which definitions the events of each location name, as little-endian numbers of 64 bits.
+
+        The numbers are those of ``lo2_otf2_used_ids``. Readers of OTF2 do not know the file; merging archives does.
+        """
+        number = ffi.new("uint64_t *")
+        ids = lib.lo2_otf2_used_ids(self._native, number)
+        rows = np.frombuffer(ffi.buffer(ids, number[0] * 8), np.uint64) if number[0] else np.empty(0, np.uint64)
+        self._archive.write_beside_events(USED_IDS, rows.astype("<u8", copy=False))
 
     # ---- what is said about the trace ----
 

@@ -1,0 +1,240 @@
+"""One archive of the traces of many nodes: ``lo2io merge``.
+
+In: the directories ``T/host=NAME``. Out: ``T/traces.otf2`` with all that belongs to it, and ``T/cluster.json``. The
+nodes' traces stay as they are. A node without a whole trace is left out, and named with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from lo2io._version import __version__
+from lo2io.cluster.alignment import UNKNOWN
+from lo2io.cluster.clocks import align_directory
+from lo2io.cluster.layout import CLUSTER_FILE, CORRECTION_FILE, host_folders
+from lo2io.errors import TraceError, UsageError
+from lo2io.folder import private_umask
+from lo2io.otf2.library import Library
+from lo2io.otf2.merge.merger import Merger
+from lo2io.otf2.merge.part import Head, Part, read_head
+from lo2io.otf2.write.archive import CHUNK_BYTES
+from lo2io.trace.correction import load_correction
+from lo2io.trace.directory import locked_directory, whole_trace
+from lo2io.trace.names import ANCHOR, DIRECTORY, METADATA_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from lo2io.cluster.alignment import Alignment
+    from lo2io.folder import Folder
+    from lo2io.otf2.merge.merger import Written
+
+HOSTS_PROPERTY: Final = "HOSTS"
+"""The property ``LO2IO::…`` of merged archives: how many hosts they have."""
+_KEPT: Final = "kept"
+"""The method of a correction that merging did not make."""
+_NS_RESOLUTION: Final = 1_000_000_000
+_SUMS: Final = (
+    *("LOST", "VANISHED", "LATE", "ORPHAN", "IN_FLIGHT", "SAMPLES", "INFERRED_ENDS", "UNKNOWN_ENDS", "THROTTLED"),
+    *("MOVED_EVENTS", "IO_URING_REQUESTS", "IO_URING_NO_DATA", "NR_OWN_CALLS", "NR_OWN_REQUESTS"),
+)
+"""Properties that are counts."""
+
+
+@dataclass(slots=True)
+class Merged:
+    """What was merged.
+
+    Attributes:
+        hosts: One dictionary for each node in the archive, as ``cluster.json`` has it.
+        left_out: Node → why its trace is not in the archive.
+        notices: Further things that users should know.
+    """
+
+    hosts: list[dict[str, Any]] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    part: Part
+    head: Head
+    metadata: dict[str, Any]
+    alignment: Alignment | None
+    """None: its correction was there, or it has none."""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Begin and end by the clock of all nodes."""
+        start, stop = self.head.start_ns, self.head.start_ns + self.head.length_ns
+        return self.part.correction.one(start), self.part.correction.one(stop)
+
+
+def merge(
+    directory: Path, progress: Callable[[int, int], None] | None = None, *, keep_corrections: bool = False
+) -> Merged:
+    """Make one archive of the traces in a directory. An archive that merging made before is replaced.
+
+    Args:
+        directory: The directory with folders ``host=NAME``.
+        keep_corrections: Take the corrections of clocks that lie there, and align nothing.
+        progress: Called with the number of nodes that are merged, and of all nodes.
+
+    Raises:
+        UsageError: There are no nodes' traces; the directory has an archive that is not merged; nodes record in
+            different ways; another process writes there.
+        TraceError: The archive cannot be written.
+    """
+    folders = host_folders(directory) if directory.is_dir() else {}
+    if not folders:
+        remedy = "name the directory of a recording on many nodes"
+        raise UsageError(f"merge {directory}", "it has no folders host=NAME", remedy)
+    merged = Merged()
+    library = Library()
+    with private_umask(), locked_directory(directory) as folder:
+        _check_replaceable(library, directory)
+        alignments = [] if keep_corrections else align_directory(directory)
+        merged.notices += [notice for alignment in alignments for notice in alignment.notices]
+        nodes = _nodes(library, folders, {each.host: each for each in alignments}, merged)
+        if not nodes:
+            raise TraceError(f"merge {directory}", "no host has a whole trace", _reasons(merged))
+        nr_locations = sum(node.head.nr_locations for node in nodes)
+        with (
+            whole_trace(folder, None, force=True) as part,
+            Merger(part.place, _clock(nodes), nr_locations, directory) as merger,
+        ):
+            for done, node in enumerate(nodes):
+                _add(merger, node, merged)
+                if progress is not None:
+                    progress(done + 1, len(nodes))
+            merger.close(_properties(nodes, merged))
+        _write_description(folder, merged)
+    return merged
+
+
+def _check_replaceable(library: Library, directory: Path) -> None:
+    """Refuse to replace an archive that is the only copy of its events."""
+    if not (directory / ANCHOR).exists():
+        return
+    with library.reader(directory / ANCHOR) as reader:
+        hosts = library.property(reader, f"LO2IO::{HOSTS_PROPERTY}")
+    if hosts is None:
+        raise UsageError(f"merge {directory}", f"its {ANCHOR} is not a merged archive", "move it to another directory")
+
+
+def _nodes(
+    library: Library, folders: dict[str, Path], alignments: Mapping[str, Alignment], merged: Merged
+) -> list[_Node]:
+    """The nodes that can be merged, in the order of the job's nodes, others behind them by name."""
+    found = []
+    for host, folder in folders.items():
+        try:
+            head = read_head(library, folder)
+            metadata = _metadata(folder)
+            correction = load_correction(folder / DIRECTORY / CORRECTION_FILE)
+        except TraceError as error:
+            merged.left_out[host] = _reason(folder, error)
+            continue
+        if head.chunk_bytes != CHUNK_BYTES or head.resolution != _NS_RESOLUTION:
+            merged.left_out[host] = f"its archive is not lo2io's own, but of {head.creator or 'another tool'}"
+            continue
+        found.append((host, folder, head, metadata, correction))
+    found.sort(key=lambda each: (_place(each[3]), each[0]))
+    return [
+        _Node(Part(host, number, folder, correction), head, metadata, alignments.get(host))
+        for number, (host, folder, head, metadata, correction) in enumerate(found)
+    ]
+
+
+def _reason(folder: Path, error: TraceError) -> str:
+    return str(error) if (folder / ANCHOR).exists() else "it has no trace"
+
+
+def _reasons(merged: Merged) -> str:
+    return "; ".join(f"{host}: {reason}" for host, reason in list(merged.left_out.items())[:5])
+
+
+def _metadata(folder: Path) -> dict[str, Any]:
+    """What the node's tables say of its recording. An archive without tables can be merged."""
+    try:
+        found = json.loads((folder / DIRECTORY / METADATA_FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _place(metadata: dict[str, Any]) -> int:
+    """The number of the node in its job; without one, behind all others."""
+    node = (metadata.get("job") or {}).get("node")
+    return node if isinstance(node, int) else 1 << 62
+
+
+def _clock(nodes: Sequence[_Node]) -> tuple[int, int, int, int]:
+    """Resolution, first tick, length, and realtime of the first tick."""
+    start = min(node.span[0] for node in nodes)
+    stop = max(node.span[1] for node in nodes)
+    first = nodes[0]
+    realtime = first.head.realtime_ns - (first.span[0] - start)
+    return _NS_RESOLUTION, max(start, 0), stop - max(start, 0), realtime
+
+
+def _add(merger: Merger, node: _Node, merged: Merged) -> None:
+    part = node.part
+    try:
+        read = merger.read(part)
+    except TraceError as error:
+        merged.left_out[part.host] = str(error)
+        return
+    written = merger.write(read)
+    merged.hosts.append(_description(node, written))
+    if not written.knows_used_ids:
+        merged.notices.append(f"host {part.host} was converted by an earlier lo2io: its tables of ids are whole")
+
+
+def _description(node: _Node, written: Written) -> dict[str, Any]:
+    start_ns, stop_ns = node.span
+    return {
+        "host": node.part.host,
+        "number": node.part.number,
+        "version": node.head.properties.get("VERSION", ""),
+        "boot_id": node.metadata.get("boot_id", ""),
+        "locations": written.nr_locations,
+        "events": written.nr_events,
+        "start_ns": start_ns,
+        "stop_ns": stop_ns,
+        "clock": node.alignment.method if node.alignment else _KEPT if len(node.part.correction) else UNKNOWN,
+        "error_ns": node.alignment.error_ns if node.alignment else None,
+        "completeness": node.head.properties.get("COMPLETENESS", ""),
+    }
+
+
+def _properties(nodes: Sequence[_Node], merged: Merged) -> dict[str, object]:
+    """The properties of the archive: counts of all nodes, and what holds only if it holds for each node."""
+    there = {host["host"] for host in merged.hosts}
+    heads = [node.head.properties for node in nodes if node.part.host in there]
+    facts: dict[str, object] = {"VERSION": __version__, HOSTS_PROPERTY: len(merged.hosts)}
+    for name in _SUMS:
+        found = [int(head[name]) for head in heads if head.get(name, "").isdecimal()]
+        facts[name] = sum(found) if found else ""
+    proven = not merged.left_out and all(head.get("COMPLETENESS") == "proven" for head in heads)
+    facts["COMPLETENESS"] = "proven" if proven else "not proven"
+    for name in ("FILTER", "IO_URING_SAMPLE_RATE"):
+        facts[name] = "; ".join(dict.fromkeys(head[name] for head in heads if name in head))
+    return facts
+
+
+def _write_description(folder: Folder, merged: Merged) -> None:
+    """Write ``cluster.json``, which is whole or not there."""
+    versions = dict.fromkeys(host["version"] for host in merged.hosts)
+    if len(versions) > 1:
+        merged.notices.append(f"hosts were converted by several versions of lo2io: {', '.join(versions)}")
+    content = {"version": __version__, "hosts": merged.hosts, "left_out": merged.left_out, "notices": merged.notices}
+    part = f"{CLUSTER_FILE}.part"
+    folder.remove(part)
+    folder.write(part, json.dumps(content, indent=1).encode() + b"\n")
+    os.rename(part, CLUSTER_FILE, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)

@@ -1,0 +1,66 @@
+/*
+ * Many archives become one: definitions unified, and for each location a table that maps its ids. Plain declarations,
+ * which cffi reads.
+ *
+ * Nothing of libotf2 is linked: the functions' addresses come from Python (lo2io/otf2/merge/definitions.py). Events are
+ * neither read nor written.
+ */
+
+/* Addresses in libotf2. merge/merge.h has their prototypes. */
+typedef struct {
+    void *write_string, *write_attribute, *write_io_paradigm;
+    void *write_node, *write_node_property, *write_node_domain;
+    void *write_location_group, *write_location_group_property, *write_location, *write_location_property;
+    void *write_region, *write_calling_context, *write_interrupt_generator, *write_group;
+    void *write_metric_member, *write_metric_class, *write_metric_instance;
+    void *write_regular_file, *write_directory, *write_handle, *write_handle_state;
+    void *get_def_writer, *close_def_writer, *write_mapping_table, *write_clock_offset;
+    void *map_create, *map_from_array, *map_add, *map_free;
+} lo2_merge_functions;
+
+typedef struct {
+    void *archive;                /* OTF2_Archive, with its files of local definitions opened */
+    void *definitions;            /* OTF2_GlobalDefWriter */
+    lo2_merge_functions functions;
+    uint8_t sparse;               /* OTF2_ID_MAP_SPARSE */
+    uint8_t of_machine;           /* OTF2_SYSTEM_TREE_DOMAIN_MACHINE */
+    const char *name;             /* of the system tree's root */
+} lo2_merge_config;
+
+typedef struct { uint64_t id, nr_events; } lo2_merge_location;
+
+/* A correction of a clock: from this time on, up to the next one, offsets are interpolated. */
+typedef struct { uint64_t time; int64_t offset; } lo2_merge_offset;
+
+/* What is known of the archive that was read last. */
+typedef struct {
+    const lo2_merge_location *locations;
+    uint64_t nr_locations;
+    uint32_t nr_contexts, nr_regions;
+    const char *unknown;          /* a record that merging does not know; NULL: there is none */
+} lo2_merge_part;
+
+typedef struct lo2_merge lo2_merge;
+
+/* NULL: memory is short. */
+lo2_merge *lo2_merge_new(const lo2_merge_config *config);
+/*
+ * Callbacks for OTF2_GlobalDefReaderCallbacks, whose user data is the lo2_merge. The last has an empty name, and takes
+ * all other records.
+ */
+const lo2_event_callback *lo2_merge_callbacks(void);
+/* Forgets the archive before. The next definitions are those of this host, whose number ends the ids of its locations. */
+void lo2_merge_begin(lo2_merge *merge, uint32_t number, const char *host);
+const lo2_merge_part *lo2_merge_read(lo2_merge *merge);
+/*
+ * Writes the definitions that were read, as far as nobody wrote equal ones before, and the local definitions of each
+ * location. used: as of lo2_otf2_used_ids; NULL: not known, so each location gets whole tables. offsets: none, or two
+ * and more. 0, or -1: see lo2_merge_failed.
+ */
+int lo2_merge_write(lo2_merge *merge, const uint64_t *used, uint64_t nr_used, const lo2_merge_offset *offsets,
+                    uint64_t nr_offsets);
+/* Writes what all archives have together: the groups of regions. Call it once, at the end. */
+int lo2_merge_finish(lo2_merge *merge);
+/* The OTF2_ErrorCode of the call that failed, or 0; *call: its name, or what was wrong. */
+int lo2_merge_failed(const lo2_merge *merge, const char **call);
+void lo2_merge_free(lo2_merge *merge);

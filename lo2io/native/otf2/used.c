@@ -1,0 +1,52 @@
+/* Which definitions the events of each location name. Merging archives makes a table of them for each location. */
+#include "otf2/otf2_writer.h"
+
+enum { LOCATION_SHIFT = 35, KIND_SHIFT = 32 };
+
+static int note(lo2_otf2_writer *w, uint64_t location, uint64_t kind, uint32_t ref)
+{
+    uint32_t *unused;
+    if (!number_map_at(&w->used, location << LOCATION_SHIFT | kind << KIND_SHIFT | ref, &unused))
+        return otf2_fail(w, "malloc", 0);
+    return 0;
+}
+
+int otf2_use(lo2_otf2_writer *w, lo2_otf2_location *location, uint8_t kind, uint32_t ref)
+{
+    if (__builtin_expect(location->last_used[kind] == ref && !w->nr_named, 1))
+        return 0;
+    uint64_t id = (uint64_t)(location - w->locations);
+    while (w->nr_named)
+        TRY(note(w, id, LO2_USED_STRING, w->named[--w->nr_named]));
+    if (location->last_used[kind] == ref)
+        return 0;
+    location->last_used[kind] = ref;
+    return note(w, id, kind, ref);
+}
+
+int otf2_add_string(lo2_otf2_writer *w, uint32_t attribute, uint32_t ref)
+{
+    if (w->nr_named == MOST_NAMED)
+        return otf2_fail(w, "too many strings in one event", 0);
+    w->named[w->nr_named++] = ref;
+    OTF2(w, add_string, w->list, attribute, ref);
+    return 0;
+}
+
+static int compare(const void *one, const void *other)
+{
+    uint64_t first = *(const uint64_t *)one, second = *(const uint64_t *)other;
+    return (first > second) - (first < second);
+}
+
+const uint64_t *lo2_otf2_used_ids(lo2_otf2_writer *w, uint64_t *number)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < w->used.room; i++)
+        if (w->used.keys[i] != UINT64_MAX)
+            w->used.keys[count++] = w->used.keys[i];
+    if (count)
+        qsort(w->used.keys, count, sizeof *w->used.keys, compare);
+    *number = count;
+    return w->used.keys;
+}
