@@ -2,7 +2,7 @@
  * Many archives become one: definitions unified, and for each location a table that maps its ids. Plain declarations,
  * which cffi reads.
  *
- * Nothing of libotf2 is linked: the functions' addresses come from Python (lo2io/otf2/merge/definitions.py). Events are
+ * Nothing of libotf2 is linked: the functions' addresses come from Python (lo2io/otf2/merge/merger.py). Events are
  * neither read nor written.
  */
 
