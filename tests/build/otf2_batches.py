@@ -130,7 +130,12 @@ _DEFAULTS: dict[str, dict[str, int]] = {
         "close_time_ns": UNKNOWN_I64,
     },
     "files": {"mode": 0o100644, "mount": UNKNOWN_U32},
-    "tasks": {"parent_process": UNKNOWN_U32, "start_time_ns": UNKNOWN_I64, "exit_time_ns": UNKNOWN_I64},
+    "tasks": {
+        "parent_process": UNKNOWN_U32,
+        "rank": UNKNOWN_U32,
+        "start_time_ns": UNKNOWN_I64,
+        "exit_time_ns": UNKNOWN_I64,
+    },
     "request_events": {"insert_time_ns": UNKNOWN_I64, "issue_time_ns": UNKNOWN_I64},
     "off_cpu": {"end_time_ns": UNKNOWN_I64},
     "ring_events": {
