@@ -29,7 +29,9 @@ NOT_WHILE_RECORDING = (
     *("lo2io/reports", "lo2io/top", "lo2io/verify"),
 )
 """Rooms that neither recording nor converting enters."""
-RECORDING_ALONE = frozenset(("overhead", "machine", "rates", "prices", "rings", "backends", "hooks", "layers"))
+RECORDING_ALONE = frozenset(
+    ("overhead", "machine", "rates", "prices", "rings", "backends", "hooks", "layers", "stacks")
+)
 """Benchmarks without reports. All others are measured with all rooms."""
 GENERATED = frozenset(("_lib.c",))
 C_COMMENT = re.compile(r'("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')|/\*.*?\*/|//[^\n]*', re.DOTALL)

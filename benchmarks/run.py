@@ -36,6 +36,7 @@ import prices
 import quick
 import rates
 import rings
+import stacks
 import start
 import views
 from another_commit import REFERENCE, build_commit
@@ -69,6 +70,7 @@ BENCHMARKS = (
     views,
     hooks,
     layers,
+    stacks,
 )
 DOCUMENTS = (HERE / "README.md", ROOT / "docs/explanation/performance.md")
 QUICK_BASELINE = RESULTS / "quick.jsonl"

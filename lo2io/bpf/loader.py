@@ -165,6 +165,10 @@ class BpfConfig:
     """Events of tracepoints that the programs record."""
     layers: tuple[str, ...] = ()
     """Layers whose programs run, too."""
+    slow_from_ns: int = SLOW_FROM_NS
+    """The layer ``stacks`` takes the stacks of calls that last this long ..."""
+    slow_one_of: int = 1
+    """... of one in so many of them on each CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,10 +498,10 @@ class Programs:
         places = (place for place in range(lib.LO2_MAX_USER_STACKS) if stacks[place].frames)
         return tuple(user_stack(place, stacks[place]) for place in places)
 
-    def count_stackless(self) -> int:
-        """Slow calls whose stack was not taken, or found no place."""
-        stackless: int = sum(self._cpu(cpu).misses.stackless for cpu in self._cpus)
-        return stackless
+    def count_stackless(self) -> tuple[int, int]:
+        """Slow calls whose stack was not taken, or found no place; and those whose stack was not copied."""
+        misses = [self._cpu(cpu).misses for cpu in self._cpus]
+        return sum(each.stackless for each in misses), sum(each.uncopied for each in misses)
 
     def missed_runs(self) -> int:
         """Number of times that a program did nothing or did not run, because one ran on the same CPU already."""
@@ -710,7 +714,8 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall], ring_bytes: int) -> bytes:
         told.letters_at[sample.place] = sample.letters_at
     for name in config.layers:
         told.layers |= 1 << _layer_place(name)
-    told.stack_from_ns, told.slow_from_ns = STACK_FROM_NS, SLOW_FROM_NS
+    told.stack_from_ns = STACK_FROM_NS
+    told.slow_from_ns, told.slow_one_of = config.slow_from_ns, config.slow_one_of
     told.errors[0 : lib.LO2_MAX_STATUS] = block_errors(os.uname().release)
     return bytes(ffi.buffer(told))
 

@@ -88,6 +88,8 @@ def _asked(options: RecordOptions) -> str:
         return f"--names {KERNEL}"
     if options.layers:
         return f"--layers {','.join(options.layers)}"
+    if options.stacks:
+        return "--stacks"
     return "" if options.hook == AUTO else f"--hook {options.hook}"
 
 
@@ -132,9 +134,10 @@ def check_backend(options: RecordOptions) -> None:
             "perf events record the calls, each at its own tracepoints",
             "leave one of the two out",
         )
-    if options.layers and without:
+    asked = "--stacks" if options.stacks else f"--layers {','.join(options.layers)}" if options.layers else ""
+    if asked and without:
         raise UsageError(
-            f"record with --layers {','.join(options.layers)} {without}",
+            f"record with {asked} {without}",
             "programs in the kernel record the layers",
             "leave one of the two out",
         )

@@ -13,9 +13,10 @@ from lo2io.capture.events.opened import INHERIT, MIN_RING_BYTES, SYSTEM, OpenEve
 from lo2io.capture.events.select import select_source
 from lo2io.capture.options import SINGLE
 from lo2io.errors import AccessError, CaptureError, UsageError
-from lo2io.kernel import procfs, sysfs, tracefs
+from lo2io.kernel import access, procfs, sysfs, tracefs
 from lo2io.model import layers
 from lo2io.model.events import Event
+from lo2io.model.layers import STACKS
 from lo2io.model.notices import Notice
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def _try_programs(
         cgroup=None if cgroup is None else cgroup.folder,
         left_out=options.left_out,
         filters=options.filters,
+        slow_calls=options.slow_calls,
     )
     try:
         return open_kernel(request)
@@ -164,7 +166,8 @@ def _existing_layers(options: RecordOptions, note: Callable[[Notice], None]) -> 
     """
     folder = tracefs.find_tracefs() if options.tracefs is None else options.tracefs
     found = []
-    for name in layers.DEFAULT if options.layers is None else options.layers:
+    wanted = {*(layers.DEFAULT if options.layers is None else options.layers), *((STACKS,) if options.stacks else ())}
+    for name in (name for name in layers.LAYERS if name in wanted):
         missing = [each for each in layers.LAYERS[name].tracepoints if not tracefs.event_exists(folder, each)]
         if not missing:
             found.append(name)
@@ -191,7 +194,8 @@ def _open_beside(
         single = kernel.hook == SINGLE
         if options.is_flight and kernel.names:
             options = replace(options, ring_bytes=max(options.ring_bytes // FACTS_SHARE, MIN_RING_BYTES))
-        opened = _attempt(options, rest, (), note, scope=SYSTEM, cgroup=cgroup, native=True, single=single)
+        code = STACKS in kernel.layers and _tells_code(kernel.cpus[0], note)
+        opened = _attempt(options, rest, (), note, scope=SYSTEM, cgroup=cgroup, native=True, single=single, code=code)
     except AccessError:
         kernel.close()
         if required:
@@ -202,6 +206,14 @@ def _open_beside(
         raise
     opened.kernel = kernel
     return opened
+
+
+def _tells_code(cpu: int, note: Callable[[Notice], None]) -> bool:
+    """True if the kernel tells which files are mapped; else a notice says what is missing."""
+    found = access.tells_code(cpu)
+    if not found:
+        note(Notice(f"{access.NO_BUILD_IDS}: stacks are known by frame pointers alone"))
+    return found
 
 
 def _open_perf(
@@ -235,11 +247,12 @@ def _attempt(
     cgroup: Cgroup | None = None,
     native: bool = False,
     single: bool = False,
+    code: bool = False,
 ) -> OpenEvents:
     """Open perf events.
 
     ``native`` puts samples on CLOCK_MONOTONIC, the clock of the programs' records. ``single``: programs watch each call
-    at its own tracepoints.
+    at its own tracepoints. ``code``: mappings of code are told, too.
     """
     source, notice = select_source(options.opener or ("native" if native or cgroup is not None else None), scope)
     if notice:
@@ -258,6 +271,7 @@ def _attempt(
         tuple(tid for pid in roots for tid in procfs.iter_tids(pid)) if scope == INHERIT else (),
         None if cgroup is None else cgroup.folder,
         single=single,
+        code=code,
     )
     opened = source.open(request)
     wanted = choose_cpus(options.cpus, cpus)
@@ -287,7 +301,10 @@ def open_cpu(
     chosen = tuple((event.name, event.id) for event in events if event.name in opened.names)
     folder = None if cgroup is None else cgroup.folder
     single = opened.kernel is not None and opened.kernel.hook == SINGLE
-    extra = source.open(OpenRequest(chosen, (cpu,), opened.ring_bytes, opened.scope, (), folder, single=single))
+    code = opened.kernel is not None and STACKS in opened.kernel.layers and access.tells_code(cpu)
+    extra = source.open(
+        OpenRequest(chosen, (cpu,), opened.ring_bytes, opened.scope, (), folder, single=single, code=code)
+    )
     for name, text in filters:
         if name in extra.names:  # programs apply the other filters, on every CPU
             extra.set_filter(name, text)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from lo2io.model import CallFilter
+from lo2io.model.layers import SlowCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,6 +59,8 @@ class RecordRequest:
             number of recorded calls.
         layers: Layers between a call and the disk that programs record too, of :data:`~lo2io.model.layers.LAYERS`.
             None: those that are recorded by default.
+        stacks: Record the layer ``stacks``, too, and take the stacks of these calls. A stack costs its call some µs.
+            None: of calls from 1 ms on, if the layer is recorded.
         opener: ``python-perf`` or ``native``. Native puts samples on CLOCK_MONOTONIC, as other tools' logs are.
         scope: ``system`` opens per CPU and selects when converting. ``inherit`` opens for the tasks alone: that needs
             no rights, but records system calls only and costs each context switch some µs. None: ``system`` if allowed.
@@ -89,6 +92,7 @@ class RecordRequest:
     names: str | None = None
     hook: str = AUTO
     layers: tuple[str, ...] | None = None
+    stacks: SlowCalls | None = None
     opener: str | None = None
     scope: str | None = None
     duration_s: float | None = None
@@ -106,6 +110,11 @@ class RecordRequest:
     max_bytes: int | None = None
     trigger: str | None = None
     alone: bool = False
+
+    @property
+    def slow_calls(self) -> SlowCalls:
+        """The calls whose stacks the layer ``stacks`` takes."""
+        return self.stacks or SlowCalls()
 
     @property
     def is_flight(self) -> bool:

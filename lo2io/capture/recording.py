@@ -36,6 +36,7 @@ from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.kernel.namespaces import check_namespaces
 from lo2io.model import SpoolMeta
 from lo2io.model.job import RankedProcess
+from lo2io.model.layers import STACKS
 from lo2io.model.notices import Notice, NoticeKind
 from lo2io.rights import keep_for_recording
 from lo2io.signals import interrupt_number
@@ -351,6 +352,7 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
         for pid in roots:
             kernel.select(pid)
     scanner: Scanner
+    unwinds = kernel is not None and STACKS in kernel.layers
     if options.system:
         from lo2io.capture.procscan.machine import MachineScanner  # noqa: PLC0415 - a command starts without it
 
@@ -362,11 +364,18 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
             skip=frozenset({os.getpid()}),
             controller=plan.cgroup.controller if plan.cgroup else None,
             seldom=kernel is not None,
+            code=unwinds,
         )
     else:
         recorded = kernel.selected if kernel else tuple
         scanner = FactScanner(
-            writer.facts, roots, options.scan_period_s, note, seldom=kernel is not None, recorded=recorded
+            writer.facts,
+            roots,
+            options.scan_period_s,
+            note,
+            seldom=kernel is not None,
+            recorded=recorded,
+            code=unwinds,
         )
     scanner.scan_tasks(TASK_SELECT | (TASK_FROM_EXEC if options.command else 0))
     scanner.scan_fds()
@@ -417,6 +426,8 @@ def _describe(
         backend=BPF if opened.kernel and opened.kernel.names else PERF,
         hook=opened.kernel.hook if opened.kernel else "",
         layers=opened.kernel.layers if opened.kernel else (),
+        slow_from_ns=options.slow_calls.from_ns,
+        slow_one_of=options.slow_calls.one_of,
         kernel_facts=opened.kernel is not None,
         kernel_events=opened.kernel.samples if opened.kernel else (),
         chosen_cpus=() if options.cpus is None else tuple(opened.cpus[index] for index in opened.sampled or ()),

@@ -10,6 +10,8 @@ from lo2io.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lo2io.model.layers import SlowCalls
+
 
 class Declared(NamedTuple):
     """An option of a command, or with no flags the command's arguments."""
@@ -81,6 +83,13 @@ LAYERS = Declared(
     "all; none. [default: all but faults and stacks, where programs in the kernel record]",
     "NAMES",
 )
+STACKS = Declared(
+    str,
+    ("--stacks",),
+    "Record which functions of the program led to calls that last this long (1ms), to one in N calls (1/100), or to "
+    "one in N of the long ones (100us,1/10): the layer stacks.",
+    "WHICH",
+)
 CPUS = Declared(str, ("--cpus",), "Record these CPUs only, e.g. 0-3,6.", "LIST")
 CGROUP = Declared(str, ("--cgroup",), "Record only this cgroup and those below it.", "PATH")
 
@@ -103,6 +112,26 @@ def parse_layers(text: str | None) -> tuple[str, ...] | None:
             known = ", ".join(LAYERS)
             raise UsageError(f"record the layer {name!r}", "there is no such layer", f"use {known}; {ALL}, or {NONE}")
     return tuple(name for name in LAYERS if name in names)
+
+
+def parse_stacks(text: str | None) -> SlowCalls | None:
+    """Which calls have stacks, or None without a text: a time, ``1/N``, or both.
+
+    Raises:
+        UsageError: The text is neither.
+    """
+    from lo2io.model.layers import SlowCalls
+    from lo2io.units import parse_duration, parse_share
+
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    times = [part for part in parts if not part.startswith("1/")]
+    if len(times) > 1 or len(parts) - len(times) > 1:
+        answer = "this is neither a time, nor 1/N, nor both"
+        raise UsageError(f"take the stacks of {text!r}", answer, "write it like 1ms, 1/100 or 100us,1/10")
+    shares = [part for part in parts if part not in times]
+    return SlowCalls(parse_duration(times[0]) if times else 0, parse_share(shares[0]) if shares else 1)
 
 
 def parse_size(text: str | None) -> int | None:

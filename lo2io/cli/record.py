@@ -142,6 +142,7 @@ OPTIONS = (
         ),
     ),
     Option("layers", declared.LAYERS, parse=declared.parse_layers),
+    Option("stacks", declared.STACKS, parse=declared.parse_stacks),
     Option(
         "opener",
         Declared(

@@ -214,6 +214,8 @@ def _write_trace(
         }
         if criteria:
             known["filtered"] = asdict(left_out)
+        if engine.stacks:
+            tables.write_program_stacks(engine.stacks)
         tables.close(engine.totals, proof, end.start_ns, end.stop_ns, known)
     filtered = filtered_words(meta.filter, left_out.calls, left_out.requests, left_out.ring_requests)
     return Converted(trace, proof, line, filtered, sampled, shortfall)

@@ -18,7 +18,7 @@ from lo2io.catalog.layouts import Layout, compile_layout
 from lo2io.catalog.wait_reasons import LOCK, load_reasons
 from lo2io.errors import SpoolError
 from lo2io.model import UNKNOWN_U32, Batch, Columns, Role, Totals
-from lo2io.model.layers import SLOW_FROM_NS, STACK_FROM_NS, WAITS
+from lo2io.model.layers import STACK_FROM_NS, WAITS
 from lo2io.native._lib import ffi, lib
 from lo2io.native.columns import allocate_batch
 
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from lo2io.catalog.catalog import Catalog
     from lo2io.model import ClockSync, SpoolMeta
     from lo2io.spool.reader import SpoolReader
+    from lo2io.unwind.stacks import Stacks
 
 BATCH_ROWS = 1 << 15
 """Rows of a batch: large enough that the cost of a batch is negligible, small enough to stay in the cache."""
 MIN_BATCH_ROWS = 8
 """One record can give several rows."""
-TEXT_BYTES = 1 << 20
+TEXT_BYTES = TOLD_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 20
 MANY_STREAMS = 64
 _ADVICE = "advice"
@@ -52,18 +53,22 @@ class Engine:
         spool: The spool.
         catalog: The meaning of its events.
         batch_rows: A batch is handed on after this many rows, at least 8.
+        stacks: Unwinds copies of stacks; None: they are passed over.
 
     Raises:
         SpoolError: A stream cannot be opened, or a format cannot be read.
         ValueError: ``batch_rows`` is too small.
     """
 
-    def __init__(self, spool: SpoolReader, catalog: Catalog, *, batch_rows: int = BATCH_ROWS) -> None:
+    def __init__(
+        self, spool: SpoolReader, catalog: Catalog, *, batch_rows: int = BATCH_ROWS, stacks: Stacks | None = None
+    ) -> None:
         if batch_rows < MIN_BATCH_ROWS:
             raise ValueError(f"batches of {batch_rows} rows: at least {MIN_BATCH_ROWS} are needed")
         self.spool = spool
         self.catalog = catalog
         self.batch_rows = batch_rows
+        self.stacks = stacks
         meta = spool.meta
         self.layout = compile_layout(meta.events, meta.formats, catalog, kernel_records=meta.has_kernel_records)
         self._alive: list[Any] = []  # keeps C memory alive that the engine points to
@@ -83,11 +88,22 @@ class Engine:
         Raises:
             SpoolError: A stream cannot be read any further.
         """
-        native, tables = allocate_batch(self.batch_rows, TEXT_BYTES)
+        native, tables = self.allocate()
         more = 1
         while more > 0:
             more = self.fill(native)
-            yield _view(native, tables)
+            yield self.view(native, tables)
+
+    def allocate(self) -> tuple[Any, dict[str, Columns]]:
+        """An empty ``lo2_batch`` and its tables."""
+        return allocate_batch(self.batch_rows, TEXT_BYTES, TOLD_BYTES if self.stacks else 0)
+
+    def view(self, native: Any, tables: dict[str, Columns]) -> Batch:
+        """A filled batch. Take them in their order: calls get the numbers of their stacks here."""
+        batch = _view(native, tables)
+        if self.stacks:
+            self.stacks.take(bytes(ffi.buffer(native.told, native.told_length)), batch.call_stacks)
+        return batch
 
     def fill(self, native: Any) -> int:
         """Fill a ``lo2_batch``; 0: it was the last one. The native part runs without the GIL.
@@ -204,7 +220,8 @@ class Engine:
         config.lock_reason = reasons.names.index(LOCK)
         config.stack_reasons = self._keep(ffi.new("uint8_t[]", numbers))
         known = {stack.stack for stack in meta.user_stacks if stack.offsets}
-        config.slow_from_ns, config.nr_user_stacks = SLOW_FROM_NS, 1 + max(known, default=-1)
+        config.slow_from_ns, config.nr_user_stacks = meta.slow_from_ns, 1 + max(known, default=-1)
+        config.unwinds = self.stacks is not None
         flags = [number in known for number in range(config.nr_user_stacks or 1)]
         config.user_stacks = self._keep(ffi.new("uint8_t[]", flags))
 
@@ -280,7 +297,7 @@ class BatchStream:
         self._memory: dict[Any, Any] = {}
         self._ended = False
         for _ in range(held + 1):
-            self._free.put(allocate_batch(engine.batch_rows, TEXT_BYTES))
+            self._free.put(engine.allocate())
         self._thread = threading.Thread(target=self._run, name="lo2io-engine", daemon=True)
         self._thread.start()
 
@@ -298,7 +315,7 @@ class BatchStream:
                 raise item
             native, tables = item
             self._memory[native] = tables
-            yield _view(native, tables)
+            yield self._engine.view(native, tables)
 
     def release(self, batch: Batch) -> None:
         """Allow the engine to fill the batch's memory again."""

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from lo2io.convert.engine import BatchStream, Engine
 from lo2io.filter.batches import FilteredStream, LeftOut, Stream, find_passing
+from lo2io.model.layers import STACKS
+from lo2io.unwind.stacks import Stacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lo2io.catalog.catalog import Catalog
     from lo2io.filter.rows import Criteria
-    from lo2io.model import Batch
+    from lo2io.model import Batch, SpoolMeta
     from lo2io.spool.reader import SpoolReader
 
 
@@ -59,28 +61,39 @@ def open_batches(
     Raises:
         SpoolError: The spool cannot be read.
     """
-    engine = Engine(spool, catalog)
-    read_before = 0
+    with _stacks(spool.meta) as stacks:
+        engine = Engine(spool, catalog, stacks=stacks)
+        read_before = 0
 
-    def tell(reading: Engine) -> None:
-        if progress:
-            progress((read_before + reading.bytes_read) // 2 if criteria else reading.bytes_read)
+        def tell(reading: Engine) -> None:
+            if progress:
+                progress((read_before + reading.bytes_read) // 2 if criteria else reading.bytes_read)
 
-    if not criteria:
-        with BatchStream(engine, held) as stream:
-            yield Batches(criteria, engine, stream, lambda: tell(engine))
-        return
-    finder = Engine(spool, catalog)
-
-    def again() -> BatchStream:
-        nonlocal finder
+        if not criteria:
+            with BatchStream(engine, held) as stream:
+                yield Batches(criteria, engine, stream, lambda: tell(engine))
+            return
         finder = Engine(spool, catalog)
-        return BatchStream(finder, held)
 
-    passing = find_passing(again, criteria, spool.meta, catalog.rows, lambda: tell(finder))
-    read_before = finder.bytes_read
-    with FilteredStream(BatchStream(engine, held), passing, watch) as filtered:
-        yield Batches(criteria, engine, filtered, lambda: tell(engine))
+        def again() -> BatchStream:
+            nonlocal finder
+            finder = Engine(spool, catalog)
+            return BatchStream(finder, held)
+
+        passing = find_passing(again, criteria, spool.meta, catalog.rows, lambda: tell(finder))
+        read_before = finder.bytes_read
+        with FilteredStream(BatchStream(engine, held), passing, watch) as filtered:
+            yield Batches(criteria, engine, filtered, lambda: tell(engine))
+
+
+@contextlib.contextmanager
+def _stacks(meta: SpoolMeta) -> Iterator[Stacks | None]:
+    """The stacks of programs, which hold files open; None: they were not recorded."""
+    if STACKS not in meta.layers:
+        yield None
+        return
+    with contextlib.closing(Stacks(meta.user_stacks, meta.syncs)) as stacks:
+        yield stacks
 
 
 class Writer(Protocol):

@@ -50,8 +50,13 @@ COMM = 1 << 9
 TASK = 1 << 13
 WATERMARK = 1 << 14
 SAMPLE_ID_ALL = 1 << 18
+MMAP2 = 1 << 23
 COMM_EXEC = 1 << 24
 USE_CLOCKID = 1 << 25
+BUILD_ID = 1 << 34
+"""Since Linux 5.12: MMAP2 has the file's build id."""
+CODE = MMAP | MMAP2 | BUILD_ID
+"""Flags of an event that tells mappings of code with the files' build ids."""
 
 _SYSCALL_NUMBER = {"x86_64": 298, "ppc64": 319, "ppc64le": 319, "s390x": 331}
 _SYSCALL_GENERIC = 241

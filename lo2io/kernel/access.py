@@ -31,6 +31,7 @@ CAPABILITIES = {
 }
 """Name of a capability that matters here → its bit (include/uapi/linux/capability.h)."""
 
+NO_BUILD_IDS = "this kernel does not tell the build ids of mapped files (Linux 5.12 and later do)"
 _IO_URING_SETUP = 425
 """The call's number on every architecture except Alpha."""
 
@@ -205,3 +206,13 @@ def _read_int(path: Path) -> int | None:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
+
+
+def tells_code(cpu: int) -> bool:
+    """True if this kernel tells mappings of code with the build ids of the files (Linux 5.12)."""
+    attr = abi.EventAttr(type=abi.TYPE_SOFTWARE, config=abi.COUNT_SW_DUMMY, flags=abi.DISABLED | abi.CODE)
+    try:
+        os.close(abi.event_open(attr, -1, cpu))
+    except OSError:
+        return False
+    return True

@@ -11,7 +11,7 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lo2io.model import Mount
 
@@ -49,6 +49,22 @@ _CONTAINER = re.compile(
 )
 _SHORT_ID = re.compile(r"[0-9a-f]{12,63}")
 _RUNTIME_FOLDERS = ("docker", "libpod", "libpod_parent", "crio")
+
+
+_CODE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) ([0-9]+) *(.*)")
+"""A line of ``/proc/PID/maps``."""
+
+
+class CodeState(NamedTuple):
+    """A line of ``/proc/PID/maps`` about code."""
+
+    begin: int
+    end: int
+    offset: int
+    file: tuple[bytes, int]
+    """Device and inode; the inode is 0 without a file."""
+    path: bytes
+    """As written there: empty without a file, ``[vdso]`` and its like, or a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +210,16 @@ def read_environment(pid: int, root: Path = ROOT) -> bytes:
         return _read(f"{root / 'proc'}/{pid}/environ") or b""
     except OSError:  # it is amid an exec, or another user's
         return b""
+
+
+def iter_code(pid: int, root: Path = ROOT) -> Iterator[CodeState]:
+    """The pieces of files, and of memory without a file, that a process has mapped as code."""
+    content = _read(root / f"proc/{pid}/maps")
+    for line in (content or b"").splitlines():
+        match = _CODE.match(line)
+        if match:
+            begin, end, offset = (int(match[number], 16) for number in (1, 2, 3))
+            yield CodeState(begin, end, offset, (match[4], int(match[5])), match[6])
 
 
 def read_cgroup(pid: int, root: Path = ROOT, controller: bytes | None = None) -> tuple[int, bytes] | None:

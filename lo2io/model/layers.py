@@ -80,6 +80,15 @@ LAYERS: dict[str, Layer] = {layer.name: layer for layer in _LAYERS}
 """Name → layer, in the order of the data's way from the disk to the call."""
 
 
+class SlowCalls(NamedTuple):
+    """The calls whose program's stack the layer ``stacks`` takes."""
+
+    from_ns: int = SLOW_FROM_NS
+    """Calls that last this long ..."""
+    one_of: int = 1
+    """... one in so many of them on each CPU."""
+
+
 def any_among_events(names: Iterable[str]) -> bool:
     """True if one of these layers writes into the buffers of events."""
     return any(LAYERS[name].among_events for name in names if name in LAYERS)

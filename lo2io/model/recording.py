@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lo2io.model.job import Job  # noqa: TC001 - spool/format.py reads the types of the members
-from lo2io.model.layers import any_among_events
+from lo2io.model.layers import SLOW_FROM_NS, any_among_events
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,11 @@ class SpoolMeta:
     kernel_stacks: tuple[KernelStack, ...] = ()
     """Stacks of threads that slept; empty unless ``complete``."""
     user_stacks: tuple[UserStack, ...] = ()
-    """Stacks of programs in slow calls; empty unless ``complete``."""
+    """Stacks of programs in slow calls, by frame pointers; empty unless ``complete``."""
+    slow_from_ns: int = SLOW_FROM_NS
+    """The layer ``stacks`` took the program's stack of calls that last this long ..."""
+    slow_one_of: int = 1
+    """... of one in so many of them."""
     kernel_facts: bool = False
     """True if these programs recorded the files and paths of calls."""
     kernel_events: tuple[str, ...] = ()

@@ -56,12 +56,13 @@ def _dtype(scalar: Any) -> np.dtype[Any]:
     return dtype
 
 
-def allocate_batch(capacity: int, text_capacity: int) -> tuple[Any, dict[str, Columns]]:
+def allocate_batch(capacity: int, text_capacity: int, told_capacity: int = 0) -> tuple[Any, dict[str, Columns]]:
     """Make an empty batch.
 
     Args:
         capacity: Rows of every table.
         text_capacity: Bytes for paths and names.
+        told_capacity: Bytes for what unwinding needs.
 
     Returns:
         The ``lo2_batch *`` and its tables by name (``operations``, ``handle_events`` …). Each column is an array of
@@ -81,7 +82,10 @@ def allocate_batch(capacity: int, text_capacity: int) -> tuple[Any, dict[str, Co
     batch.text = ffi.cast("char *", text.ctypes.data)
     batch.capacity = capacity
     batch.text_capacity = text_capacity
-    _memory[batch] = (tables, text)
+    told = np.zeros(max(told_capacity, 1), np.uint8)
+    batch.told = ffi.cast("uint8_t *", told.ctypes.data)
+    batch.told_capacity = told_capacity
+    _memory[batch] = (tables, (text, told))
     return batch, tables
 
 

@@ -6,6 +6,7 @@ Times are CLOCK_MONOTONIC nanoseconds. Records have the frame of perf's records,
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 
@@ -14,6 +15,7 @@ FACT_FD = 0x4C02
 FACT_RING = 0x4C03
 FACT_COMMAND = 0x4C04
 FACT_RANK = 0x4C05
+FACT_MAPPING = 0x4C06
 TASK_SELECT = 1
 """Flag: record this task and its descendants."""
 TASK_FROM_EXEC = 2
@@ -29,6 +31,20 @@ _FD = struct.Struct("<QQQQqIiIIII")
 _COMMAND = struct.Struct("<QQIIII")
 _RANK = struct.Struct("<QQII")
 _RING = struct.Struct("<QQIiIIiIII")
+_MAPPING = struct.Struct("<QQIIQQQ20sI")
+
+
+class MappingFact(NamedTuple):
+    """A piece of a file that a process had mapped as code: addresses from ``begin`` up to ``end``."""
+
+    pid: int
+    begin: int
+    end: int
+    offset: int
+    """In the file, of the first byte."""
+    build_id: str
+    """40 hexadecimal digits; empty: not known."""
+    path: str
 
 
 def pack_task(
@@ -174,3 +190,37 @@ def pack_ring(
         0,
     )
     return _HEADER.pack(FACT_RING, 0, _HEADER.size + len(body)) + body
+
+
+def pack_mapping(*, begin_ns: int, end_ns: int, mapping: MappingFact) -> bytes:
+    """A MAPPING fact: code that a process had mapped at some time between the two times.
+
+    Args:
+        begin_ns: CLOCK_MONOTONIC before the look.
+        end_ns: CLOCK_MONOTONIC after the look. Records are ordered by this time.
+        mapping: The code.
+    """
+    path = mapping.path.encode(errors="surrogateescape")[:MAX_PATH_BYTES]
+    body = _MAPPING.pack(
+        end_ns,
+        begin_ns,
+        mapping.pid,
+        len(path),
+        mapping.begin,
+        mapping.end,
+        mapping.offset,
+        bytes.fromhex(mapping.build_id),
+        0,
+    )
+    padded = path + bytes(-len(path) % 8)
+    return _HEADER.pack(FACT_MAPPING, 0, _HEADER.size + len(body) + len(padded)) + body + padded
+
+
+def read_mapping(record: bytes) -> MappingFact | None:
+    """The code that a MAPPING fact tells of; None: the record is damaged."""
+    at = _HEADER.size + _MAPPING.size
+    if len(record) < at:
+        return None
+    _, _, pid, length, begin, end, offset, build_id, _ = _MAPPING.unpack_from(record, _HEADER.size)
+    path = record[at : at + length].split(b"\0", 1)[0].decode(errors="surrogateescape")
+    return MappingFact(pid, begin, end, offset, build_id.hex() if any(build_id) else "", path)

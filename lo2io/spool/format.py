@@ -189,6 +189,7 @@ def _wrong_values(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
         any(not 0 <= stack.stack < MAX_STACKS for stack in meta.user_stacks),
         "the number of a program's stack is none",
     )
+    yield meta.slow_from_ns < 0 or meta.slow_one_of < 1, "no call can be as slow as said"
     uneven = any(len(stack.build_ids) != len(stack.offsets) or stack.beside < 0 for stack in meta.user_stacks)
     yield uneven, "a program's stack has other frames than files"
     offsets = [offset for stack in meta.user_stacks for offset in stack.offsets]

@@ -353,7 +353,7 @@ FAULTS: Final = (
 )
 CALL_STACKS: Final = (
     Column("operation", "uint64", "", "id of the call, in operations"),
-    number_of("stack", "its frames in stacks"),
+    reference("stack", "its frames in stacks; null: nothing is known of it"),
 )
 FUTEXES: Final = (
     Column("operation", "uint64", "", "id of the call, in operations"),
@@ -365,7 +365,21 @@ STACKS: Final = (
     Column("build_id", "", "", "of the frame's file, hexadecimal; empty: not known", kind="string"),
     Column("offset", "uint64", "", "of the return address in the file; of an unknown file: the address"),
     Column("file", "", "", "path of a file with this build id; empty: none was found", kind="string"),
-    Column("function", "", "", "by the file's own symbols; empty: not known", kind="string"),
+    Column(
+        "function",
+        "",
+        "",
+        "by the file's own symbols, or by what the program wrote of code that it made; empty: not known",
+        kind="string",
+    ),
+    Column("way", "uint8", "", "how the frame was found", labels=("frame pointers", "unwind tables")),
+    Column(
+        "end",
+        "uint8",
+        "",
+        "of the whole stack: nothing tells what else there is; its outermost function is there; its rest lacks",
+        labels=("unknown", "whole", "cut"),
+    ),
 )
 CLOCK_READINGS: Final = (
     Column("monotonic_ns", "int64", "ns", "CLOCK_MONOTONIC in the middle of the reading"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from lo2io.unwind.walk import End, Way
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lo2io.model import UserStack
-    from lo2io.trace.modules import Module, Modules
+    from lo2io.unwind.modules import Module, Modules
+    from lo2io.unwind.stacks import ProgramStack
 
 
 class Frame(NamedTuple):
@@ -20,16 +23,30 @@ class Frame(NamedTuple):
     offset: int
     file: str
     function: str
+    way: Way = Way.FRAME_POINTERS
+    end: End = End.UNKNOWN
 
 
-def name_frames(stacks: Sequence[UserStack], modules: Modules) -> list[Frame]:
+def name_frames(stacks: Sequence[UserStack], unwound: Sequence[ProgramStack], modules: Modules) -> list[Frame]:
     """The frames of all stacks. Files are looked up now: what was removed or replaced since names nothing.
 
     Memory grows with the number of functions of the files.
+
+    Args:
+        stacks: Stacks by frame pointers.
+        unwound: Stacks by unwind tables.
+        modules: Where files are looked for.
     """
-    found = modules.find(build_id for stack in stacks for build_id in stack.build_ids)
+    wanted = [build_id for stack in stacks for build_id in stack.build_ids]
+    found = modules.find(wanted + [frame.build_id for stack in unwound for frame in stack.frames])
     try:
-        return [Frame(stack.stack, number, *row) for stack in stacks for number, row in enumerate(_rows(stack, found))]
+        named = [Frame(stack.stack, number, *row) for stack in stacks for number, row in enumerate(_rows(stack, found))]
+        for stack in unwound:
+            for number, frame in enumerate(stack.frames):
+                build_id, offset, file, function = _row(frame.build_id, frame.offset, found)
+                function = function or frame.function
+                named.append(Frame(stack.stack, number, build_id, offset, file, function, frame.way, stack.end))
+        return named
     finally:
         for module in found.values():
             module.close()

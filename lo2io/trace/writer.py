@@ -23,8 +23,8 @@ from lo2io.errors import TraceError
 from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_I64, Batch, CallSpec, Columns, Completeness, OpcodeSpec, SpoolMeta, Totals
 from lo2io.model.command_lines import command_line
+from lo2io.model.layers import STACKS
 from lo2io.trace.clock_readings import read_readings
-from lo2io.trace.modules import Modules
 from lo2io.trace.names import DIRECTORY, METADATA_FILE, PART, table_file
 from lo2io.trace.reader import (
     FORMAT,
@@ -36,12 +36,15 @@ from lo2io.trace.reader import (
 )
 from lo2io.trace.stretches import Stretches
 from lo2io.trace.user_stacks import name_frames
+from lo2io.unwind.modules import Modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
+
+    from lo2io.unwind.stacks import Stacks
 
 CHUNK_ROWS: Final = 32768
 """Rows of a record batch: those of an engine's full batch, which then needs no copy. Smaller ones are gathered first:
@@ -133,7 +136,7 @@ class TableWriter:
                 elif columns:
                     strings = _strings(table, columns, batch.text)
                     self._open[table].append(columns, strings)
-                    if self._meta.user_stacks:
+                    if STACKS in self._meta.layers:
                         self._modules.see(_programs(table, strings))
 
     def close(
@@ -157,7 +160,6 @@ class TableWriter:
             if rest := self._stretches.rest():
                 self._open["off_cpu"].append(rest)
             self._write_kernel_stacks()
-            self._write_user_stacks()
             self._write_devices()
             self._write_completeness(completeness)
             if self._clocks is not None:
@@ -188,12 +190,16 @@ class TableWriter:
         functions = [";".join(name or "?" for name in reversed(stack.functions)) for stack in stacks]
         self._open["kernel_stacks"].append(numbers, {"functions": functions})
 
-    def _write_user_stacks(self) -> None:
-        frames = name_frames(self._meta.user_stacks, self._modules)
+    def write_program_stacks(self, stacks: Stacks) -> None:
+        """Write the frames of all stacks that calls have, with the names of their functions."""
+        self._modules.see(stacks.paths)
+        frames = name_frames(stacks.by_frame_pointers(), list(stacks.unwound()), self._modules)
         numbers: Columns = {
             "stack": np.array([frame.stack for frame in frames], np.uint32),
             "frame": np.array([frame.frame for frame in frames], np.uint16),
             "offset": np.array([frame.offset for frame in frames], np.uint64),
+            "way": np.array([frame.way for frame in frames], np.uint8),
+            "end": np.array([frame.end for frame in frames], np.uint8),
         }
         strings = {name: [getattr(frame, name) for frame in frames] for name in ("build_id", "file", "function")}
         self._open["stacks"].append(numbers, strings)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lo2io.model import UNKNOWN_U32
 from lo2io.model.layers import SLOW_FROM_NS
 
 if TYPE_CHECKING:
@@ -26,13 +27,14 @@ def check_stacks(trace: Trace, verdict: Verification) -> None:
     Raises:
         TraceError: A table cannot be read.
     """
+    slow_from_ns = trace.metadata.get("slow_from_ns", SLOW_FROM_NS)
     known = {number for rows in trace.batches("stacks", ("stack",)) for number in rows["stack"].tolist()}
     of_call: dict[int, int] = {}
     for rows in trace.batches("call_stacks", ("operation", "stack")):
         for number, stack in zip(rows["operation"].tolist(), rows["stack"].tolist(), strict=True):
             if number in of_call:
                 verdict.report(_RULE, f"call_stacks: operation {number} has two stacks")
-            if stack not in known:
+            if stack not in known and stack != UNKNOWN_U32:
                 verdict.report(_RULE, f"call_stacks: stack {stack} has no frames")
             of_call[number] = stack
     wanted = np.array(sorted(of_call), np.uint64)
@@ -42,7 +44,7 @@ def check_stacks(trace: Trace, verdict: Verification) -> None:
             rows["id"][at].tolist(), (rows["end_time_ns"] - rows["begin_time_ns"])[at].tolist(), strict=True
         ):
             of_call.pop(number, None)
-            if lasted < SLOW_FROM_NS:
+            if lasted < slow_from_ns:
                 verdict.report(_RULE, f"call_stacks: operation {number} took {lasted} ns, and has a stack")
     for number in of_call:
         verdict.report(_RULE, f"call_stacks: operation {number} is not there")

@@ -32,6 +32,7 @@ from lo2io.model import (
 from lo2io.native.columns import allocate_batch
 from lo2io.trace.reader import Trace, open_trace
 from lo2io.trace.writer import TableWriter
+from lo2io.unwind.stacks import Stacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -183,8 +184,12 @@ def write_trace(
     span: tuple[int, int] = (0, 1_000_000_000),
 ) -> Trace:
     """Write the batches as a trace and open it."""
+    stacks = Stacks(spool.user_stacks, spool.syncs)
     with TableWriter(directory, spool, CALLS, OPCODES) as writer:
         for batch in batches:
+            if batch.call_stacks:
+                stacks.take(b"", batch.call_stacks)
             writer.write(batch)
+        writer.write_program_stacks(stacks)
         writer.close(totals or Totals(), completeness, *span)
     return open_trace(directory)

@@ -132,7 +132,8 @@ struct lo2_bpf_told {                /* in the section .rodata.lo2io */
     uint8_t errors[LO2_MAX_STATUS];  /* the errno of each blk_status_t */
     uint32_t layers;                 /* bits of enum lo2_layer: those that are recorded */
     uint64_t stack_from_ns;          /* of sleeps that last so long, the kernel stack is taken */
-    uint64_t slow_from_ns;           /* of calls that last so long, the program's stack is taken */
+    uint64_t slow_from_ns;           /* of calls that last so long, the program's stack is taken ... */
+    uint64_t slow_one_of;            /* ... of one in so many of them on each CPU */
 };
 
 /*
@@ -172,6 +173,7 @@ struct lo2_bpf_misses {              /* per CPU */
     uint64_t skipped;                /* runs that met another program at work on the CPU */
     uint64_t foreign;                /* calls of another ABI than the machine's own, whose numbers are not known */
     uint64_t stackless;              /* slow calls whose stack was not taken, or found no place */
+    uint64_t uncopied;               /* slow calls whose stack was not copied, for the buffer was half full */
 };
 
 /* The call that runs on a CPU. */
@@ -354,6 +356,7 @@ struct lo2_bpf_cpu {
     uint64_t stack[LO2_STACK_FRAMES]; /* the one that waits.h has just taken */
     struct lo2_bpf_user_stack user_stack; /* the one that stacks.h has just taken, and its addresses */
     uint64_t user_addresses[LO2_USER_FRAMES];
+    uint64_t slow_calls;             /* so far: one in lo2.slow_one_of has a stack */
     struct lo2_bpf_search search;
     struct lo2_bpf_look look;
     struct lo2_bpf_known known[LO2_KNOWN_FILES];

@@ -107,6 +107,7 @@ struct task_struct {
 
 struct mm_struct {
     unsigned long arg_start, arg_end; /* the arguments' place in the program's memory */
+    unsigned long start_stack;        /* where the first thread's stack began: behind it lie arguments and environment */
 } KERNEL_TYPE;
 
 /* The arguments of a system call. They are still there at its exit, except for execve and rt_sigreturn. */
@@ -116,6 +117,7 @@ struct pt_regs {
     unsigned long bx, cx, bp;      /* of 32 bit calls */
     long orig_ax;                  /* number of the call */
     unsigned long sp;
+    unsigned long ax, ip, r11, r12, r13, r14, r15;
 } KERNEL_TYPE;
 #elif defined(__TARGET_ARCH_arm64)
 struct user_pt_regs {

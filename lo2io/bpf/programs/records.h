@@ -364,9 +364,21 @@ enum lo2_sleep_flag {
 /* It follows the CALL or EXIT of its call. */
 typedef struct {
     lo2_kernel_head head;    /* of the thread; time of the call's exit */
-    uint32_t stack;          /* place in lo2_user_stacks */
-    uint32_t reserved;
+    uint32_t stack;          /* place in lo2_user_stacks; UINT32_MAX: it has none */
+    uint32_t copied;         /* bytes of the program's stack that follow behind lo2_kernel_stack_copy; 0: neither follows */
 } lo2_kernel_stack;
+
+/*
+ * What unwinding needs: the registers at the call, in the order in which DWARF counts them (x86-64 psABI, figure 3.36), and the
+ * stack from its end on.
+ */
+enum { LO2_STACK_REGISTERS = 17, LO2_STACK_COPY = 8192 };
+typedef struct {
+    uint32_t pid, uid;
+    uint32_t asked;          /* bytes of the stack that were wanted; more than were copied: they could not be read */
+    uint32_t reserved;
+    uint64_t registers[LO2_STACK_REGISTERS];
+} lo2_kernel_stack_copy;
 
 typedef struct {
     lo2_kernel_head head;    /* of the thread in which it happened; the event's raw data from LO2_FIELDS_AT on follow: samples.h */

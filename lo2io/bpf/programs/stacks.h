@@ -1,10 +1,12 @@
 /*
- * The layer `stacks`: where a program made a call that was slow. The stack is taken at the call's exit, by frame pointers:
+ * The layer `stacks`: where a program made a call that was slow. The stack is taken at the call's exit, in two ways:
  *
  *   thread   entry ┄┄ switch away ┄┄ … ┄┄ exit
  *   place             begin_ns             long enough: STACK
  *
- * A quick call costs two comparisons. The kernel names each frame by the build id of its file and the place in that file.
+ * By frame pointers: the kernel names each frame by the build id of its file and the place in that file. And as a copy of
+ * registers and memory, from which user space finds the frames of programs without frame pointers. A quick call costs two
+ * comparisons.
  */
 #ifndef LO2IO_BPF_STACKS_H
 #define LO2IO_BPF_STACKS_H
@@ -126,22 +128,137 @@ INLINE __u64 lo2_when_begun(__u32 tid)
     return begun->begin_ns;
 }
 
+/* A record with a copy, as it lies in the buffer: at most this large. */
+struct lo2_copied_stack {
+    lo2_kernel_stack stack;
+    lo2_kernel_stack_copy copy;
+    __u8 bytes[LO2_STACK_COPY];
+};
+
+/* How much of the stack is wanted, from `sp` on. What lies behind the first thread's stack is none: it is the environment. */
+INLINE __u32 lo2_stack_bytes(struct task_struct *task, __u64 sp)
+{
+    __u64 rest = BPF_CORE_READ(task, mm, start_stack) - sp;
+
+    return rest && rest < LO2_STACK_COPY ? rest : LO2_STACK_COPY;
+}
+
+/* Copies page by page, so that a page that cannot be read costs only those behind it. Returns the number of bytes. */
+INLINE __u32 lo2_copy_stack(__u8 *to, __u64 from, __u32 wanted)
+{
+    enum { PAGE = 4096, PAGES = LO2_STACK_COPY / PAGE + 1 };
+    __u32 done = 0, size, i;
+
+#pragma unroll
+    for (i = 0; i < PAGES; i++) {
+        size = PAGE - ((from + done) & (PAGE - 1));
+        if (size > wanted - done)
+            size = wanted - done;
+        if (!size || done >= LO2_STACK_COPY || size > PAGE)
+            break;
+        if (bpf_probe_read_user(to + (done & (LO2_STACK_COPY - 1)), size, (const void *)(from + done)))
+            break;
+        done += size;
+    }
+    return done & ~7u;
+}
+
+INLINE void lo2_copy_registers(__u64 *to, const struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+    to[0] = BPF_CORE_READ(regs, ax);
+    to[1] = BPF_CORE_READ(regs, dx);
+    to[2] = BPF_CORE_READ(regs, cx);
+    to[3] = BPF_CORE_READ(regs, bx);
+    to[4] = BPF_CORE_READ(regs, si);
+    to[5] = BPF_CORE_READ(regs, di);
+    to[6] = BPF_CORE_READ(regs, bp);
+    to[7] = BPF_CORE_READ(regs, sp);
+    to[8] = BPF_CORE_READ(regs, r8);
+    to[9] = BPF_CORE_READ(regs, r9);
+    to[10] = BPF_CORE_READ(regs, r10);
+    to[11] = BPF_CORE_READ(regs, r11);
+    to[12] = BPF_CORE_READ(regs, r12);
+    to[13] = BPF_CORE_READ(regs, r13);
+    to[14] = BPF_CORE_READ(regs, r14);
+    to[15] = BPF_CORE_READ(regs, r15);
+    to[16] = BPF_CORE_READ(regs, ip);
+#endif
+}
+
+/*
+ * Writes STACK with a copy. False: the buffer is half full. Calls have its other half for themselves, so that copies, which
+ * are a hundred times as large, cost no call its room.
+ */
+LO2_ONCE int lo2_write_copy(__u64 time_ns, __u32 place)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
+    __u64 sp = 0, size;
+    struct lo2_bpf_buffer *ring;
+    struct lo2_copied_stack *record;
+    struct lo2_bpf_cpu *cpu;
+    __u32 number;
+
+    cpu = lo2_this_cpu(&number);
+    ring = lo2_ring(&number);
+    if (!cpu || !ring || (cpu->losing.lost && !lo2_tell_lost()) ||
+        !lo2_has_room(ring, lo2_framed(sizeof *record), lo2.config.ring_bytes / 2))
+        return false;
+    record = lo2_frame(ring, ring->taken, sizeof *record);
+    __builtin_memset(record, 0, __builtin_offsetof(struct lo2_copied_stack, bytes));
+    record->stack.head.time_ns = time_ns;
+    record->stack.head.tid = task->pid;
+    record->stack.head.type = LO2_KERNEL_STACK;
+    record->stack.stack = place - 1;
+    record->copy.pid = task->tgid;
+    record->copy.uid = bpf_get_current_uid_gid();
+    lo2_copy_registers(record->copy.registers, regs);
+#if defined(__TARGET_ARCH_x86)
+    sp = BPF_CORE_READ(regs, sp);
+#endif
+    record->copy.asked = lo2_stack_bytes(task, sp);
+    record->stack.copied = lo2_copy_stack(record->bytes, sp, record->copy.asked);
+    size = __builtin_offsetof(struct lo2_copied_stack, bytes) + record->stack.copied;
+    if (!record->stack.copied)
+        size = sizeof record->stack;
+    lo2_frame(ring, ring->taken, size);
+    lo2_finish(ring, size);
+    return true;
+}
+
+/* True if a copy of this call's stack can be unwound. */
+INLINE bool lo2_is_unwound(const struct lo2_moment *moment)
+{
+#if defined(__TARGET_ARCH_x86)
+    return !moment->compat;
+#else
+    return false;
+#endif
+}
+
 /* The call has been written, and ends at the moment's time. begin_ns 0: not known. */
 INLINE void lo2_stack_at_exit(struct lo2_moment *moment, __u64 begin_ns)
 {
+    struct lo2_bpf_cpu *cpu = moment->cpu;
     lo2_kernel_stack record = {};
     __u32 place;
 
-    if (!begin_ns || moment->time_ns - begin_ns < lo2.slow_from_ns)
+    if (!begin_ns || moment->time_ns - begin_ns < lo2.slow_from_ns || cpu->slow_calls++ % lo2.slow_one_of)
         return;
     place = lo2_take_user_stack();
+    if (lo2_is_unwound(moment)) {
+        if (lo2_write_copy(moment->time_ns, place))
+            return;
+        cpu->misses.uncopied++;
+    }
     if (!place) {
-        moment->cpu->misses.stackless++;
+        cpu->misses.stackless++;
         return;
     }
     lo2_fill_head(&record.head, moment, LO2_KERNEL_STACK, 0);
     record.stack = place - 1;
-    lo2_write_fact(moment->cpu, moment->ring, &record, sizeof record);
+    lo2_write_fact(cpu, moment->ring, &record, sizeof record);
 }
 
 #endif

@@ -71,6 +71,7 @@ class NativeSource:
 def _open_all(opened: OpenEvents, request: OpenRequest, tasks: Sequence[int], read_format: int, flags: int) -> None:
     leader = dummy_attr(read_format)
     leader.flags |= flags | (abi.MMAP if request.wants_mappings else 0)
+    leader.flags |= abi.CODE if request.code else 0
     leader.clockid = time.CLOCK_MONOTONIC
     for cpu in request.cpus:
         opened.leaders.append([])

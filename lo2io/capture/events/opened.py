@@ -49,6 +49,8 @@ class OpenRequest:
 
     single: bool = False
     """Programs in the kernel watch each system call at its own tracepoints."""
+    code: bool = False
+    """Mappings of code are told with the build ids of the files: unwinding needs them (native opener)."""
 
     @property
     def wants_mappings(self) -> bool:

@@ -23,7 +23,7 @@ from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import abi
 from lo2io.kernel.symbols import name_functions
 from lo2io.model import CallFilter, EventCounts, KernelStack, UserStack
-from lo2io.model.layers import FAULTS
+from lo2io.model.layers import FAULTS, SlowCalls
 from lo2io.native._lib import lib
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class KernelRequest:
     cgroup: Path | None = None
     hook: str = RAW
     layers: tuple[str, ...] = ()
+    slow_calls: SlowCalls = field(default_factory=SlowCalls)
     left_out: CallFilter = EVERYTHING
     filters: Mapping[str, str] = field(default_factory=dict)
 
@@ -86,6 +87,8 @@ class KernelLosses:
     """Calls through call tables with unknown numbers."""
     stackless: int = 0
     """Slow calls without a stack of their program."""
+    uncopied: int = 0
+    """Slow calls whose stack was not copied, for the buffer was half full."""
 
     def notices(self) -> Iterator[str]:
         """Notices about these failures for the user."""
@@ -102,6 +105,11 @@ class KernelLosses:
             )
         if self.stackless:
             yield f"{self.stackless} slow calls have no stack: it could not be read, or there are too many"
+        if self.uncopied:
+            yield (
+                f"{self.uncopied} stacks of slow calls were not copied, for the buffer was half full: these calls have "
+                "frames by frame pointers alone (--ring, or fewer by --stacks)"
+            )
         if self.missed_runs:
             yield f"the kernel did not run a program {self.missed_runs} times: as many calls or facts are missing"
 
@@ -340,7 +348,7 @@ class Kernel:
             unpaired,
             self._programs.missed_runs(),
             self._programs.count_foreign(),
-            self._programs.count_stackless(),
+            *self._programs.count_stackless(),
         )
 
     def read_stacks(self) -> tuple[KernelStack, ...]:
@@ -397,6 +405,8 @@ def open_kernel(request: KernelRequest) -> Kernel:
         asks=plan_opcodes(request.catalog.opcodes),
         samples=plan_samples(request.events, request.catalog, request.filters) if request.calls else (),
         layers=request.layers,
+        slow_from_ns=request.slow_calls.from_ns,
+        slow_one_of=request.slow_calls.one_of,
     )
     programs = load_programs(config, [call.spec for call in calls], request.cpus, request.ring_bytes)
     try:

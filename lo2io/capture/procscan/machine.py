@@ -64,6 +64,7 @@ class MachineScanner(Scanner):
         controller: Names the hierarchy whose cgroups are told, as for ``procfs.read_cgroup``.
         root: Where ``proc`` lies.
         seldom: As for :class:`Scanner`.
+        code: As for :class:`~lo2io.capture.procscan.process.FactWriter`.
     """
 
     def __init__(
@@ -77,8 +78,9 @@ class MachineScanner(Scanner):
         controller: bytes | None = None,
         root: Path = Path("/"),
         seldom: bool = False,
+        code: bool = False,
     ) -> None:
-        super().__init__(FactWriter(sink, tell, root, controller), period_s, seldom=seldom)
+        super().__init__(FactWriter(sink, tell, root, controller, code=code), period_s, seldom=seldom)
         self._root = root
         self._processes: dict[int, _Process] = {}
         self._command = command

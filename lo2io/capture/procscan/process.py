@@ -7,6 +7,7 @@ times. Converting decides whether that proves a name, because it knows how long 
 from __future__ import annotations
 
 import abc
+import contextlib
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from lo2io.capture.launchers import find_rank_in
 from lo2io.kernel import procfs
+from lo2io.kernel.elf import read_build_id
 from lo2io.model.notices import Notice
 from lo2io.spool import facts
 from lo2io.spool.writer import DiskFullError
@@ -47,10 +49,17 @@ class FactWriter:
         tell: Called with a notice if the facts had to stop.
         root: Where ``proc`` lies.
         controller: Names the hierarchy whose cgroups are told, as for ``procfs.read_cgroup``.
+        code: Tell also which files processes have mapped as code.
     """
 
     def __init__(
-        self, sink: Sink, tell: Callable[[Notice], None], root: Path = Path("/"), controller: bytes | None = None
+        self,
+        sink: Sink,
+        tell: Callable[[Notice], None],
+        root: Path = Path("/"),
+        controller: bytes | None = None,
+        *,
+        code: bool = False,
     ) -> None:
         self.is_over = False
         """True if the disk is full or the scanner was stopped. Then nothing is written."""
@@ -62,6 +71,9 @@ class FactWriter:
         self._controller = controller
         self._commands: dict[int, tuple[bytes, bool]] = {}
         """Process → command line of the last COMMAND fact, and whether it was cut."""
+        self._code = code
+        self._build_ids: dict[tuple[bytes, int], str] = {}
+        """Device and inode of a file → its build id."""
 
     def write_threads(self, pid: int, flags: int, seen: set[int]) -> bool:
         """Write TASK facts of a process' new threads, the first one with the cgroup.
@@ -71,6 +83,7 @@ class FactWriter:
         """
         records: list[bytes] = []
         is_kernel = False
+        tells_code = self._code and pid not in seen and not flags & facts.TASK_FROM_EXEC
         for tid in sorted(procfs.iter_tids(pid, self._root), key=lambda tid: tid != pid):
             begin = time.monotonic_ns()
             stat = None if tid in seen else procfs.read_stat(pid, tid, self._root)
@@ -97,7 +110,42 @@ class FactWriter:
         self._append(records)
         if not is_kernel:
             self.write_command(pid)
+            if tells_code:
+                self._write_code(pid)
         return not is_kernel
+
+    def _write_code(self, pid: int) -> None:
+        """Write MAPPING facts of the code that a process has mapped. perf tells what it maps from now on."""
+        begin = time.monotonic_ns()
+        states = list(procfs.iter_code(pid, self._root))
+        end = time.monotonic_ns()
+        found = [
+            facts.MappingFact(
+                pid,
+                state.begin,
+                state.end,
+                state.offset,
+                self._build_id(pid, state) if state.file[1] else "",
+                state.path.decode(errors="surrogateescape"),
+            )
+            for state in states
+        ]
+        self._append([facts.pack_mapping(begin_ns=begin, end_ns=end, mapping=each) for each in found])
+
+    def _build_id(self, pid: int, state: procfs.CodeState) -> str:
+        """The build id of a mapped file; empty: not known. A file keeps it as long as it has its inode."""
+        if state.file not in self._build_ids:
+            build_id = ""
+            with contextlib.suppress(OSError):
+                # The link leads to the mapped file itself, whatever has its name now, and in whichever namespace.
+                place = self._root / f"proc/{pid}/map_files/{state.begin:x}-{state.end:x}"
+                fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                try:
+                    build_id = read_build_id(fd)
+                finally:
+                    os.close(fd)
+            self._build_ids[state.file] = build_id
+        return self._build_ids[state.file]
 
     def write_fds(self, pid: int) -> frozenset[tuple[int, int, int]]:
         """Write FD facts of a process, and RING facts of its rings.
@@ -291,6 +339,7 @@ class FactScanner(Scanner):
         seldom: As for :class:`Scanner`.
         recorded: Returns the living recorded processes that programs in the kernel know. Without it, a process whose
             parent ends before a look at that parent is never found.
+        code: As for :class:`FactWriter`.
     """
 
     def __init__(
@@ -303,8 +352,9 @@ class FactScanner(Scanner):
         *,
         seldom: bool = False,
         recorded: Callable[[], Iterable[int]] = tuple,
+        code: bool = False,
     ) -> None:
-        super().__init__(FactWriter(sink, tell, root), period_s, seldom=seldom)
+        super().__init__(FactWriter(sink, tell, root, code=code), period_s, seldom=seldom)
         self.pids = dict.fromkeys(pids)
         self._early_s = RANKS_S if seldom else EARLY_S
         self._seldom = seldom

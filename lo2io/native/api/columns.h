@@ -277,7 +277,7 @@ typedef struct {
 /* One row per slow call whose program's stack was taken. */
 typedef struct {
     uint64_t *operation;
-    uint32_t *stack;            /* number of the stack in the recording's metadata */
+    uint32_t *stack;            /* number of the stack in the recording's metadata; UINT32_MAX: it is known by its copy alone */
 } lo2_call_stack_columns;
 
 /* One row per call on a futex, in the order of the operations. */

@@ -4,7 +4,7 @@
  * bytes. Times are CLOCK_MONOTONIC.
  */
 enum { LO2_FACT_TASK = 0x4c01, LO2_FACT_FD = 0x4c02, LO2_FACT_RING = 0x4c03,
-       LO2_FACT_COMMAND = 0x4c04, LO2_FACT_RANK = 0x4c05 };
+       LO2_FACT_COMMAND = 0x4c04, LO2_FACT_RANK = 0x4c05, LO2_FACT_MAPPING = 0x4c06 };
 enum { LO2_FACT_TASK_SELECT = 1,      /* record this task and its descendants */
        LO2_FACT_TASK_FROM_EXEC = 2 }; /* ... from the first exec of each on */
 
@@ -59,3 +59,14 @@ typedef struct {            /* the rank in a process' environment at some moment
     uint32_t pid;
     uint32_t rank;
 } lo2_fact_rank;
+
+typedef struct {            /* code that a process had mapped at some moment in [begin_time_ns, time_ns] */
+    uint64_t time_ns;
+    uint64_t begin_time_ns;
+    uint32_t pid;
+    uint32_t path_length;   /* bytes that follow, before zero bytes up to a multiple of 8 */
+    uint64_t begin, end;    /* addresses */
+    uint64_t offset;        /* of the first one in the file */
+    uint8_t build_id[20];   /* zeroes: not known */
+    uint32_t reserved;
+} lo2_fact_mapping;

@@ -79,11 +79,27 @@ typedef struct {
     const uint8_t *user_stacks; /* of each number of a program's stack: true if its frames are known */
     uint32_t nr_user_stacks;
     int64_t slow_from_ns;   /* of calls that last so long, the program's stack was taken */
+    uint8_t unwinds;        /* copies of stacks, and what tells the mapped files, are handed out: lo2_told */
     uint32_t buffer_bytes;  /* read buffer of one stream */
     uint8_t completions;    /* enum lo2_completions: those of block requests */
     const uint64_t *nr_completions; /* COUNTED: by CPU, the kernel's counts; streams of one kind come in the order of CPUs */
     uint32_t nr_cpus;
 } lo2_config;
+
+/*
+ * What unwinding needs, in the order of time. Behind each lie its bytes, and padding to a multiple of 8.
+ */
+enum lo2_told_kind {
+    LO2_TOLD_RECORD = 1,    /* a record of perf, or a fact of api/facts.h: which files a process has mapped */
+    LO2_TOLD_STACK = 2      /* lo2_kernel_stack_copy, and the copied bytes */
+};
+typedef struct {
+    uint32_t size;          /* of its bytes */
+    uint16_t kind;          /* enum lo2_told_kind */
+    uint16_t reserved;
+    uint32_t row;           /* STACK: of this batch's call_stacks */
+    uint32_t reserved2;
+} lo2_told;
 
 typedef struct {
     lo2_operation_columns operations;
@@ -114,14 +130,15 @@ typedef struct {
     lo2_ring_columns rings;
     lo2_iocb_columns iocbs;
     char *text;                 /* paths and names of this batch */
+    uint8_t *told;              /* lo2_told, one behind the other */
     uint32_t capacity;          /* rows of each column set */
-    uint32_t text_capacity;
+    uint32_t text_capacity, told_capacity;
     uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_paths, nr_tasks, nr_requests, nr_request_events, nr_losses;
     uint32_t nr_completions, nr_switches, nr_off_cpu;
     uint32_t nr_request_parts, nr_write_backs, nr_fills, nr_evictions, nr_commits, nr_faults, nr_call_stacks, nr_futexes;
     uint32_t nr_ring_requests, nr_ring_events, nr_ring_works, nr_ring_states, nr_batches, nr_rings,
              nr_iocbs;
-    uint32_t text_length;
+    uint32_t text_length, told_length;
     uint64_t first_operation;   /* ordinal of row 0 over the whole run */
 } lo2_batch;
 

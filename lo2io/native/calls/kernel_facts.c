@@ -10,6 +10,16 @@
 #include "tables/sharing.h"
 #include "tables/tasks.h"
 
+static uint32_t bytes_of_stack(const uint8_t *record, uint32_t length)
+{
+    uint32_t copied = 0;
+    if (length >= sizeof(lo2_kernel_stack))
+        memcpy(&copied, record + offsetof(lo2_kernel_stack, copied), 4);
+    if (copied > LO2_STACK_COPY)
+        return UINT32_MAX;
+    return (uint32_t)sizeof(lo2_kernel_stack) + (copied ? (uint32_t)sizeof(lo2_kernel_stack_copy) + copied : 0);
+}
+
 /* The least size of the record; 0 if it is no fact. */
 static uint32_t bytes_of_fact(const uint8_t *record, uint32_t length, uint16_t type)
 {
@@ -39,7 +49,7 @@ static uint32_t bytes_of_fact(const uint8_t *record, uint32_t length, uint16_t t
         return count > length ? UINT32_MAX : (uint32_t)(sizeof(lo2_kernel_events) + count * sizeof(lo2_kernel_event));
     case LO2_KERNEL_USAGE: return sizeof(lo2_kernel_usage);
     case LO2_KERNEL_SLEEP: return sizeof(lo2_kernel_sleep);
-    case LO2_KERNEL_STACK: return sizeof(lo2_kernel_stack);
+    case LO2_KERNEL_STACK: return bytes_of_stack(record, length);
     default: return 0;
     }
 }
@@ -57,7 +67,7 @@ static void hand_on(engine *e, task *t, const uint8_t *record, uint32_t size)
     case LO2_KERNEL_SQE: on_kernel_sqe(e, t, record, size); break;
     case LO2_KERNEL_USAGE: on_kernel_usage(t, record); break;
     case LO2_KERNEL_SLEEP: on_kernel_sleep(e, t, record); break;
-    case LO2_KERNEL_STACK: on_kernel_stack(e, t, record); break;
+    case LO2_KERNEL_STACK: on_kernel_stack(e, t, record, size); break;
     default: break;
     }
 }

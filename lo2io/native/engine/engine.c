@@ -31,9 +31,10 @@
 
 enum { /* include/uapi/linux/perf_event.h */
     RECORD_MMAP = 1, RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_THROTTLE = 5, RECORD_FORK = 7,
-    RECORD_SAMPLE = 9,
+    RECORD_SAMPLE = 9, RECORD_MMAP2 = 10,
     MISC_COMM_EXEC = 1 << 13,
-    MMAP_NAME_AT = 40  /* header, pid, tid, address, length, offset */
+    MMAP_NAME_AT = 40, /* header, pid, tid, address, length, offset */
+    MMAP2_NAME_AT = 72 /* ... build id, or device and inode; protection, flags */
 };
 
 /* ---- the heap of streams, earliest record first ---- */
@@ -185,6 +186,8 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
             e->processes.at[process_index].rank = fact.rank;
     } else if (type == LO2_FACT_RING && size >= 8 + sizeof(lo2_fact_ring)) {
         on_ring_fact(e, body);
+    } else if (type == LO2_FACT_MAPPING) {
+        tell_mappings(e, record, size);
     }
 }
 
@@ -193,7 +196,7 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
  * exec. Each exec maps the vDSO (arch/x86/entry/vdso/vma.c): a 32 bit program has the vDSO below 4 GiB, a 64 bit
  * program beside its stack, far above.
  */
-static void on_mapping(engine *e, const uint8_t *record, uint16_t size)
+static void on_mapping(engine *e, const uint8_t *record, uint16_t size, size_t name_at)
 {
     static const char vdso[] = "[vdso]";
     uint32_t tid;
@@ -204,7 +207,7 @@ static void on_mapping(engine *e, const uint8_t *record, uint16_t size)
     if (!t)
         return;
     task_lives(t);
-    if (!(address >> 32) && size >= MMAP_NAME_AT + sizeof vdso && !memcmp(record + MMAP_NAME_AT, vdso, sizeof vdso))
+    if (!(address >> 32) && size >= name_at + sizeof vdso && !memcmp(record + name_at, vdso, sizeof vdso))
         e->totals.nr_compat_programs += is_recorded(e, t);
 }
 
@@ -225,15 +228,23 @@ static void on_record(engine *e, const stream *s, const uint8_t *record, int64_t
             on_fork(e, time, ids[0], ids[1], ids[2], ids[3]);
         else
             on_task_exit(e, time, ids[2]);
+        if (type == RECORD_FORK ? ids[0] != ids[1] : ids[0] == ids[2])
+            tell_mappings(e, record, size);
     } else if (type == RECORD_COMM && size > 24) {
         memcpy(ids, record + 8, 8);
         size_t length = strnlen((const char *)record + 16, size - 24u);
         on_comm(e, time, ids[0], ids[1], (const char *)record + 16, length < 15 ? length : 15,
                 (misc & MISC_COMM_EXEC) != 0);
+        if (misc & MISC_COMM_EXEC)
+            tell_mappings(e, record, size);
     } else if (type == RECORD_MMAP && size > MMAP_NAME_AT) {
-        on_mapping(e, record, size);
+        on_mapping(e, record, size, MMAP_NAME_AT);
+    } else if (type == RECORD_MMAP2 && size > MMAP2_NAME_AT) {
+        on_mapping(e, record, size, MMAP2_NAME_AT);
+        tell_mappings(e, record, size);
     } else if (type == RECORD_LOST && size >= 32) {
         on_lost(e, s, record, time);
+        tell_mappings(e, record, size);
     } else if (type == RECORD_THROTTLE) {
         e->totals.nr_throttled++;
     }
@@ -301,7 +312,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     batch->nr_ring_requests = batch->nr_ring_events = batch->nr_ring_works = batch->nr_ring_states = 0;
     batch->nr_batches = batch->nr_rings = batch->nr_iocbs = 0;
     batch->nr_request_parts = batch->nr_write_backs = batch->nr_fills = batch->nr_evictions = batch->nr_faults = 0;
-    batch->nr_commits = batch->nr_call_stacks = batch->nr_futexes = 0;
+    batch->nr_commits = batch->nr_call_stacks = batch->nr_futexes = batch->told_length = 0;
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;

@@ -252,7 +252,11 @@ typedef struct { uint64_t request, device, inode; int64_t offset, issue; uint32_
 /* A commit of a journal, and when it met each of enum lo2_commit_moment; UNKNOWN: not seen. */
 typedef struct { int64_t met[LO2_COMMIT_MOMENTS]; uint32_t device, transaction, tid; } commit;
 
-typedef struct { uint64_t operation; uint32_t stack; } stack_row;
+typedef struct {
+    uint64_t operation;           /* 0: of no call */
+    uint32_t stack, size;         /* of the bytes that are handed out with it */
+    uint16_t kind;                /* enum lo2_told_kind */
+} stack_entry;
 typedef struct { uint64_t operation, address; } futex_row;
 
 /* A thread at one moment; task NONE: not known. */
@@ -385,8 +389,9 @@ struct lo2_engine {
     VEC(uint32_t) free_held_sleeps;
     VEC(carried_part) carried;    /* the last ones, at their number modulo their count */
     uint32_t nr_carried;
-    VEC(stack_row) stack_queue;
-    uint32_t stacks_out;
+    VEC(stack_entry) stack_queue;
+    VEC(uint8_t) told_bytes;      /* of the entries, one behind the other */
+    uint32_t stacks_out, told_out;
     VEC(futex_row) futex_queue;
     uint32_t futexes_out;
     struct ring_set *rings;       /* NULL: none is known */

@@ -76,6 +76,8 @@ class Facts:
     """Result of loading and attaching lo2io's programs in the kernel for a try."""
     layers: Mapping[str, tuple[str, ...]]
     """Layer → its tracepoints that this kernel lacks; empty: the layer can be recorded."""
+    tables: Answer
+    """How stacks of programs without frame pointers are unwound."""
     cgroups: Answer
     """The folder of the cgroup root that perf knows."""
     namespaces: Answer
@@ -126,6 +128,7 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
         rings=ask_rings(catalog, tracefs, root, readable=number is not None),
         bpf=_ask_bpf(cpus[0], number),
         layers=_ask_layers(tracefs, readable=number is not None),
+        tables=_ask_tables(cpus[0]),
         cgroups=cgroups,
         namespaces=_ask_namespaces(root),
         idle=_ask_idle(tracefs, cpus, has_lost=attempts.lost.ok),
@@ -158,6 +161,15 @@ def _ask_cgroups(root: Path) -> Answer:
 def _ask_layers(tracefs: Path, *, readable: bool) -> dict[str, tuple[str, ...]]:
     wanted = {layer.name: layer.tracepoints if readable else () for layer in LAYERS.values()}
     return {name: tuple(each for each in events if not event_exists(tracefs, each)) for name, events in wanted.items()}
+
+
+def _ask_tables(cpu: int) -> Answer:
+    """By unwind tables: on x86-64, where the kernel tells which files are mapped."""
+    if os.uname().machine != "x86_64":
+        return Answer(error="lo2io unwinds on x86-64 alone", remedy="programs built with -fno-omit-frame-pointer")
+    if not access.tells_code(cpu):
+        return Answer(error=access.NO_BUILD_IDS, remedy="a newer kernel")
+    return Answer("unwind tables, frame pointers")
 
 
 def _ask_bpf(cpu: int, tracepoint_id: int | None) -> Answer:

@@ -97,6 +97,7 @@ def judge(facts: Facts) -> Diagnosis:
             _io_uring(facts),
             _programs(facts),
             *_layers(facts),
+            *_stacks(facts),
         )
     )
 
@@ -335,6 +336,17 @@ def _layers(facts: Facts) -> Iterator[Check]:
         yield Check("layers", WARN, found, f"recordings do not tell {_untold(facts)}", remedy)
     else:
         yield Check("layers", OK, found, "recordings tell why calls were slow: lo2io why, lo2io report")
+
+
+def _stacks(facts: Facts) -> Iterator[Check]:
+    """As the layers: programs in the kernel take the stacks."""
+    if facts.bpf.error:
+        return
+    if facts.tables.error:
+        meaning = "--stacks tells callers of programs with frame pointers alone"
+        yield Check("stacks", WARN, facts.tables.error, meaning, facts.tables.remedy)
+    else:
+        yield Check("stacks", OK, facts.tables.found, "--stacks tells which functions of a program led to slow calls")
 
 
 def _untold(facts: Facts) -> str:

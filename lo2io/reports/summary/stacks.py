@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 
 if TYPE_CHECKING:
     from lo2io.reports.summary.sums import TraceSums
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 MAX_ROWS: Final = 100
 """Stacks listed by the time of their calls."""
+CUT: Final = "[cut]"
+"""Stands for the functions that lie beyond what was copied of a stack."""
+FRAME_POINTERS: Final = "frame pointers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,8 @@ class StackRow:
     """The slow calls that a program made at one place."""
 
     functions: tuple[str, ...]
-    """The outermost first. Without a known name: the file and the offset in it."""
+    """The outermost first. Without a known name: the file and the offset in it. :data:`CUT` stands for those that
+    lie beyond what was copied of the stack."""
     calls: int
     time_ns: int
     bytes: int
@@ -38,6 +42,9 @@ class StacksSummary:
 
     calls: int
     time_ns: int
+    calls_by: dict[str, int]
+    """Calls by how their stacks were found: ``unwind tables``, ``frame pointers`` (at least one frame by these),
+    ``cut`` (some frames are missing, in either way), ``unknown`` (no frame is known)."""
     stacks: tuple[StackRow, ...]
 
 
@@ -65,11 +72,27 @@ def summarize_stacks(sums: TraceSums) -> StacksSummary | None:
     functions = functions_of(trace, set(shown[:MAX_ROWS]))
     listed = [StackRow(functions.get(stack, ()), *found[stack]) for stack in shown[:MAX_ROWS]]
     calls, time_ns = (sum(numbers[place] for numbers in found.values()) for place in (0, 1))
-    return StacksSummary(calls, time_ns, tuple(listed))
+    calls_by = _count_by_way(trace, {stack: numbers[0] for stack, numbers in found.items()})
+    return StacksSummary(calls, time_ns, calls_by, tuple(listed))
+
+
+def _count_by_way(trace: Trace, calls: dict[int, int]) -> dict[str, int]:
+    """``calls_by`` of the summary. ``calls``: those of each stack."""
+    ways: dict[int, set[str]] = {}
+    for row in trace.table("stacks").to_pylist():  # older traces do not say: they know frame pointers alone
+        ways.setdefault(row["stack"], set()).update({row.get("way") or FRAME_POINTERS, row.get("end") or "unknown"})
+    unknown = calls.get(UNKNOWN_U32, 0)
+    pointed = sum(number for stack, number in calls.items() if FRAME_POINTERS in ways.get(stack, ()))
+    return {
+        "unwind tables": sum(calls.values()) - pointed - unknown,
+        FRAME_POINTERS: pointed,
+        "cut": sum(number for stack, number in calls.items() if "cut" in ways.get(stack, ())),
+        "unknown": unknown,
+    }
 
 
 def stacks_of_calls(trace: Trace) -> dict[int, int]:
-    """Id of a slow call → its stack; empty: the trace has none."""
+    """Id of a slow call → its stack, ``UNKNOWN_U32`` if nothing is known of it; empty: the trace has none."""
     found: dict[int, int] = {}
     for rows in trace.batches("call_stacks", ("operation", "stack")) if trace.rows("call_stacks") else ():
         found.update(zip(rows["operation"].tolist(), rows["stack"].tolist(), strict=True))
@@ -83,9 +106,11 @@ def has_name(function: str) -> bool:
 
 def functions_of(trace: Trace, stacks: set[int]) -> dict[int, tuple[str, ...]]:
     """The names of each stack's frames, the outermost first."""
-    names = dict[int, list[str]]()
+    names, cut = dict[int, list[str]](), set[int]()
     for row in trace.table("stacks").to_pylist() if stacks else ():
         if row["stack"] in stacks:
             file = (row["file"] or "").rpartition("/")[2] or "?"
             names.setdefault(row["stack"], []).append(row["function"] or f"{file}+{row['offset']:#x}")
-    return {stack: tuple(reversed(frames)) for stack, frames in names.items()}
+            if row.get("end") == "cut":
+                cut.add(row["stack"])
+    return {stack: (*((CUT,) if stack in cut else ()), *reversed(frames)) for stack, frames in names.items()}

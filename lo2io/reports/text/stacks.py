@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lo2io.reports.summary.stacks import FRAME_POINTERS
 from lo2io.reports.text.lines import print_more, print_table
 from lo2io.reports.words import printable
 from lo2io.units import format_bytes, format_duration
@@ -32,6 +33,16 @@ def render_stacks(stacks: StacksSummary | None, console: Console) -> None:
     ]
     print_table(console, (TITLE, "calls", "time", "bytes"), "lrrr", rows)
     print_more(console, len(stacks.stacks) - ROWS)
+    console.print(ways_of(stacks), style="dim")
+
+
+def ways_of(stacks: StacksSummary) -> str:
+    """How the stacks of these calls were found, as a sentence."""
+    of = stacks.calls_by
+    ways = [f"{of[way]:,} by {way}" for way in ("unwind tables", FRAME_POINTERS) if of[way]]
+    ways += [f"{of['unknown']:,} not known"] if of["unknown"] else []
+    cut = f"; {of['cut']:,} stacks are cut: they were larger than what is copied" if of["cut"] else ""
+    return f"Stacks of {stacks.calls:,} calls: {', '.join(ways)}{cut}."
 
 
 def path_of(row: StackRow, frames: int = _FRAMES) -> str:

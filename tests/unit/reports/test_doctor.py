@@ -42,6 +42,7 @@ HEALTHY = Facts(
     rings=RingFacts(setup=YES, disabled="0", there=17),
     bpf=Answer("loaded and attached"),
     layers={"parts": (), "waits": ()},
+    tables=Answer("unwind tables, frame pointers"),
     cgroups=Answer("/sys/fs/cgroup"),
     namespaces=Answer("the kernel's own"),
     idle=IdleSamples(120, 120, 300_000_000),
@@ -127,6 +128,7 @@ def test_healthy_machine() -> None:
             "sudo",
             {"root": False, "capabilities": PRIVILEGED - {"CAP_BPF"}, "bpf": Answer(error="refused", remedy="get it")},
         ),
+        ("stacks", "warn", "a newer kernel", {"tables": Answer(error="too old", remedy="a newer kernel")}),
         ("layers", "warn", "waits: no sched:sched_waking", {"layers": {"parts": (), "waits": ("sched:sched_waking",)}}),
     ],
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lo2io.trace.modules import Module, Modules
+from lo2io.unwind.modules import Module, Modules
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
+from lo2io.unwind.tables import STACK_POINTER, UnwindTables
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from lo2io.unwind.tables import Rules
 
 _MAX_CANDIDATES: Final = 1 << 16
 _MAX_BYTES: Final = 1 << 30
@@ -28,14 +32,26 @@ _SYMBOL: Final = {
     64: np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("at", "<u2"), ("value", "<u8"), ("size", "<u8")]),
 }
 """``Elf32_Sym`` and ``Elf64_Sym``, elf(5)."""
-_X86_64, _RSP, _WORD = "EM_X86_64", 7, 8
+_X86_64, _WORD = "EM_X86_64", 8
+_SEARCH_TABLE = "PT_GNU_EH_FRAME"
 
 
-def _damage() -> tuple[type[Exception], ...]:
-    """What pyelftools raises at damaged files."""
+def damage() -> tuple[type[Exception], ...]:
+    """What reading a damaged file raises: pyelftools', and those of numbers that fit nothing."""
     from elftools.common.exceptions import DWARFError, ELFError  # noqa: PLC0415
 
-    return ELFError, DWARFError, ValueError, KeyError, TypeError, AttributeError, IndexError
+    return (
+        ELFError,
+        DWARFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        AssertionError,
+        OverflowError,
+        OSError,
+    )
 
 
 def _open_regular(path: Path) -> BinaryIO:
@@ -74,11 +90,13 @@ class Module:
         self.path = path
         self._stream = _open_regular(path)
         self._functions: tuple[Any, list[str]] | None = None
-        self._entries: Any = None
+        self._tables: UnwindTables | None = None
+        self._has_tables = True
         try:
             self._elf = ELFFile(self._stream)
             self.build_id = self._read_build_id()
-        except _damage() as error:
+            self._code = self._read_segments(executable=True)
+        except damage() as error:
             self._stream.close()
             raise ValueError(f"{path}: {error}") from error
 
@@ -96,14 +114,15 @@ class Module:
 
     def address_of(self, offset: int) -> int | None:
         """The address, as symbols count addresses, of an offset in the file's code; None: no code lies there."""
-        for segment in self._segments():
+        for segment in self._code:
             if segment.offset <= offset < segment.offset + segment.size:
                 return offset - segment.offset + segment.address
         return None
 
-    def _segments(self) -> list[Segment]:
-        code = (each for each in self._elf.iter_segments("PT_LOAD") if each["p_flags"] & 1)
-        return [Segment(each["p_offset"], each["p_filesz"], each["p_vaddr"]) for each in code]
+    def _read_segments(self, *, executable: bool) -> list[Segment]:
+        """The parts of the file that are mapped: all, or those that are code."""
+        parts = (each for each in self._elf.iter_segments("PT_LOAD") if not executable or each["p_flags"] & 1)
+        return [Segment(each["p_offset"], each["p_filesz"], each["p_vaddr"]) for each in parts]
 
     def function_at(self, offset: int) -> str:
         """The function in which an offset in the file lies; empty: the file does not name it."""
@@ -112,7 +131,7 @@ class Module:
             return ""
         if self._functions is None:
             self._functions = np.zeros(0, _SYMBOL[64]), []
-            with contextlib.suppress(*_damage()):
+            with contextlib.suppress(*damage()):
                 self._functions = self._read_functions()
         table, names = self._functions
         place = int(np.searchsorted(table["value"], address, "right")) - 1
@@ -144,29 +163,60 @@ class Module:
         places = sorted(chosen.values(), key=lambda at: int(table["value"][at]))
         return table[places], [names[at] for at in places]
 
+    def rules_at(self, offset: int) -> Rules | None:
+        """How the caller is found of code at an offset in the file, by the file's unwind tables; None: they do not say.
+
+        Raises:
+            Exception: One of :func:`damage`.
+        """
+        address = self.address_of(offset)
+        if address is None or not self._has_tables:
+            return None
+        if self._tables is None:
+            self._tables = self._open_tables()
+            self._has_tables = self._tables is not None
+        return self._tables.at(address) if self._tables else None
+
+    def _open_tables(self) -> UnwindTables | None:
+        self._has_tables = False  # until they are read: damaged ones are not read again
+        parts = self._read_segments(executable=False)
+        headers = [
+            (each["p_offset"], each["p_vaddr"], each["p_filesz"]) for each in self._elf.iter_segments(_SEARCH_TABLE)
+        ]
+        if self._elf["e_machine"] != _X86_64 or self._elf.elfclass != 64 or not headers:  # noqa: PLR2004 - bits
+            return None
+
+        def offset_of(address: int) -> int | None:
+            for part in parts:
+                if part.address <= address < part.address + part.size:
+                    return address - part.address + part.offset
+            return None
+
+        return UnwindTables(self._stream, headers[0], offset_of)
+
     def returns_from_top(self, offset: int) -> bool:
         """True if the word at the stack's end is the return address where the code at this offset runs.
 
-        The file's ``.eh_frame`` tells it: there, the caller's frame begins one word behind the stack's end.
+        The file's unwind tables tell it: there, the caller's frame begins one word behind the stack's end.
         """
-        address = self.address_of(offset)
-        if address is None or self._elf["e_machine"] != _X86_64:
-            return False
-        with contextlib.suppress(*_damage()):
-            return self._returns_from_top(address)
+        with contextlib.suppress(*damage()):
+            rules = self.rules_at(offset)
+            return rules is not None and (rules.base, rules.offset) == (STACK_POINTER, _WORD)
         return False
 
-    def _returns_from_top(self, address: int) -> bool:
-        if self._entries is None:
-            info = self._elf.get_dwarf_info(relocate_dwarf_sections=False)
-            self._entries = info.EH_CFI_entries() if info.has_EH_CFI() else []
-        for entry in self._entries:
-            begin = entry.header.get("initial_location")
-            if begin is None or not begin <= address < begin + entry["address_range"]:
-                continue
-            rules = [row["cfa"] for row in entry.get_decoded().table if row["pc"] <= address]
-            return bool(rules) and rules[-1].reg == _RSP and rules[-1].offset == _WORD
-        return False
+
+def find_file(build_id: str, path: str) -> Module | None:
+    """A file at a whole path, if it has this build id; else None."""
+    if not path.startswith("/"):
+        return None
+    try:
+        module = Module(Path(path))
+    except (OSError, ValueError):
+        return None
+    if module.build_id == build_id:
+        return module
+    module.close()
+    return None
 
 
 class Modules:

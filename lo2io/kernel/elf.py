@@ -1,0 +1,56 @@
+"""The build id of a program or library: the note by which the kernel, perf and debuggers know a file again.
+
+Source: elf(5); the kernel takes the first note of type NT_GNU_BUILD_ID and name GNU likewise (lib/buildid.c).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Final
+
+BUILD_ID_BYTES: Final = 20
+"""As many as the kernel keeps (BUILD_ID_SIZE_MAX, include/linux/buildid.h)."""
+_IDENT: Final = b"\x7fELF\x02\x01"
+"""A file of 64 bits, little-endian."""
+_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
+_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
+_NOTE: Final = struct.Struct("<III")
+_PT_NOTE, _BUILD_ID, _NAME = 4, 3, b"GNU\0"
+_MAX_SEGMENTS: Final = 64
+_MAX_NOTES: Final = 4096
+"""Bytes of a segment that are read."""
+
+
+def read_build_id(fd: int) -> str:
+    """The build id of an open file, 40 hexadecimal digits; empty: it has none, or is no such file.
+
+    A shorter id is filled with zeroes, as the kernel fills it.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    head = os.pread(fd, _HEADER.size, 0)
+    if len(head) < _HEADER.size or not head.startswith(_IDENT):
+        return ""
+    segments_at, count = _HEADER.unpack(head)[5], _HEADER.unpack(head)[10]
+    table = os.pread(fd, _SEGMENT.size * min(count, _MAX_SEGMENTS), segments_at)
+    for kind, _, offset, _, _, size, _, _ in _SEGMENT.iter_unpack(table[: len(table) // _SEGMENT.size * _SEGMENT.size]):
+        if kind == _PT_NOTE:
+            found = _find(os.pread(fd, min(size, _MAX_NOTES), offset))
+            if found:
+                return found.hex().ljust(2 * BUILD_ID_BYTES, "0")
+    return ""
+
+
+def _find(notes: bytes) -> bytes:
+    at = 0
+    while at + _NOTE.size <= len(notes):
+        name_size, size, kind = _NOTE.unpack_from(notes, at)
+        name_at = at + _NOTE.size
+        content_at = name_at + (name_size + 3 & ~3)
+        content = notes[content_at : content_at + size]
+        if kind == _BUILD_ID and notes[name_at : name_at + name_size] == _NAME and 0 < size <= BUILD_ID_BYTES:
+            return content if len(content) == size else b""
+        at = content_at + (size + 3 & ~3)
+    return b""

@@ -1,0 +1,1 @@
+"""Copies of programs' stacks to the functions that called one another, by the unwind tables of the programs' files."""
