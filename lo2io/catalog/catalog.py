@@ -11,8 +11,7 @@ from functools import cache, cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lo2io.catalog import compiled
-from lo2io.catalog.wait_reasons import FILE
+from lo2io.catalog import compiled, fuse_opcodes, wait_reasons
 from lo2io.errors import CatalogError, UsageError
 from lo2io.model import CallClass, CallKind, CallSpec, OpcodeSpec, Returns, TracepointSpec
 
@@ -31,6 +30,8 @@ SYSCALLS = "syscalls"
 ALL = "all"
 
 
+_OTHER_FILES = (fuse_opcodes.FILE, wait_reasons.FILE)
+"""Files of the folder that say nothing of tracepoints."""
 PAGE_FAULT = CallSpec(
     name="page_fault",
     abi_name="page_fault",
@@ -211,7 +212,7 @@ def _load(directory: Path) -> Catalog:
     from lo2io.catalog.files import read_file  # noqa: PLC0415 - a start has the catalog compiled
 
     files = sorted(
-        (file for file in directory.iterdir() if file.name.endswith(".toml") and file.name != FILE),
+        (file for file in directory.iterdir() if file.name.endswith(".toml") and file.name not in _OTHER_FILES),
         key=lambda file: file.name,
     )
     contents = [read_file(file) for file in files]

@@ -139,6 +139,7 @@ class FilteredStream:
             ("request_parts", self._served.holds(batch.request_parts["request"])),
             ("write_backs", self._served.holds(batch.write_backs["request"])),
             ("faults", self._causing.holds(batch.faults["operation"])),
+            ("fuse_requests", self._causing.holds(batch.fuse_requests["operation"])),
             ("call_stacks", self._causing.holds(batch.call_stacks["operation"])),
             ("futexes", self._causing.holds(batch.futexes["operation"])),
             ("fills", self._causing.holds(batch.fills["cause"])),

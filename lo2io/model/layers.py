@@ -41,7 +41,7 @@ COMMITS = tuple(
     for moment in ("start_commit", "commit_locking", "commit_flushing", "commit_logging", "end_commit")
 )
 LOCKS = ("lock:contention_begin", "lock:contention_end")
-WAITS, JOURNAL, FAULTS, STACKS = "waits", "journal", "faults", "stacks"
+WAITS, JOURNAL, FAULTS, STACKS, FUSE = "waits", "journal", "faults", "stacks", "fuse"
 STACK_FROM_NS = 50_000
 """The layer ``waits`` takes the kernel stack of sleeps that last this long. A stack costs 5 µs."""
 SLOW_FROM_NS = 1_000_000
@@ -63,6 +63,12 @@ _LAYERS: tuple[Layer, ...] = (
         "dirty",
         "who dirtied the pages that the disk writes, and why they are written back",
         ("writeback:writeback_dirty_folio", "writeback:writeback_start", "writeback:writeback_pages_written"),
+        among_events=True,
+    ),
+    Layer(
+        FUSE,
+        "what FUSE file systems ask their servers, and how long these take",
+        ("fuse:fuse_request_send", "fuse:fuse_request_end"),
         among_events=True,
     ),
     Layer(WAITS, "where the time of each call went", ("sched:sched_switch", "sched:sched_waking"), optional=LOCKS),

@@ -58,6 +58,7 @@ class Batch:
     iocbs: Columns = field(default_factory=dict)
     commits: Columns = field(default_factory=dict)
     faults: Columns = field(default_factory=dict)
+    fuse_requests: Columns = field(default_factory=dict)
     call_stacks: Columns = field(default_factory=dict)
     futexes: Columns = field(default_factory=dict)
     request_parts: Columns = field(default_factory=dict)

@@ -25,8 +25,8 @@ class Column:
     """One column: its name, type, unit and description.
 
     ``null`` is the value that means unknown. ``labels`` names the codes of a dictionary-encoded column: ``"calls"``
-    stands for the recorded system calls, ``"opcodes"`` for io_uring's opcodes, ``"reasons"`` for reasons of waits; all
-    are known once the trace is.
+    stands for the recorded system calls, ``"opcodes"`` for io_uring's opcodes, ``"reasons"`` for reasons of waits,
+    ``"fuse_opcodes"`` for those of FUSE; all are known once the trace is.
     ``kind`` is ``number``, ``text`` (an offset and a length into the batch's text), ``bytes`` (the same, for text that
     is not UTF-8) or ``string`` (a list).
     """
@@ -350,6 +350,19 @@ FAULTS: Final = (
     Column("blocked_ns", "int64", "ns", "of its time: waited; null: not known", UNKNOWN_I64),
     Column("filled_pages", "uint32", "", "of the file, that it put into the page cache; null: not known", UNKNOWN_U32),
     Column("request", "uint64", "", "id of the block request that read the page for it; null: none, or not known", 0),
+)
+FUSE_REQUESTS: Final = (
+    number_of("connection", "of the file system: s_dev, major << 20 | minor"),
+    Column("unique", "uint64", "", "number of the request among those of its connection, as the server sees it"),
+    Column("opcode", "uint8", "", "what it asks the server for", labels="fuse_opcodes"),
+    Column("operation", "uint64", "", "id of the call that sent it, in operations; null: none, or not known", 0),
+    reference("task", "row of threads: who sent it"),
+    number_of("tid", "thread"),
+    time_column("begin_time_ns", "it was sent", known=True),
+    time_column("end_time_ns", "it had ended; null: in flight"),
+    Column("bytes_sent", "int64", "B", "size of the message, with its header"),
+    size_column("bytes_replied", "size of the reply, with its header; null: in flight"),
+    Column("error", "int32", "errno", "errno; 0: success, or in flight"),
 )
 CALL_STACKS: Final = (
     Column("operation", "uint64", "", "id of the call, in operations"),

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lo2io._version import __version__
+from lo2io.catalog.fuse_opcodes import load_opcodes
 from lo2io.catalog.wait_reasons import load_reasons
 from lo2io.errors import TraceError
 from lo2io.kernel.procfs import container_id
@@ -112,6 +113,7 @@ class TableWriter:
                 "calls": call_labels(self._calls),
                 "opcodes": opcode_labels(self._opcodes),
                 "reasons": load_reasons().names,
+                "fuse_opcodes": load_opcodes(),
             }
             options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=threads)
             for table in TABLES:

@@ -1,7 +1,7 @@
-"""The rule of what calls tell: their waits and block requests are those of the tables.
+"""The rule of what calls tell: their waits and requests are those of the tables.
 
 In: the tables, and attributes of the leaves of calls. Out: findings. ``docs/reference/otf2.md`` says what the
-attributes mean. Memory: 24 B for each block request that a recorded thread submitted.
+attributes mean. Memory: 24 B for each block request that a recorded thread submitted, and for each request of FUSE.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _CALLS: Final = ("id", "task", "status", "begin_time_ns", "end_time_ns", "run_queue_ns", "blocked_ns")
 _REQUESTS: Final = ("id", "task", "insert_time_ns", "issue_time_ns", "nr_requeues")
 _COMPLETED: Final = 0
-_NR_WAITS: Final = 2
-"""Of the values that calls tell, the first ones are waits."""
+_NR_FIRST: Final = 4
+"""Of the values that calls tell, so many stand before those of block requests."""
 
 
 def check_calls(trace: Trace, told: ToldCalls, verdict: Verification) -> None:
@@ -36,15 +36,15 @@ def check_calls(trace: Trace, told: ToldCalls, verdict: Verification) -> None:
     if not told:
         return
     rows = told.by_id()
-    requests = _Requests(trace)
-    width = rows.shape[1] - 1 if requests.whole else _NR_WAITS
+    requests, fuse = _Requests(trace), _Fuse(trace)
+    width = rows.shape[1] - 1 if requests.whole else _NR_FIRST
     for batch in trace.batches("operations", _CALLS):
         place = np.searchsorted(rows[:, 0], batch["id"])
         there = place < len(rows)
         there[there] = rows[place[there], 0] == batch["id"][there]
         said = np.zeros((len(place), rows.shape[1] - 1), np.uint64)
         said[there] = rows[place[there], 1:]
-        meant = np.column_stack([*_waits(batch), *requests.of_calls(batch)])
+        meant = np.column_stack([*_waits(batch), *fuse.of_calls(batch), *requests.of_calls(batch)])
         ended = batch["status"] == _COMPLETED
         bad = ended & (said[:, :width] != meant[:, :width]).any(axis=1)
         for number in batch["id"][bad].tolist():
@@ -55,6 +55,30 @@ def _waits(batch: Columns) -> tuple[Any, Any]:
     queue, blocked = batch["run_queue_ns"], batch["blocked_ns"]
     known = (queue != UNKNOWN_I64) & (blocked != UNKNOWN_I64)
     return tuple(np.where(known, times, 0).astype(np.uint64) for times in (queue, blocked))  # type: ignore[return-value]
+
+
+class _Fuse:
+    """The requests to servers of FUSE file systems, by the call that sent them."""
+
+    def __init__(self, trace: Trace) -> None:
+        none = np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        columns = ("operation", "begin_time_ns", "end_time_ns")
+        parts = [tuple(rows[name] for name in columns) for rows in trace.batches("fuse_requests", columns)]
+        calls, begins, ends = (np.concatenate(column) for column in zip(none, *parts, strict=True))
+        order = np.lexsort((ends, calls))
+        self._calls, self._ends = calls[order], ends[order]
+        self._times = (ends - begins)[order]
+
+    def of_calls(self, batch: Columns) -> tuple[Any, Any]:
+        """The number of requests of each call, and the time of those that ended before it did."""
+        first = np.searchsorted(self._calls, batch["id"])
+        behind = np.searchsorted(self._calls, batch["id"], side="right")
+        times = np.zeros(len(first), np.int64)
+        for row in np.flatnonzero(behind > first).tolist():
+            mine = slice(first[row], behind[row])
+            known = (self._ends[mine] != UNKNOWN_I64) & (self._ends[mine] <= batch["end_time_ns"][row])
+            times[row] = self._times[mine][known].sum()
+        return (behind - first).astype(np.uint64), times.astype(np.uint64)
 
 
 class _Requests:

@@ -172,7 +172,7 @@ _RULES = (
     Rule(
         "call.told",
         _E,
-        "The trace tells of a call the same time without a CPU, and the same block requests, as the tables.",
+        "The trace tells of a call the same time without a CPU, and the same requests, as the tables.",
     ),
     Rule("request.parts", _E, "The parts of a block request add up to the bytes that it carries."),
     Rule(
@@ -192,6 +192,11 @@ _RULES = (
     ),
     Rule(
         "journal.commit", _E, "A commit meets its phases in their order, and ends before its journal's next one begins."
+    ),
+    Rule(
+        "fuse.request",
+        _E,
+        "A request to a FUSE server stands once, ends after it began, and was sent in its call by the call's thread.",
     ),
     Rule("stack.call", _E, "A call with a stack was slow, and has one; the stack has frames."),
     Rule("futex.call", _E, "Each row of futexes is of a call on a futex, which no other row names."),

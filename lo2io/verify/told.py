@@ -24,7 +24,10 @@ REASON: Final = "Reason"
 CHARGED_TO: Final = "Charged to"
 """Names of attributes."""
 CALL_ID: Final = "Call id"
-OF_CALLS: Final = ("Run queue", "Blocked", "Block requests", "First block request", "Last block request")
+OF_CALLS: Final = (
+    *("Run queue", "Blocked", "FUSE requests", "FUSE time"),
+    *("Block requests", "First block request", "Last block request"),
+)
 """Attributes of calls' leaves, beside the id."""
 _OPERATIONS: Final = (KINDS["IoOperationBegin"], KINDS["IoOperationComplete"])
 
@@ -77,9 +80,9 @@ class ToldWriteBacks:
 
 
 class ToldCalls:
-    """What the leaves of calls tell of their waits and block requests.
+    """What the leaves of calls tell of their waits and requests.
 
-    Memory: 48 B for each call that waited, or sent requests.
+    Memory: 64 B for each call that waited, or sent requests.
     """
 
     def __init__(self, definitions: Definitions) -> None:

@@ -66,6 +66,7 @@ def _check_tables(anchor: Path, verdict: Verification, rules: EventRules) -> Non
     from lo2io.trace.reader import open_trace  # noqa: PLC0415 -- pyarrow takes a while
     from lo2io.verify.calls import check_calls  # noqa: PLC0415
     from lo2io.verify.files import FileRules, check_rows, knows_paths  # noqa: PLC0415
+    from lo2io.verify.fuse import check_fuse  # noqa: PLC0415
     from lo2io.verify.futexes import check_futexes  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
 
@@ -74,6 +75,8 @@ def _check_tables(anchor: Path, verdict: Verification, rules: EventRules) -> Non
         check_rows(trace, verdict)
         if has_rings(trace.metadata):
             TableRules(trace, verdict).check(rules.rings.counts)
+        if trace.rows("fuse_requests"):
+            check_fuse(trace, verdict)
         if trace.rows("futexes"):
             check_futexes(trace, verdict)
         if knows_paths(trace):

@@ -202,6 +202,8 @@ class Calls:
             "first_use": op.first_use,
             "run_queue_ns": None,
             "blocked_ns": None,
+            "fuse_requests": 0,
+            "fuse_ns": 0,
         }
 
     def _emit(self, row: dict[str, Any], batch: dict[str, Any] | None) -> None:

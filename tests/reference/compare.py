@@ -44,6 +44,7 @@ TABLES = (
     "write_backs",
     "commits",
     "faults",
+    "fuse_requests",
     "call_stacks",
     "futexes",
     *RING_TABLES,

@@ -19,7 +19,7 @@ Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 RINGS = ("ring_requests", "ring_events", "ring_works", "ring_states", "batches", "rings")
 NAMES = tuple(dict.fromkeys(name for name in (*TABLES, *RINGS) if name != "completions"))
-_OF_CALLS = ("call_stacks", "futexes")
+_OF_CALLS = ("fuse_requests", "call_stacks", "futexes")
 _BATCHES = (CallKind.RING_ENTER, CallKind.AIO_SUBMIT, CallKind.AIO_COLLECT)
 _ORDER = {
     "<": operator.lt,

@@ -118,7 +118,8 @@ enum lo2_layer {
     LO2_LAYER_dirty = 4,
     LO2_LAYER_stacks = 5,
     LO2_LAYER_journal = 6,
-    LO2_NR_LAYERS = 7
+    LO2_LAYER_fuse = 7,
+    LO2_NR_LAYERS = 8
 };
 
 struct lo2_bpf_told {                /* in the section .rodata.lo2io */

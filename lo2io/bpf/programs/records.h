@@ -54,7 +54,9 @@ enum lo2_kernel_record {
     LO2_KERNEL_FAULT = 20,   /* of the layer `faults`: a page fault that needed I/O */
     LO2_KERNEL_IOWAIT = 21,  /* of the layer `cache`: a thread begins or ends to wait for I/O */
     LO2_KERNEL_STACK = 22,   /* of the layer `stacks`: where the program made a slow call */
-    LO2_KERNEL_COMMIT = 23   /* of the layer `journal`: a commit of a journal comes to its next phase */
+    LO2_KERNEL_COMMIT = 23,  /* of the layer `journal`: a commit of a journal comes to its next phase */
+    LO2_KERNEL_FUSE_SEND = 24, /* of the layer `fuse`: a request goes to the server of a FUSE file system */
+    LO2_KERNEL_FUSE_END = 25 /* ... it has ended */
 };
 
 typedef struct {
@@ -293,6 +295,20 @@ typedef struct {
     uint64_t run_queue_ns;   /* parts of these stretches */
     uint64_t blocked_ns;
 } lo2_kernel_fault;
+
+/* FUSE_SEND: of the thread that sends; FUSE_END: of whoever ends the request, mostly the server. */
+typedef struct {
+    lo2_kernel_head head;
+    uint64_t unique;         /* number of the request among those of its connection */
+    uint32_t connection;     /* s_dev of the file system */
+    uint32_t bytes;          /* of the message, or of the reply, with its header */
+    union {
+        uint32_t opcode;     /* FUSE_SEND: enum fuse_opcode, include/uapi/linux/fuse.h */
+        int32_t error;       /* FUSE_END: -errno, or 0 */
+    };
+    uint32_t reserved;
+} lo2_kernel_fuse_send;
+typedef lo2_kernel_fuse_send lo2_kernel_fuse_end;
 
 enum lo2_part_kind {
     LO2_PART_UNKNOWN = 0,

@@ -38,6 +38,8 @@ typedef struct {
     /* Two parts of the duration; the thread had a CPU in the rest. Both unknown: in flight, not recorded, or a part was not seen */
     int64_t *run_queue_ns;    /* it could have run, and others had the CPUs */
     int64_t *blocked_ns;      /* it waited for something */
+    uint32_t *fuse_requests;  /* that its thread sent to servers of FUSE file systems */
+    int64_t *fuse_ns;         /* the time of those that ended before it did */
 } lo2_operation_columns;
 
 /* Events of handles besides the calls that name them. */
@@ -273,6 +275,21 @@ typedef struct {
     uint32_t *filled_pages;     /* of the file, that it put into the page cache; UINT32_MAX: not known, or inside of a call */
     uint64_t *request;          /* id of the block request that read the page for it; 0: none, or not known */
 } lo2_fault_columns;
+
+/* One row per request to the server of a FUSE file system, when its end and its call are known, or at the end. */
+typedef struct {
+    uint32_t *connection;       /* s_dev of the file system */
+    uint64_t *unique;           /* number of the request among those of its connection */
+    uint8_t *opcode;            /* enum fuse_opcode; 255: a higher number */
+    uint64_t *operation;        /* id of the call that sent it; 0: it was sent in none, or that call has no row */
+    uint32_t *task;
+    uint32_t *tid;
+    int64_t *begin_time_ns;
+    int64_t *end_time_ns;       /* unknown: it had not ended */
+    int64_t *bytes_sent;        /* of the message, with its header */
+    int64_t *bytes_replied;     /* of the reply, with its header; unknown: it had not ended */
+    int32_t *error;             /* errno; 0: success, or it had not ended */
+} lo2_fuse_request_columns;
 
 /* One row per slow call whose program's stack was taken. */
 typedef struct {

@@ -114,6 +114,7 @@ typedef struct {
     lo2_write_back_columns write_backs;
     lo2_commit_columns commits;
     lo2_fault_columns faults;
+    lo2_fuse_request_columns fuse_requests;
     lo2_call_stack_columns call_stacks;
     lo2_futex_columns futexes;
     lo2_completion_columns completions;
@@ -135,7 +136,7 @@ typedef struct {
     uint32_t text_capacity, told_capacity;
     uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_paths, nr_tasks, nr_requests, nr_request_events, nr_losses;
     uint32_t nr_completions, nr_switches, nr_off_cpu;
-    uint32_t nr_request_parts, nr_write_backs, nr_fills, nr_evictions, nr_commits, nr_faults, nr_call_stacks, nr_futexes;
+    uint32_t nr_request_parts, nr_write_backs, nr_fills, nr_evictions, nr_commits, nr_faults, nr_fuse_requests, nr_call_stacks, nr_futexes;
     uint32_t nr_ring_requests, nr_ring_events, nr_ring_works, nr_ring_states, nr_batches, nr_rings,
              nr_iocbs;
     uint32_t text_length, told_length;

@@ -53,7 +53,7 @@ typedef struct {
     uint32_t woken_by;
     uint32_t reason, charged_to;
     /* of calls that waited, or sent block requests */
-    uint32_t call_id, run_queue, blocked, nr_requests, first_request, last_request;
+    uint32_t call_id, run_queue, blocked, fuse_requests, fuse_time, nr_requests, first_request, last_request;
     /* of rings */
     uint32_t ring, user_data, sqe_flags, previous;
     uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting;

@@ -6,6 +6,7 @@
 #include "calls/cache_calls.h"
 #include "calls/calls.h"
 #include "calls/effects.h"
+#include "calls/fuse.h"
 #include "calls/futexes.h"
 #include "calls/kernel_facts.h"
 #include "calls/off_cpu.h"
@@ -156,6 +157,8 @@ static void fill_row(engine *e, const task *t, uint32_t row)
     o->cache_missed_pages[row] = o->cache_ahead_pages[row] = NONE;
     o->cache_wait_ns[row] = UNKNOWN;
     o->run_queue_ns[row] = o->blocked_ns[row] = UNKNOWN;
+    o->fuse_requests[row] = 0;
+    o->fuse_ns[row] = 0;
     if (call->kind == LO2_CALL_COPY)
         e->next_id++; /* the id of the copy's written half */
 }
@@ -307,6 +310,8 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     } else {
         e->totals.nr_own_calls += e->config.all_tasks;
     }
+    if (e->fuse_live.count)
+        fuse_call_left(e, t, row);
     if (e->calls[p->call].kind >= LO2_CALL_RING_SETUP)
         ring_call_left(e, t, NULL, e->totals.last_time_ns, row);
     position_left(e, t, 0, false, e->totals.last_time_ns);
@@ -459,6 +464,8 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     t->left.operation = is_recorded(e, t) ? o->id[row] : 0;
     if (p->address && t->left.operation)
         futex_called(e, t->left.operation, p->address);
+    if (e->fuse_live.count)
+        fuse_call_left(e, t, t->left.operation ? row : NONE);
     if (t->held)
         kernel_facts_due(e, t);
     if (p->ends)

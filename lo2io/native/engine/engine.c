@@ -7,6 +7,7 @@
 #include "block/dirty.h"
 #include "block/parts.h"
 #include "calls/faults.h"
+#include "calls/fuse.h"
 #include "calls/futexes.h"
 #include "calls/stacks.h"
 #include "cache/cache.h"
@@ -270,8 +271,8 @@ static void dispatch(engine *e, stream *s)
 static bool flush_queues(engine *e)
 {
     return tables_flush(e) && cache_flush(e) && parts_flush(e) && dirty_flush(e) && commits_flush(e) &&
-           faults_flush(e) && stacks_flush(e) && futexes_flush(e) && rings_flush(e) && ring_requests_flush(e) &&
-           iocbs_flush(e);
+           faults_flush(e) && fuse_flush(e) && stacks_flush(e) && futexes_flush(e) && rings_flush(e) &&
+           ring_requests_flush(e) && iocbs_flush(e);
 }
 
 /* Writes the rows that wait; true if none waits any more. A ring that rings_flush gives up may cause further rows. */
@@ -300,6 +301,7 @@ static bool finish(engine *e)
         if (e->tasks.at[e->finish_task].alive)
             task_end_unseen(e, &e->tasks.at[e->finish_task]);
     }
+    fuse_finish(e);
     return rings_finish(e) && ring_requests_finish(e) && cache_finish(e) && flush(e);
 }
 
@@ -312,7 +314,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     batch->nr_ring_requests = batch->nr_ring_events = batch->nr_ring_works = batch->nr_ring_states = 0;
     batch->nr_batches = batch->nr_rings = batch->nr_iocbs = 0;
     batch->nr_request_parts = batch->nr_write_backs = batch->nr_fills = batch->nr_evictions = batch->nr_faults = 0;
-    batch->nr_commits = batch->nr_call_stacks = batch->nr_futexes = batch->told_length = 0;
+    batch->nr_commits = batch->nr_fuse_requests = batch->nr_call_stacks = batch->nr_futexes = batch->told_length = 0;
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;
@@ -438,6 +440,7 @@ void lo2_engine_free(lo2_engine *e)
     parts_free(e);
     dirty_free(e);
     faults_free(e);
+    fuse_free(e);
     stacks_free(e);
     commits_free(e);
     futexes_free(e);

@@ -14,6 +14,7 @@
 #include "calls/cache_calls.h"
 #include "calls/calls.h"
 #include "calls/faults.h"
+#include "calls/fuse.h"
 #include "calls/kernel_facts.h"
 #include "engine/gaps.h"
 #include "engine/kernel_records.h"
@@ -159,6 +160,10 @@ void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time)
         on_kernel_io_wait(e, record, length, time);
     else if (head.type == LO2_KERNEL_FAULT)
         on_kernel_fault(e, record, length, (uint16_t)s->cpu, time);
+    else if (head.type == LO2_KERNEL_FUSE_SEND)
+        on_kernel_fuse_send(e, record, length, time);
+    else if (head.type == LO2_KERNEL_FUSE_END)
+        on_kernel_fuse_end(e, record, length, time);
     else if (head.type == LO2_KERNEL_LOST)
         on_kernel_lost(e, s, record, length, time);
     else

@@ -89,8 +89,8 @@ typedef struct {
 
 /* What the Leave of a call tells of it. 0: nothing, or not known. */
 typedef struct {
-    uint64_t id, run_queue, blocked, first_request, last_request;
-    uint32_t nr_requests;
+    uint64_t id, run_queue, blocked, fuse_ns, first_request, last_request;
+    uint32_t nr_requests, fuse_requests;
 } told_call;
 
 /* A block request that a thread has begun, and whose call has no row yet. */

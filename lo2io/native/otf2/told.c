@@ -1,5 +1,6 @@
 /*
- * What the Leave of a call tells of it: its time without a CPU, and the block requests that its thread submitted meanwhile.
+ * What the Leave of a call tells of it: its time without a CPU, what it asked servers of FUSE file systems, and the block requests
+ * that its thread submitted meanwhile.
  *
  * A request stands before the row of its call, for that row comes when the call has ended. So each thread has a list of
  * the requests that it has begun since its last call:
@@ -74,6 +75,8 @@ int otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t 
         told->run_queue = (uint64_t)o->run_queue_ns[row];
         told->blocked = (uint64_t)o->blocked_ns[row];
     }
+    told->fuse_requests = o->fuse_requests[row];
+    told->fuse_ns = (uint64_t)o->fuse_ns[row];
     if (!w->nr_submitters || o->task[row] == NONE)
         return 0;
     submitter *s = submitter_of(w, o->task[row]);
@@ -94,7 +97,7 @@ int otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t 
 int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list)
 {
     const lo2_otf2_attributes *a = &w->config.attributes;
-    if (!told->run_queue && !told->blocked && !told->nr_requests)
+    if (!told->run_queue && !told->blocked && !told->nr_requests && !told->fuse_requests)
         return 0;
     *list = w->list;
     w->view.tells_calls = 1;
@@ -103,6 +106,10 @@ int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list)
         OTF2(w, add_uint64, w->list, a->run_queue, told->run_queue);
     if (told->blocked)
         OTF2(w, add_uint64, w->list, a->blocked, told->blocked);
+    if (told->fuse_requests) {
+        OTF2(w, add_uint64, w->list, a->fuse_requests, told->fuse_requests);
+        OTF2(w, add_uint64, w->list, a->fuse_time, told->fuse_ns);
+    }
     if (told->nr_requests) {
         OTF2(w, add_uint64, w->list, a->nr_requests, told->nr_requests);
         OTF2(w, add_uint64, w->list, a->first_request, told->first_request);

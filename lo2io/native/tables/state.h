@@ -258,6 +258,14 @@ typedef struct {
     uint16_t kind;                /* enum lo2_told_kind */
 } stack_entry;
 typedef struct { uint64_t operation, address; } futex_row;
+/* in_call: the row of the call that sent it is not known yet */
+typedef struct {
+    uint64_t unique, operation;
+    int64_t begin, end;
+    uint32_t connection, sent, replied, error, task, tid;
+    uint8_t opcode;
+    bool in_call;
+} fuse_row;
 
 /* A thread at one moment; task NONE: not known. */
 typedef struct { uint32_t task, task_index, pid, tid; bool recorded; } submitter;
@@ -394,6 +402,9 @@ struct lo2_engine {
     uint32_t stacks_out, told_out;
     VEC(futex_row) futex_queue;
     uint32_t futexes_out;
+    VEC(fuse_row) fuse_live; /* by the time of their sending */
+    VEC(fuse_row) fuse_queue;
+    uint32_t fuse_out;
     struct ring_set *rings;       /* NULL: none is known */
     struct ring_request_set *ring_requests;
     struct iocb_set *iocbs;       /* NULL: none is known */

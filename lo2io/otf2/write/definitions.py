@@ -106,6 +106,12 @@ TOLD_ATTRIBUTES = {
     "call_id": ("Call id", "The call's id in lo2io's tables, and its matching id: lo2io why T --call ID", "UINT64"),
     "run_queue": ("Run queue", "Time in ns in which the call's thread could run, and others had the CPUs", "UINT64"),
     "blocked": ("Blocked", "Time in ns in which the call's thread waited: the sum of its waits", "UINT64"),
+    "fuse_requests": (
+        "FUSE requests",
+        "Requests that the call's thread sent to servers of FUSE file systems",
+        "UINT64",
+    ),
+    "fuse_time": ("FUSE time", "Time in ns of those that ended before the call did, added up", "UINT64"),
     "nr_requests": ("Block requests", "Requests that the call's thread submitted to disks meanwhile", "UINT64"),
     "first_request": ("First block request", "RequestId, and matching id, of the first of these", "UINT64"),
     "last_request": (

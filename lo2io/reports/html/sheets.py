@@ -14,6 +14,9 @@ from lo2io.reports.html.flames import flames
 from lo2io.reports.html.io_sheets import io_sheets
 from lo2io.reports.html.ring_sheets import ring_sheets
 from lo2io.reports.text.faults import notes_of, path_of
+from lo2io.reports.text.fuse import TITLE as FUSE_TITLE
+from lo2io.reports.text.fuse import notes_of as fuse_notes_of
+from lo2io.reports.text.fuse import place_of as fuse_place_of
 from lo2io.reports.text.futexes import TITLE as FUTEXES_TITLE
 from lo2io.reports.text.futexes import place_of as futex_of
 from lo2io.reports.text.futexes import wakers_of
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lo2io.reports.summary.faults import FaultsSummary
+    from lo2io.reports.summary.fuse import FuseSummary
     from lo2io.reports.summary.futexes import FutexSummary
     from lo2io.reports.summary.parts import PartsSummary
     from lo2io.reports.summary.stacks import StacksSummary
@@ -221,6 +225,25 @@ def _faults(faults: FaultsSummary) -> Sheet:
     return sheet("faults", "Page faults that needed I/O", heads, rows, "; ".join(notes_of(faults)))
 
 
+def _fuse(fuse: FuseSummary) -> Sheet:
+    rows = [
+        [
+            Cell(fuse_place_of(row)),
+            Cell(row.opcode),
+            count(row.requests),
+            time(row.time_ns),
+            time(row.longest_ns),
+            size(row.bytes_sent),
+            size(row.bytes_replied),
+            count(row.errors),
+        ]
+        for row in fuse.rows
+    ]
+    heads = [("file system", False), ("asks for", False)]
+    heads += [(name, True) for name in ("requests", "time", "longest", "sent", "replied", "errors")]
+    return sheet("fuse", FUSE_TITLE, heads, rows, "; ".join(fuse_notes_of(fuse)))
+
+
 def _futexes(futexes: FutexSummary) -> Sheet:
     rows = [
         [
@@ -282,6 +305,7 @@ def sheets(summary: Summary) -> list[Sheet]:
     every += [_parts(summary.parts)] if summary.parts else []
     every += _write_backs(summary.write_backs) if summary.write_backs else []
     every += [_faults(summary.faults)] if summary.faults else []
+    every += [_fuse(summary.fuse)] if summary.fuse else []
     every += [_futexes(summary.futexes)] if summary.futexes else []
     every += [_stacks(summary.stacks)] if summary.stacks else []
     every += ring_sheets(summary.rings) if summary.rings else []

@@ -24,6 +24,7 @@ from lo2io.reports.summary.cache import summarize_cache
 from lo2io.reports.summary.chosen import Chosen, read_chosen
 from lo2io.reports.summary.faults import summarize_faults
 from lo2io.reports.summary.file_types import FileType
+from lo2io.reports.summary.fuse import summarize_fuse
 from lo2io.reports.summary.futexes import summarize_futexes
 from lo2io.reports.summary.hints import why_nothing
 from lo2io.reports.summary.io import device_name, summarize_io
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.answer import Answer
     from lo2io.reports.summary.cache import CacheSummary
     from lo2io.reports.summary.faults import FaultsSummary
+    from lo2io.reports.summary.fuse import FuseSummary
     from lo2io.reports.summary.futexes import FutexSummary
     from lo2io.reports.summary.histogram import Latency
     from lo2io.reports.summary.io import IoSummary
@@ -312,6 +314,8 @@ class Summary:
     """Page faults that needed I/O; None: the layer ``faults`` was not recorded, or there was none."""
     stacks: StacksSummary | None = None
     """Where programs made slow calls; None: the layer ``stacks`` was not recorded, or no call was slow."""
+    fuse: FuseSummary | None = None
+    """Requests to servers of FUSE file systems; None: the layer ``fuse`` was not recorded, or there was none."""
     futexes: FutexSummary | None = None
     """Waits on futexes; None: the group ``futex`` or the layer ``waits`` was not recorded, or nobody waited."""
     foreign: Foreign | None = None
@@ -367,6 +371,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         parts=summarize_parts(sums),
         write_backs=summarize_write_backs(sums),
         faults=summarize_faults(sums),
+        fuse=summarize_fuse(sums),
         stacks=summarize_stacks(sums),
         futexes=summarize_futexes(sums),
         usage=usage,

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from lo2io.reports.text.cache import render_cache
 from lo2io.reports.text.faults import render_faults
+from lo2io.reports.text.fuse import render_fuse
 from lo2io.reports.text.futexes import render_futexes
 from lo2io.reports.text.head import FIRST_FINDINGS, print_answer, print_end, print_findings, print_head, print_losses
 from lo2io.reports.text.io import render_io
@@ -76,6 +77,7 @@ def render_page(summary: Summary, console: Console) -> None:
     if summary.write_backs:
         render_write_backs(summary.write_backs, console)
     render_faults(summary.faults, console)
+    render_fuse(summary.fuse, console)
     render_futexes(summary.futexes, console)
     render_stacks(summary.stacks, console)
     _errors(summary, console)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.catalog.fuse_opcodes import load_opcodes
 from lo2io.errnos import error_name
 from lo2io.errors import UsageError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
@@ -45,6 +46,7 @@ _STRETCH: Final = (
     *("holder", "holder_tid", "lock_inode"),
 )
 _RUN_QUEUE: Final = "run queue"
+_FUSE: Final = ("operation", "unique", "opcode", "begin_time_ns", "end_time_ns", "bytes_sent", "bytes_replied", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ def _explain(trace: Trace, names: _Names, call: Mapping[str, Any]) -> Chain:
     for row in stretches or ():
         steps += _of_stretch(trace, names, row, begin)
     steps += [_of_request(trace, row, begin) for row in own]
+    steps += [_of_fuse(row, begin) for row in _fuse_requests(trace, call)]
     result = error_name(call["error"]) if call["error"] else "the call returns"
     steps.append(Step(end - begin, 0, result if not call["error"] else f"the call fails: {result}"))
     moved = call["bytes_request"] if call["bytes_result"] is None else call["bytes_result"]
@@ -294,6 +297,20 @@ def _of_request(trace: Trace, row: Mapping[str, Any], begin: int) -> Step:
     first = _began(row)
     lasted = 0 if row["complete_time_ns"] is None else row["complete_time_ns"] - first
     return Step(first - begin, lasted, f"{device}: {operation}{where}{': ' if parts else ''}{', '.join(parts)}")
+
+
+def _fuse_requests(trace: Trace, call: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return list(_rows(trace, "fuse_requests", _FUSE, _any_of("operation", [call["id"]])))
+
+
+def _of_fuse(row: Mapping[str, Any], begin: int) -> Step:
+    """What the call asked a server."""
+    sent, ended = row["begin_time_ns"] - begin, row["end_time_ns"]
+    lasted = 0 if ended is None else ended - row["begin_time_ns"]
+    reply = "in flight" if ended is None else f"{format_bytes(row['bytes_replied'])} replied"
+    failed = f", {error_name(row['error'])}" if row["error"] else ""
+    asked = f"FUSE: {load_opcodes()[row['opcode']]} {row['unique']}: {format_bytes(row['bytes_sent'])} sent"
+    return Step(sent, lasted, f"{asked}, {reply}{failed}")
 
 
 def _others(

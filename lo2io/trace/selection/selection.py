@@ -181,7 +181,7 @@ class _Choice:
             self._note(table, (column,), lambda rows, column=column: self._calls.holds(rows[column]))  # type: ignore[misc]
         for table in ("request_parts", "write_backs"):
             self._note(table, ("request",), lambda rows: self._served.holds(rows["request"]))
-        for table in ("faults", "call_stacks", "futexes"):
+        for table in ("faults", "fuse_requests", "call_stacks", "futexes"):
             self._note(table, ("operation",), lambda rows: self._calls.holds(rows["operation"]))
         for table in ("fills", "evictions"):
             self._note(
