@@ -8,6 +8,7 @@ Facts: bpf/libbpf.h and bpf/bpf.h of libbpf 1.1, include/uapi/linux/bpf.h of Lin
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -122,8 +123,7 @@ def library() -> Any:
         "bpf_map__set_max_entries": (integer, [pointer, ctypes.c_uint32]),
         "bpf_map__set_initial_value": (integer, [pointer, text, ctypes.c_size_t]),
         "bpf_map__value_size": (ctypes.c_uint32, [pointer]),
-        "bpf_map__set_value_size": (integer, [pointer, ctypes.c_uint32]),
-        "bpf_map__inner_map": (pointer, [pointer]),
+        "bpf_map__set_inner_map_fd": (integer, [pointer, integer]),
         "bpf_map_create": (integer, [integer, text, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32, pointer]),
         "bpf_map_update_elem": (integer, [integer, pointer, pointer, ctypes.c_uint64]),
         "bpf_map_update_batch": (integer, [integer, pointer, pointer, ctypes.POINTER(ctypes.c_uint32), pointer]),
@@ -175,6 +175,7 @@ class BpfObject:
 
     def __init__(self, content: bytes) -> None:
         lib.lo2_libbpf_forget()
+        self._examples = contextlib.ExitStack()
         self._library = library()
         self.handle = self._library.bpf_object__open_mem(content, len(content), None)
         if not self.handle:
@@ -190,9 +191,14 @@ class BpfObject:
         check(self._library.bpf_map__set_max_entries(self._map(name), entries))
 
     def set_inner_bytes(self, name: str, size: int) -> None:
-        """Set the size of the values in the maps that a map of maps holds. Call this before loading."""
-        inner = self._found(self._library.bpf_map__inner_map(self._map(name)))
-        check(self._library.bpf_map__set_value_size(inner, size))
+        """Let a map of maps hold maps as :func:`create_memory` makes them, of this size. Call this before loading.
+
+        The object then no longer describes its inner map.
+        """
+        # libbpf 1.5 reads through a null pointer if it is to set the size of the inner map that the object describes.
+        example = create_memory(size)
+        self._examples.callback(os.close, example)
+        check(self._library.bpf_map__set_inner_map_fd(self._map(name), example))
 
     def set_value(self, name: str, value: bytes) -> None:
         """Set the initial value of a section of data. Call this before loading.
@@ -208,7 +214,8 @@ class BpfObject:
         Raises:
             OSError: The kernel refuses. :func:`last_words` may tell more.
         """
-        check(self._library.bpf_object__load(self.handle))
+        with self._examples:
+            check(self._library.bpf_object__load(self.handle))
 
     def map_fd(self, name: str) -> int:
         """The file descriptor of a map. :meth:`close` closes it."""
@@ -224,6 +231,7 @@ class BpfObject:
 
     def close(self) -> None:
         """Close all descriptors of the maps and programs. Attached programs live on."""
+        self._examples.close()
         if self.handle:
             self._library.bpf_object__close(self.handle)
             self.handle = None

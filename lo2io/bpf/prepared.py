@@ -220,10 +220,10 @@ class PreparedObject:
                 made.leave_out(program)
             for name, entries in self._set.entries.items():
                 made.set_entries(name, entries)
-            for name, size in self._set.inner_bytes.items():
-                made.set_inner_bytes(name, size)
             if watch:
                 watch.note_maps(made.handle)
+            for name, size in self._set.inner_bytes.items():
+                made.set_inner_bytes(name, size)
             for name, value in self._set.values.items():
                 made.set_value(name, value)
             made.load()
