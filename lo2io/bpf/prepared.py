@@ -221,7 +221,7 @@ class PreparedObject:
             for name, entries in self._set.entries.items():
                 made.set_entries(name, entries)
             if watch:
-                watch.note_maps(made.handle)
+                watch.note_maps(made.handle)  # first: the next step replaces the inner maps that it notes
             for name, size in self._set.inner_bytes.items():
                 made.set_inner_bytes(name, size)
             for name, value in self._set.values.items():
