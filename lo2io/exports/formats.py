@@ -84,6 +84,13 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             ".pftrace",
             magic=b"\n\x15P\x01h\x01b\x0f\n\r\x08\x80\x80\x80\x80\x08\x12\x05lo2io",
         ),
+        "firefox": Format(
+            "lo2io.exports.firefox",
+            "a file for profiler.firefox.com: calls with a stack (`--stacks`), by the functions that led to them",
+            ".profile.json",
+            magic=b'{"meta":{"product":"lo2io",',
+            without_tables="an archive without lo2io's tables has no stacks",
+        ),
         "perf-data": Format(
             "lo2io.exports.perf_data.export",
             "the recorded samples, for `perf script` and `perf report`; needs a recording with --keep-spool",

@@ -561,11 +561,11 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
 
 
 def test_exports_take_other_tools_traces_where_that_is_right(tmp_path: Path) -> None:
-    """Tables have every call; a replay of nested calls, and samples that nobody took, are refused."""
+    """Tables have every call; a replay of nested calls, and samples and stacks that nobody took, are refused."""
     path = score_p().trace.write(tmp_path / "T")
     export(path, "csv", tmp_path / "csv")
     assert len((tmp_path / "csv" / "operations.csv").read_text().splitlines()) == 1 + 11
-    for name, why in (("fio", "twice"), ("perf-data", "no samples")):
+    for name, why in (("fio", "twice"), ("perf-data", "no samples"), ("firefox", "no stacks")):
         with pytest.raises(TraceError, match=why):
             export(path, name, tmp_path / name)
         assert not (tmp_path / name).exists()
