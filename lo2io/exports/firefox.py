@@ -3,8 +3,8 @@
 In: the tables of stacks, calls, threads and files. Out: one file. Each call with a stack is a sample of its thread, as
 heavy as the call lasted, and a marker with the call's numbers. Memory grows with the number of these calls.
 
-The format's form is that of version 60, by the profiler's ``docs-developer/CHANGELOG-formats.md`` and
-``src/types/profile.ts``. The profiler upgrades it to its own version. ``docs/how-to/export.md`` says what is where.
+The format's form is that of version 60, by the profiler's change log of its formats and its ``src/types/profile.ts``.
+The profiler upgrades it to its own version. ``docs/how-to/export.md`` says what is where.
 """
 
 from __future__ import annotations
