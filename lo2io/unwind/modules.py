@@ -7,6 +7,7 @@ that was replaced since the recording has another build id: it names nothing.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import stat
@@ -18,7 +19,7 @@ import numpy as np
 from lo2io.unwind.tables import STACK_POINTER, UnwindTables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from lo2io.unwind.tables import Rules
 
@@ -141,14 +142,9 @@ class Module:
 
     def _read_functions(self) -> tuple[Any, list[str]]:
         """The functions in the order of their addresses. Of several names, those without leading _ win."""
-        parts, names = [], []
-        for name in (".symtab", ".dynsym"):
-            section = self._elf.get_section_by_name(name)
-            if section is None:
-                continue
-            table = np.frombuffer(section.data(), _SYMBOL[self._elf.elfclass])
-            table = table[np.isin(table["info"] & 15, _FUNCTIONS) & (table["at"] != 0) & (table["size"] != 0)]
-            texts = self._elf.get_section(section["sh_link"]).data()
+        parts, names = list[Any](), list[str]()
+        for symbols, texts in self._symbols():
+            table = symbols[np.isin(symbols["info"] & 15, _FUNCTIONS) & (symbols["at"] != 0) & (symbols["size"] != 0)]
             parts.append(table)
             names += [
                 texts[start : texts.find(b"\0", start)].decode(errors="replace") for start in table["name"].tolist()
@@ -162,6 +158,26 @@ class Module:
         chosen = {int(table["value"][at]): at for at in reversed(order)}
         places = sorted(chosen.values(), key=lambda at: int(table["value"][at]))
         return table[places], [names[at] for at in places]
+
+    def code_of(self, symbol: bytes, size: int) -> bytes:
+        """The first bytes of a symbol's code; empty: the file has no such symbol, or less code."""
+        with contextlib.suppress(*damage()):
+            for table, texts in self._symbols():
+                place = texts.find(b"\0" + symbol + b"\0") + 1  # 0: the name of no symbol
+                addresses = table["value"][(table["name"] == place) & (table["at"] != 0)].tolist() if place else ()
+                for address, part in itertools.product(addresses, self._code):
+                    if part.address <= address <= part.address + part.size - size:
+                        self._stream.seek(address - part.address + part.offset)
+                        return self._stream.read(size)
+        return b""
+
+    def _symbols(self) -> Iterator[tuple[Any, bytes]]:
+        """Each table of symbols, with the texts of its names."""
+        for name in (".symtab", ".dynsym"):
+            section = self._elf.get_section_by_name(name)
+            if section is not None:
+                texts = self._elf.get_section(section["sh_link"]).data()
+                yield np.frombuffer(section.data(), _SYMBOL[self._elf.elfclass]), texts
 
     def rules_at(self, offset: int) -> Rules | None:
         """How the caller is found of code at an offset in the file, by the file's unwind tables; None: they do not say.

@@ -42,10 +42,13 @@ class PerfMap:
         # Memory is used again: of several functions at one place, the last one in the file is the newest.
         self._functions = sorted(found.values())
 
-    def function_at(self, address: int) -> str:
-        """The function at an address; empty: not known."""
+    def at(self, address: int) -> tuple[int, str]:
+        """Begin and name of the function at an address; the name is empty if it is not known."""
         place = bisect.bisect_right(self._functions, address, key=lambda each: each[0]) - 1
-        return self._functions[place][2] if place >= 0 and address < self._functions[place][1] else ""
+        if place < 0 or address >= self._functions[place][1]:
+            return 0, ""
+        begin, _, name = self._functions[place]
+        return begin, name
 
 
 def _read(path: Path, uid: int, born_ns: int) -> bytes:

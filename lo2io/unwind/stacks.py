@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lo2io.native._lib import lib
 from lo2io.unwind.modules import Module, damage, find_file
 from lo2io.unwind.perf_maps import PerfMap
 from lo2io.unwind.spaces import Spaces
+from lo2io.unwind.trampolines import PREFIX, Trampoline, trampoline_of
 from lo2io.unwind.walk import Copied, End, Step, Way, walk
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ _MAX_OPEN: Final = 64
 """Files that are open at one time."""
 _MAX_RULES: Final = 1 << 16
 """Places of code whose rules are kept."""
+_MAX_MAPS: Final = 64
+"""Maps of made code that are kept."""
 _MAX_FRAMES: Final = 1 << 22
 """Frames of all different stacks that are kept. Calls with further ones have a stack by frame pointers, or none."""
 
@@ -89,6 +93,8 @@ class Stacks:
         self._used: set[int] = set()
         self._spaces = Spaces()
         self._files = _Files()
+        self._maps: dict[_Made, PerfMap] = {}
+        """What processes had written when a Python function of theirs was met first."""
         self._real_ns = syncs[0].realtime_ns - syncs[0].time_ns if syncs else None
         self.paths: dict[str, None] = {}
         """Files of code in which frames lie."""
@@ -117,11 +123,11 @@ class Stacks:
         space = self._spaces.of(pid)
         if space is None:
             return taken
-        steps, end = walk(Copied(registers, body[_COPY.size :]), space, self._files.rules_at)
+        made = _Made(pid, uid, space.born_ns)
+        steps, end = walk(Copied(registers, body[_COPY.size :]), space, partial(self._rules_at, made))
         other = self._by_frame_pointers.get(taken)
         if len(steps) < 2 and other:  # noqa: PLR2004 - the tables have told nothing
             return taken
-        made = _Made(pid, uid, space.born_ns)
         frames = [_frame(step, made) for step in steps]
         if end is not End.WHOLE and other and (rest := _beyond(frames, other)):
             frames, end = frames + [_pointed(place, space, made) for place in rest], End.UNKNOWN
@@ -139,6 +145,24 @@ class Stacks:
             self._numbers[once, end] = self._first + len(self._numbers)
         return self._numbers[key]
 
+    def _rules_at(self, made: _Made, code: CodeAt, address: int, called: CodeAt | None) -> Rules | None:
+        """How the caller is found of a function of a file, or of Python."""
+        if not code.is_made:
+            return self._files.rules_at(code, address)
+        trampoline = self._files.trampoline(called) if called else None
+        if trampoline is None:
+            return None
+        begin, name = self._map_of(made, self._maps).at(address)
+        # The call returns behind this address.
+        return trampoline.rules if name.startswith(PREFIX) and address + 1 == begin + trampoline.back else None
+
+    def _map_of(self, made: _Made, maps: dict[_Made, PerfMap]) -> PerfMap:
+        if made not in maps:
+            if len(maps) >= _MAX_MAPS:
+                maps.clear()
+            maps[made] = PerfMap(made.pid, made.uid, self._born_ns(made))
+        return maps[made]
+
     def unwound(self) -> Iterator[ProgramStack]:
         """The stacks that were unwound. Names of code that programs made are looked up now."""
         maps: dict[_Made, PerfMap] = {}
@@ -147,9 +171,7 @@ class Stacks:
             for build_id, offset, way, made in frames:
                 function = ""
                 if made:
-                    if made not in maps:
-                        maps[made] = PerfMap(made.pid, made.uid, self._born_ns(made))
-                    function = maps[made].function_at(offset - 1)
+                    _, function = self._map_of(made, maps).at(offset - 1)
                 named.append(FrameAt(build_id, offset, way, function))
             yield ProgramStack(number, tuple(named), end)
 
@@ -199,6 +221,7 @@ class _Files:
     def __init__(self) -> None:
         self._open: OrderedDict[tuple[str, str], Module | None] = OrderedDict()
         self._rules: dict[tuple[str, int], Rules | None] = {}
+        self._trampolines: dict[tuple[str, str], Trampoline | None] = {}
 
     def rules_at(self, code: CodeAt, address: int) -> Rules | None:
         """What the unwind tables of the code's file say of an address; None: nothing, or there is no such file."""
@@ -212,20 +235,33 @@ class _Files:
         return self._rules[place]
 
     def _read(self, code: CodeAt, offset: int) -> Rules | None:
-        key = code.build_id, code.path
-        if key not in self._open:
-            self._open[key] = find_file(*key)
-            if len(self._open) > _MAX_OPEN:
-                _, oldest = self._open.popitem(last=False)
-                if oldest:
-                    oldest.close()
-        self._open.move_to_end(key)
-        module = self._open[key]
+        module = self._module(code)
         if module is None:
             return None
         with contextlib.suppress(*damage()):
             return module.rules_at(offset)
         return None
+
+    def trampoline(self, code: CodeAt) -> Trampoline | None:
+        """What the file of a piece of code copies for each Python function; None: nothing, or there is no such file."""
+        place = code.build_id, code.path
+        if place not in self._trampolines:
+            if len(self._trampolines) >= _MAX_RULES:
+                self._trampolines.clear()
+            module = self._module(code)
+            self._trampolines[place] = trampoline_of(module) if module else None
+        return self._trampolines[place]
+
+    def _module(self, code: CodeAt) -> Module | None:
+        key = code.build_id, code.path
+        if key not in self._open:
+            self._open[key] = find_file(*key) if code.build_id else None
+            if len(self._open) > _MAX_OPEN:
+                _, oldest = self._open.popitem(last=False)
+                if oldest:
+                    oldest.close()
+        self._open.move_to_end(key)
+        return self._open[key]
 
     def close(self) -> None:
         """Close all files."""

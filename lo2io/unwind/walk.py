@@ -6,7 +6,7 @@ Nothing is searched for or guessed: where neither tables nor frame pointers tell
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from lo2io.unwind.tables import FRAME_POINTER, NR_REGISTERS, RETURN_ADDRESS, STACK_POINTER, Rule, Rules
 
@@ -70,6 +70,13 @@ class Step(NamedTuple):
     way: Way
 
 
+class RulesAt(Protocol):
+    """Tells how a function's caller is found."""
+
+    def __call__(self, code: CodeAt, address: int, called: CodeAt | None, /) -> Rules | None:
+        """The rules at an address of a piece of code, which has called other code."""
+
+
 class _EndedError(Exception):
     def __init__(self, end: End) -> None:
         super().__init__(end)
@@ -91,13 +98,14 @@ class _Frame:
         return value
 
 
-def walk(copied: Copied, space: Space, rules_at: Callable[[CodeAt, int], Rules | None]) -> tuple[list[Step], End]:
+def walk(copied: Copied, space: Space, rules_at: RulesAt) -> tuple[list[Step], End]:
     """The frames, the innermost first, and why there are no more.
 
     Args:
         copied: Registers and stack.
         space: The code of the process.
-        rules_at: Gives the rules of the unwind tables for an address of a piece of code; None: there are none.
+        rules_at: Gives the rules for an address of a piece of code, and for the code that it had called (None: it
+            is the innermost one); None: there are none.
     """
     frame, steps, way = _Frame(copied.registers), list[Step](), Way.UNWIND_TABLES
     interrupted = True  # at a call of the kernel, the address is that of the next instruction, as at a signal
@@ -110,8 +118,9 @@ def walk(copied: Copied, space: Space, rules_at: Callable[[CodeAt, int], Rules |
             code = space.at(at)
             if code is None:
                 return steps, End.UNKNOWN
+            called = steps[-1].code if steps else None
             steps.append(Step(address, code, way))
-            rules = rules_at(code, at)
+            rules = rules_at(code, at, called)
             if rules is not None:
                 way, interrupted = Way.UNWIND_TABLES, rules.interrupted
                 frame = _by_tables(frame, rules, copied)

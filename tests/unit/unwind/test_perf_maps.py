@@ -23,21 +23,22 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_functions_have_names(folder: Path) -> None:
-    """By address; a later line replaces an earlier one; lines that are none are passed over."""
+    """By address, with their begins; a later line replaces an earlier one; lines that are none are passed over."""
     names = PerfMap(7, os.getuid(), folder=folder)
-    found = [names.function_at(address) for address in (0x7EFF, 0x7F00, 0x7F07, 0x7F08, 0x7F1F, 0x7F30, 0x7F40)]
-    assert found == ["", "newer", "newer", "", "py::run:/home/a b.py", "", "last"]
-    assert PerfMap(8, os.getuid(), folder=folder).function_at(0x7F00) == ""
+    found = [names.at(address) for address in (0x7EFF, 0x7F00, 0x7F07, 0x7F08, 0x7F1F, 0x7F30, 0x7F40)]
+    run = 0x7F10, "py::run:/home/a b.py"
+    assert found == [(0, ""), (0x7F00, "newer"), (0x7F00, "newer"), (0, ""), run, (0, ""), (0x7F40, "last")]
+    assert PerfMap(8, os.getuid(), folder=folder).at(0x7F00) == (0, "")
 
 
 def test_a_file_of_others_names_nothing(folder: Path) -> None:
     """Another user's, one of an earlier process, a link, and one that is no file."""
     path, uid = folder / "perf-7.map", os.getuid()
     written = path.stat().st_mtime_ns
-    assert PerfMap(7, uid, written, folder).function_at(0x7F00) == "newer"
-    assert PerfMap(7, uid, written + 1, folder).function_at(0x7F00) == ""
-    assert (PerfMap(7, uid + 1, folder=folder).function_at(0x7F00) == "") == (uid != 0)
+    assert PerfMap(7, uid, written, folder).at(0x7F00) == (0x7F00, "newer")
+    assert PerfMap(7, uid, written + 1, folder).at(0x7F00) == (0, "")
+    assert (PerfMap(7, uid + 1, folder=folder).at(0x7F00) == (0, "")) == (uid != 0)
     (folder / "perf-8.map").symlink_to(path)
     os.mkfifo(folder / "perf-9.map")
-    assert PerfMap(8, uid, folder=folder).function_at(0x7F00) == ""
-    assert PerfMap(9, uid, folder=folder).function_at(0x7F00) == ""
+    assert PerfMap(8, uid, folder=folder).at(0x7F00) == (0, "")
+    assert PerfMap(9, uid, folder=folder).at(0x7F00) == (0, "")

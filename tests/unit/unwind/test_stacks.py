@@ -83,9 +83,9 @@ class Names:
         self.asked.append(who)
         self.pid = who[0]
 
-    def function_at(self, address: int) -> str:
-        """The name."""
-        return f"{self.pid}:{address:#x}"
+    def at(self, address: int) -> tuple[int, str]:
+        """Begin and name."""
+        return address, f"{self.pid}:{address:#x}"
 
 
 def taken(made: Sequence[bytes], stacks: Stacks, *numbers: int) -> list[int]:

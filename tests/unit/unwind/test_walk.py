@@ -34,7 +34,7 @@ def rules(
 def found(known: Mapping[int, Rules], *words: int, ip: int = 0x1100, bp: int = 0) -> tuple[list[tuple[int, Way]], End]:
     """Addresses and ways of the frames. ``known``: address → rules there."""
     copied = Copied(registers(ip=ip, sp=SP, bp=bp), struct.pack(f"<{len(words)}Q", *words))
-    steps, end = walk(copied, SPACE, lambda code, address: known.get(address) if code is PROGRAM else None)
+    steps, end = walk(copied, SPACE, lambda code, address, _: known.get(address) if code is PROGRAM else None)
     return [(step.address, step.way) for step in steps], end
 
 
