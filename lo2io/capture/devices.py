@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lo2io.kernel import procfs, sysfs
 
 if TYPE_CHECKING:
-    from lo2io.model import SpoolMeta
+    from lo2io.model import BlockDevice, SpoolMeta
 
 
 def with_new_devices(meta: SpoolMeta, root: Path = Path("/")) -> SpoolMeta:
@@ -19,9 +19,15 @@ def with_new_devices(meta: SpoolMeta, root: Path = Path("/")) -> SpoolMeta:
         meta: The description.
         root: Where ``proc`` and ``sys`` lie.
     """
-    known = {device.device for device in meta.devices}
+    now = {device.device: device for device in sysfs.read_devices(root)}
+    known = [_newer(device, now.pop(device.device, device)) for device in meta.devices]
     return replace(
         meta,
         mounts=tuple(dict.fromkeys((*meta.mounts, *procfs.read_mounts(root=root)))),
-        devices=(*meta.devices, *(device for device in sysfs.read_devices(root) if device.device not in known)),
+        devices=(*known, *now.values()),
     )
+
+
+def _newer(device: BlockDevice, now: BlockDevice) -> BlockDevice:
+    """The device as it is now if it got an image meanwhile: a loop device exists before."""
+    return now if now.image and not device.image else device

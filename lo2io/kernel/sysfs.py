@@ -1,7 +1,7 @@
 """Reads of ``/sys``: online CPUs and their places, disks.
 
 Every function takes the ``root`` under which ``sys`` lies. Formats: Documentation/ABI of the kernel's source,
-stable/sysfs-devices-system-cpu and stable/sysfs-block.
+stable/sysfs-devices-system-cpu and stable/sysfs-block; of loop devices drivers/block/loop.c.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ def _read_device(entry: Path) -> BlockDevice | None:
         whole = _read_dev(disk)
     rotational = _read_int(disk / "queue/rotational")
     sectors = _read_int(entry / "size")
+    image_direct = _read_int(disk / "loop/dio")
     return BlockDevice(
         device=device,
         name=entry.name.replace("!", "/"),  # sysfs writes ! for a slash in a name: cciss!c0d0
@@ -88,6 +89,8 @@ def _read_device(entry: Path) -> BlockDevice | None:
         model=_read_text(disk / "device/model"),
         disk=whole,
         start_sector=None if whole is None else _read_int(entry / "start"),
+        image=_read_text(disk / "loop/backing_file"),
+        image_direct=None if image_direct is None else bool(image_direct),
     )
 
 

@@ -97,6 +97,10 @@ class BlockDevice:
     """For a partition: kernel ``dev_t`` of its disk."""
     start_sector: int | None = None
     """For a partition: its first sector on the disk, in units of 512 bytes."""
+    image: str | None = None
+    """For a loop device: path of the file or device that it shows."""
+    image_direct: bool | None = None
+    """For a loop device: it reads and writes its image past the page cache."""
 
 
 @dataclass(frozen=True, slots=True)

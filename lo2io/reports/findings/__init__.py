@@ -16,6 +16,7 @@ from lo2io.reports.findings.evidence import fill_rows, standing
 from lo2io.reports.findings.files import FILE_RULES
 from lo2io.reports.findings.finding import MAX_PER_RULE
 from lo2io.reports.findings.layers import LAYER_RULES
+from lo2io.reports.findings.requests import REQUEST_RULES
 from lo2io.reports.findings.rings import RING_RULES
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from lo2io.reports.rings.summary import RingsSummary
     from lo2io.reports.summary.sums import TraceSums
 
-RULES: Final = {**FILE_RULES, **CALL_RULES, **DEVICE_RULES, **LAYER_RULES, **RING_RULES}
+RULES: Final = {**FILE_RULES, **CALL_RULES, **DEVICE_RULES, **LAYER_RULES, **REQUEST_RULES, **RING_RULES}
 """The rules by name. Each rule takes the sums; a rule of rings takes the numbers of rings."""
 PRECISE: Final = {
     "sync-bound": ("sync-per-write", False),
@@ -42,7 +43,7 @@ def find(sums: TraceSums, rings: RingsSummary | None) -> tuple[Finding, ...]:
         TraceError: A table is missing or damaged.
     """
     found: list[Finding] = []
-    for rules in (FILE_RULES, CALL_RULES, DEVICE_RULES, LAYER_RULES):
+    for rules in (FILE_RULES, CALL_RULES, DEVICE_RULES, LAYER_RULES, REQUEST_RULES):
         for rule in rules.values():
             found += most(standing(sums, rule(sums)))
     for ring_rule in RING_RULES.values():

@@ -52,11 +52,13 @@ def test_disks_and_partitions(tmp_path: Path) -> None:
     put(devices, nvme0n1__dev="259:300\n", nvme0n1__queue__scheduler="none\n", nvme0n1__queue__rotational="0\n")
     (devices / "cciss!c0d0").mkdir()
     put(devices / "cciss!c0d0", dev="104:0")
+    put(devices, loop0__dev="7:0\n", loop0__loop__backing_file="/var/image\n", loop0__loop__dio="0\n")
     links = tmp_path / "sys/class/block"
     links.mkdir(parents=True)
-    for name in ("nvme0n1", "vda/vda1", "vda", "gone", "cciss!c0d0"):
+    for name in ("nvme0n1", "vda/vda1", "vda", "gone", "cciss!c0d0", "loop0"):
         (links / name.rpartition("/")[2]).symlink_to(devices / name)
     assert sysfs.read_devices(tmp_path) == (
+        BlockDevice(7 << 20, "loop0", None, None, None, image="/var/image", image_direct=False),
         BlockDevice(104 << 20, "cciss/c0d0", None, None, None, None),
         BlockDevice(254 << 20, "vda", "mq-deadline", True, 1 << 20, "Disk 5"),
         BlockDevice(254 << 20 | 1, "vda1", "mq-deadline", True, 512 << 10, "Disk 5", disk=254 << 20, start_sector=512),

@@ -1,0 +1,255 @@
+"""Rules about what block requests carried, and for whom: swapped-out memory, another process' writes, cached images.
+
+Each rule takes the sums and gives findings. Rows are block requests of ``requests``. Without the layer that it needs, a
+rule finds nothing. Thresholds: docs/reference/findings.md. Memory: 60 B for each request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64
+from lo2io.reports.findings.calls import process_name
+from lo2io.reports.findings.finding import Finding
+from lo2io.reports.summary.io import device_name
+from lo2io.reports.words import printable
+from lo2io.trace.columns import CHARGED, PART_KIND, REQUEST_OPERATION
+from lo2io.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+    from lo2io.reports.findings.finding import Where
+    from lo2io.reports.summary.sums import TraceSums
+
+    Times = NDArray[np.int64]
+    Ids = NDArray[np.uint64]
+    Chosen = NDArray[np.bool_]
+
+DEAR_NS: Final = 100_000_000
+"""Least time: nobody notices less."""
+OFTEN: Final = 0.1
+"""Least part of the recording that the requests take."""
+MANY: Final = 100
+"""Least number of reads."""
+SOME: Final = 20
+"""Least number of reads without others' writes, whose mean is compared with."""
+SLOWER: Final = 2.0
+"""Least ratio of the means. Medians would hide the few reads that wait for long."""
+LEAST_TWICE: Final = 16 << 20
+"""Least number of bytes that went through two page caches."""
+
+_READ: Final = REQUEST_OPERATION.index("read")
+_SWAP, _FILE = PART_KIND.index("swap"), PART_KIND.index("file")
+_DIRTIED: Final = CHARGED.index("dirtied")
+_NOBODY: Final = -1
+_COLUMNS: Final = ("id", "device", "operation", "task", "insert_time_ns", "issue_time_ns", "complete_time_ns")
+
+
+def swapping(sums: TraceSums) -> list[Finding]:
+    """A process reads its memory back from swap again and again."""
+    swapped = _of_parts(sums, ("kind",), lambda rows: rows["kind"] == _SWAP)
+    requests = _requests(sums, swapped)
+    requests = {name: values[requests["operation"] == _READ] for name, values in requests.items()}
+    least_ns = max(DEAR_NS, OFTEN * sums.span_ns)
+    found = []
+    for process in np.unique(requests["process"][requests["process"] < sums.owners.nr_processes]).tolist():
+        own = {name: values[requests["process"] == process] for name, values in requests.items()}
+        time_ns, number = _union_ns(own["begin"], own["end"]), len(own["id"])
+        if number >= MANY and time_ns >= least_ns:
+            found.append(
+                _finding(
+                    "swapping",
+                    process_name(sums, process),
+                    f"{number:,} reads brought memory back from swap",
+                    {"reads": number, "read_ns": time_ns},
+                    ids=own["id"],
+                    cost_ns=time_ns,
+                )
+            )
+    return found
+
+
+def write_back_storm(sums: TraceSums) -> list[Finding]:
+    """A process' reads take longer while the disk writes what another process has dirtied."""
+    dirtied, owners = _dirtied(sums)
+    if not len(dirtied):
+        return []
+    requests = _requests(sums)
+    place = np.searchsorted(dirtied, requests["id"]).clip(max=len(dirtied) - 1)
+    owner = np.where(dirtied[place] == requests["id"], owners[place], _NOBODY)
+    least_ns = max(DEAR_NS, OFTEN * sums.span_ns)
+    found = []
+    reads = (requests["operation"] == _READ) & (requests["process"] < sums.owners.nr_processes)
+    for device, process in {*zip(requests["device"][reads].tolist(), requests["process"][reads].tolist(), strict=True)}:
+        at = requests["device"] == device
+        own = reads & at & (requests["process"] == process)
+        others = at & (owner != _NOBODY) & (owner != process)
+        storm = _Storm(requests, own, others)
+        if storm.fits and storm.cost_ns >= least_ns:
+            found.append(_storm_finding(sums, device, process, storm, owner))
+    return found
+
+
+def double_caching(sums: TraceSums) -> list[Finding]:
+    """A loop device's image is read and written through the page cache, which holds the files on the device as well."""
+    images = {
+        device["device"]: device["image"]
+        for device in sums.trace.metadata.get("devices", ())
+        if device.get("image") and device.get("image_direct") is False
+    }
+    found = []
+    for device, image in images.items():
+        requests = _requests(sums, device=device)
+        of_device = requests["id"][np.argsort(requests["id"])]
+        ids, nr_bytes = _cached(sums, of_device)
+        if nr_bytes >= LEAST_TWICE:
+            found.append(
+                _finding(
+                    "double-caching",
+                    device_name(sums.trace.metadata, device),
+                    f"{format_bytes(nr_bytes)} of files on it went through the page cache twice: as these files, and "
+                    f"as the image {printable(image)}",
+                    {"bytes": nr_bytes, "requests": len(ids)},
+                    ids=ids,
+                )
+            )
+    return found
+
+
+REQUEST_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
+    "swapping": swapping,
+    "write-back-storm": write_back_storm,
+    "double-caching": double_caching,
+}
+
+
+class _Storm:
+    """Reads of a process at a device, those beside others' writes and those without, and what the former cost."""
+
+    def __init__(self, requests: Columns, own: Chosen, others: Chosen) -> None:
+        begin, end = requests["begin"], requests["end"]
+        beside = _overlap(begin[own], end[own], begin[others], end[others])
+        lasted = end[own] - begin[own]
+        self.ids: Ids = requests["id"][own][beside]
+        self.nr_calm = int(np.count_nonzero(~beside))
+        self.fits, self.cost_ns = False, 0
+        if len(self.ids) < MANY or self.nr_calm < SOME:
+            return
+        self.calm_ns, self.beside_ns = int(lasted[~beside].mean()), int(lasted[beside].mean())
+        self.cost_ns = len(self.ids) * (self.beside_ns - self.calm_ns)
+        self.fits = self.beside_ns >= SLOWER * self.calm_ns
+        touched = _overlap(begin[others], end[others], begin[own], end[own])
+        self.writes: Ids = np.flatnonzero(others)[touched].astype(np.uint64)
+
+
+def _storm_finding(sums: TraceSums, device: int, process: int, storm: _Storm, owner: NDArray[np.int64]) -> Finding:
+    """Name the process whose writes were most often beside the reads."""
+    writers, times = np.unique(owner[storm.writes.astype(np.int64)], return_counts=True)
+    writer = int(writers[np.argmax(times)])
+    whose = process_name(sums, writer) if writer < sums.owners.nr_processes else "processes that were not recorded"
+    return _finding(
+        "write-back-storm",
+        process_name(sums, process),
+        f"{len(storm.ids):,} reads from {device_name(sums.trace.metadata, device)} ran beside write-back that others "
+        f"had caused, most often {whose}; they took {format_duration(storm.beside_ns)} on average, its other reads "
+        f"{format_duration(storm.calm_ns)}",
+        {
+            "reads": len(storm.ids),
+            "other_reads": storm.nr_calm,
+            "writes": len(storm.writes),
+            "beside_mean_ns": storm.beside_ns,
+            "other_mean_ns": storm.calm_ns,
+        },
+        ids=storm.ids,
+        cost_ns=storm.cost_ns,
+    )
+
+
+def _requests(sums: TraceSums, ids: Ids | None = None, device: int | None = None) -> Columns:
+    """Requests whose begin and end are known: all, these ids, or of this device; with ``process``, ``begin``, ``end``.
+
+    A request begins when it is queued, or issued where it is not queued.
+    """
+    parts: list[Columns] = []
+    for rows in sums.trace.batches("requests", _COLUMNS):
+        queued, issued = rows["insert_time_ns"], rows["issue_time_ns"]
+        begin = np.where(queued == UNKNOWN_I64, issued, queued)
+        known = (begin != UNKNOWN_I64) & (rows["complete_time_ns"] != UNKNOWN_I64)
+        if ids is not None:
+            known &= np.isin(rows["id"], ids)
+        if device is not None:
+            known &= rows["device"] == device
+        part = {"process": sums.owners.processes(rows["task"]), "begin": begin, "end": rows["complete_time_ns"]}
+        part |= {name: rows[name] for name in ("id", "device", "operation")}
+        parts.append({name: values[known] for name, values in part.items()})
+    names = ("id", "device", "operation", "process", "begin", "end")
+    return {name: np.concatenate([part[name] for part in parts] or [np.zeros(0, np.int64)]) for name in names}
+
+
+def _of_parts(sums: TraceSums, columns: Sequence[str], fits: Callable[[Columns], Chosen]) -> Ids:
+    """Ids of the requests that have a fitting part."""
+    batches = sums.trace.batches("request_parts", ("request", *columns))
+    return np.unique(np.concatenate([np.zeros(0, np.uint64), *(rows["request"][fits(rows)] for rows in batches)]))
+
+
+def _cached(sums: TraceSums, of_device: Ids) -> tuple[Ids, int]:
+    """Of these requests: those that carried a file's pages from or to the page cache, and the bytes of these pages."""
+    nr_bytes = 0
+
+    def fits(rows: Columns) -> Chosen:
+        nonlocal nr_bytes
+        chosen: Chosen = (rows["kind"] == _FILE) & ~rows["direct"] & np.isin(rows["request"], of_device)
+        nr_bytes += int(rows["bytes"][chosen].sum())
+        return chosen
+
+    return _of_parts(sums, ("kind", "direct", "bytes"), fits), nr_bytes
+
+
+def _dirtied(sums: TraceSums) -> tuple[Ids, NDArray[np.int64]]:
+    """The requests that wrote dirtied pages, ascending, and whose pages: the process with the largest run in each."""
+    parts = [np.zeros((3, 0), np.uint64)]
+    for rows in sums.trace.batches("write_backs", ("request", "charged", "task", "bytes")):
+        known = (rows["charged"] == _DIRTIED) & (rows["request"] != 0)
+        process = sums.owners.processes(rows["task"]).astype(np.uint64)
+        parts.append(np.stack([rows["request"], process, rows["bytes"]]).astype(np.uint64)[:, known])
+    request, process, size = np.concatenate(parts, axis=1)
+    order = np.lexsort((size, request))
+    request, process = request[order], process[order]
+    last = np.append(request[1:] != request[:-1], True) if len(request) else np.zeros(0, np.bool_)
+    return request[last], process[last].astype(np.int64)
+
+
+def _overlap(begin: Times, end: Times, other_begin: Times, other_end: Times) -> Chosen:
+    """Which of these spans overlap one of the others."""
+    begun = np.searchsorted(np.sort(other_begin), end, "left")
+    ended = np.searchsorted(np.sort(other_end), begin, "right")
+    found: Chosen = begun > ended
+    return found
+
+
+def _union_ns(begin: Times, end: Times) -> int:
+    """Length of the time in which one of these spans at least was under way."""
+    order = np.argsort(begin)
+    begin, end = begin[order], np.maximum.accumulate(end[order])
+    reached = np.append(begin[:1], end[:-1])
+    return int((end - np.maximum(begin, reached)).clip(min=0).sum())
+
+
+def _finding(
+    rule: str, subject: str, text: str, evidence: dict[str, int | float], *, ids: Ids, cost_ns: int | None = None
+) -> Finding:
+    return Finding(rule, subject, text, evidence, "requests", len(ids), _with_ids(ids), cost_ns=cost_ns)
+
+
+def _with_ids(ids: Ids) -> Where:
+    def where(rows: Columns) -> Chosen:
+        found: Chosen = np.isin(rows["id"], ids)
+        return found
+
+    return where
