@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,8 @@ JOURNAL: Final = "journal"
 PHASES: Final = ("before the commit", "open transaction", "data", "log", "not known")
 _BEFORE, _LOCKING, _FLUSHING, _LOGGING, _UNKNOWN = range(len(PHASES))
 _MOMENTS: Final = ("begin_time_ns", "locking_time_ns", "flushing_time_ns", "logging_time_ns", "end_time_ns")
-_STRETCH: Final = ("begin_time_ns", "wake_time_ns", "waker_tid")
+LOG_FUNCTION: Final = "do_get_write_access"
+"""Function of jbd2. A call waits in it until a block that it wants to change is written to the log."""
 
 
 class Commits:
@@ -32,8 +33,17 @@ class Commits:
 
     def __init__(self, trace: Trace) -> None:
         self._timelines: dict[int, Timeline] = {}
+        self._of_log = np.zeros(0, np.uint32)
         if JOURNAL not in trace.metadata.get("layers", ()):
             return
+        stacks = trace.text_batches("kernel_stacks", ("stack", "functions"))
+        of_log = [
+            number
+            for numbers, functions in stacks
+            for number, text in zip(numbers, functions, strict=True)
+            if LOG_FUNCTION in (name.partition(".")[0] for name in (text or "").split(";"))
+        ]
+        self._of_log = np.array(of_log, np.uint32)
         parts = [np.stack([rows[name] for name in _MOMENTS], axis=1) for rows in trace.batches("commits", _MOMENTS)]
         of = [tuple(rows.values()) for rows in trace.batches("commits", ("tid", "transaction"))]
         if not parts:
@@ -53,9 +63,17 @@ class Commits:
         return bool(self._timelines)
 
     def divide(
-        self, begin: NDArray[np.int64], wake: NDArray[np.int64], waker_tid: NDArray[np.uint32]
+        self,
+        begin: NDArray[np.int64],
+        wake: NDArray[np.int64],
+        waker_tid: NDArray[np.uint32],
+        stack: NDArray[np.uint32],
     ) -> NDArray[np.int64]:
-        """The time of each wait in each of :data:`PHASES`. A wait without a known end has none."""
+        """The time of each wait in each of :data:`PHASES`. A wait without a known end has none.
+
+        The thread that woke the waiter tells what the journal did meanwhile. Where the end of a write woke it, the
+        stack may tell.
+        """
         lasted = np.where(wake == UNKNOWN_I64, 0, wake - begin)
         found = np.zeros((len(begin), len(PHASES)), np.int64)
         found[:, _UNKNOWN] = lasted
@@ -65,11 +83,14 @@ class Commits:
         for tid, timeline in self._timelines.items():
             rows = np.flatnonzero(told & (waker_tid == tid))
             found[rows] = timeline.before(wake[rows]) - timeline.before(begin[rows])
+        rows = np.flatnonzero((found[:, _UNKNOWN] > 0) & np.isin(stack, self._of_log))
+        found[rows, _LOGGING], found[rows, _UNKNOWN] = lasted[rows], 0
         return found
 
-    def of_stretch(self, begin: int, wake: int, waker_tid: int) -> tuple[tuple[str, int], ...]:
+    def of_stretch(self, begin: int, wake: int, waker_tid: int, stack: int | None) -> tuple[tuple[str, int], ...]:
         """The phases of one wait; empty if they are not known."""
-        columns = np.array([begin]), np.array([wake]), np.array([waker_tid], np.uint32)
+        tid, number = np.array([waker_tid], np.uint32), np.array([UNKNOWN_U32 if stack is None else stack], np.uint32)
+        columns = np.array([begin]), np.array([wake]), tid, number
         return named(self.divide(*columns)[0].tolist())
 
 

@@ -186,14 +186,15 @@ def _read_waits(trace: Trace, journal: int) -> _Waits:
 
     Last come the phases of those stretches alone whose reason is ``journal``, in the same order.
     """
-    columns = ("operation", "reason", "begin_time_ns", "wake_time_ns", "waker_tid")
+    columns = ("operation", "reason", "begin_time_ns", "wake_time_ns", "waker_tid", "stack")
     parts = [tuple(rows.values()) for rows in trace.batches("off_cpu", columns)]
-    none = np.zeros(0, np.uint64), np.zeros(0, np.int8), *(np.zeros(0, np.int64),) * 2, np.zeros(0, np.uint32)
-    owner, reason, begin, wake, waker = (np.concatenate(column) for column in zip(none, *parts, strict=True))
+    numbers = (np.zeros(0, np.uint32),) * 2
+    none = np.zeros(0, np.uint64), np.zeros(0, np.int8), *(np.zeros(0, np.int64),) * 2, *numbers
+    owner, reason, begin, wake, waker, stack = (np.concatenate(column) for column in zip(none, *parts, strict=True))
     lasted = np.where(wake == UNKNOWN_I64, 0, wake - begin)
     order = np.argsort(owner, kind="stable")
     of = order[reason[order] == journal]
-    phases = Commits(trace).divide(begin[of], wake[of], waker[of])
+    phases = Commits(trace).divide(begin[of], wake[of], waker[of], stack[of])
     return owner[order], reason[order].astype(np.uint8), lasted[order], phases
 
 

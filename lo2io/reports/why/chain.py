@@ -42,7 +42,7 @@ _REQUEST: Final = ("id", "device", "task", "insert_time_ns", "issue_time_ns", "c
 _WRITE_BACK: Final = ("request", "task", "bytes", "call_begin_ns", "complete_time_ns")
 _SWITCHES: Final = "sched:sched_switch"
 _STRETCH: Final = (
-    *("task", "begin_time_ns", "wake_time_ns", "end_time_ns", "state", "reason", "waker", "waker_tid"),
+    *("task", "begin_time_ns", "wake_time_ns", "end_time_ns", "state", "reason", "waker", "waker_tid", "stack"),
     *("holder", "holder_tid", "lock_inode"),
 )
 _RUN_QUEUE: Final = "run queue"
@@ -170,7 +170,7 @@ class _Names:
         if row["waker_tid"] is None or self.trace.metadata["wait_reasons"][row["reason"]] != JOURNAL:
             return ""
         self._commits = self._commits or Commits(self.trace)
-        found = self._commits.of_stretch(row["begin_time_ns"], _woken(row), row["waker_tid"])
+        found = self._commits.of_stretch(row["begin_time_ns"], _woken(row), row["waker_tid"], row["stack"])
         told = ", ".join(f"{phase} {format_duration(time_ns)}" for phase, time_ns in found)
         return f" ({told})" if told else ""
 

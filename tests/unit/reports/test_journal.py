@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lo2io.catalog.wait_reasons import load_reasons
-from lo2io.model import UNKNOWN_I64
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.model.recording import KernelStack
 from lo2io.reports.summary.journal import PHASES, Commits, Timeline
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.text.io import phases_of
@@ -39,7 +40,8 @@ def divided(folder: Path, commits: list[dict[str, Any]], *waits: tuple[int, int,
     """The phases of waits: begin, wakeup, tid of the waker."""
     trace = write_trace(folder, [make_batch(commits=commits, **more)], spool=meta(layers=LAYERS))
     begin, wake, waker = (np.array(column) for column in zip(*waits, strict=True))
-    return Commits(trace).divide(begin, wake, waker.astype(np.uint32)).tolist()
+    stack = np.full(len(begin), UNKNOWN_U32, np.uint32)
+    return Commits(trace).divide(begin, wake, waker.astype(np.uint32), stack).tolist()
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,16 @@ def test_a_loss_makes_the_wait_unknown(tmp_path: Path) -> None:
     losses = [{"cpu": 0, "begin_time_ns": 191, "end_time_ns": 192, "lost": 1}]
     waits = (120, 195, JOURNAL), (100, 190, JOURNAL)
     assert divided(tmp_path, [FIRST], *waits, losses=losses) == [[0, 0, 0, 0, 75], [0, 10, 20, 60, 0]]
+
+
+def test_a_stack_tells_of_the_log(tmp_path: Path) -> None:
+    """The end of a write woke a call that wants to change a block of metadata. The journal's own wakeups tell more."""
+    functions = ("do_get_write_access.part.0", "ext4_setattr"), ("do_get_write_accesses",)
+    stacks = tuple(KernelStack(number, names) for number, names in enumerate(functions))
+    trace = write_trace(tmp_path, [make_batch(commits=[FIRST])], spool=meta(layers=LAYERS, kernel_stacks=stacks))
+    tids, numbers = np.array([OTHER, OTHER, JOURNAL], np.uint32), np.array([0, 1, 0], np.uint32)
+    found = Commits(trace).divide(np.full(3, 90), np.full(3, 195), tids, numbers).tolist()
+    assert found == [[0, 0, 0, 105, 0], [0, 0, 0, 0, 105], [15, 10, 20, 60, 0]]
 
 
 NUMBERS = st.lists(st.integers(0, 60), min_size=5, max_size=5).map(sorted)
