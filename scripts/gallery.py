@@ -23,7 +23,7 @@ from lo2io.trace.reader import open_trace
 
 WIDTH, HEIGHT = 1200, 900
 SHOTS = {
-    "html-top": ("header, #main > dl, #findings", "light"),
+    "html-top": ("header, #findings, #answer, #totals", "light"),
     "html-over-time": ("#over-time", "light"),
     "html-timeline": ("#timeline", "light"),
     "html-offsets": ("#offsets", "dark"),

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
+import math
 import re
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import axe_core_python
 import pytest
 from build.pagerig import draw_all, until
 from build.tablemaker import OPENAT, READ, READV, WRITE, make_batch, write_trace
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from lo2io.reports.html.page import gather_pictures, render_html
+from lo2io.reports.html.page import framed, gather_pictures, render_html
+from lo2io.reports.html.sheets import sheets
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.summary.sums import gather
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from selenium.webdriver import Chrome
 
     from lo2io.reports.summary.summary import Summary
@@ -145,7 +148,7 @@ def test_pictures_show_the_tables(page: Chrome, report: tuple[Path, Summary]) ->
     assert summary.rings is not None
     read = page.execute_script(
         "return charts.get('bandwidth').node.data[0].y.reduce((sum, value) => sum + value, 0)"
-        " * pictures.heat.bin_ns / 1e9"
+        " * charts.get('bandwidth').node.layout.meta.size * pictures.heat.bin_ns / 1e9"
     )
     assert read == pytest.approx(summary.activity.bytes_read + summary.rings.bytes_read)
     heat = page.execute_script(
@@ -218,21 +221,137 @@ def test_choices_change_pictures(page: Chrome) -> None:
     assert written == pytest.approx(100 << 20)
     page.find_element(By.CSS_SELECTOR, "[data-for='timeline'] option[value='write']").click()
     slices = page.execute_script("return charts.get('timeline').node.data.slice(1).map((trace) => trace.name)")
-    assert slices == ["longest: write"]
+    assert slices == ["write"]
     page.find_element(By.XPATH, "//*[@data-for='latency']/option[.='sda: device']").click()
     assert histogram_sum(page) == 50
 
 
 def test_scales_and_legends_can_be_read(page: Chrome) -> None:
-    """Half a call at a time is 0.5 and not 500m; and each colour has a legend, even a single one."""
+    """Below each picture stand its colours, each with a name and a look of its own. Sizes have powers of 1024."""
     draw_all(page)
-    ticks = page.execute_script(
-        "return [...charts.get('timeline').node.querySelectorAll('.cbaxis text')].map((tick) => tick.textContent)"
+    keys = page.execute_script(
+        "return Object.fromEntries([...charts].map(([name, chart]) => [name, chart.key.innerText]))"
     )
-    assert "0.5 at a time" in ticks
+    assert keys["timeline"].split("\n")[0] == "share of the time in calls, or in the device"
+    assert "the longest calls, one by one:" in keys["timeline"]
+    assert keys["heat-files"].split("\n")[::2] == ["bytes a second", keys["heat-files"].split("\n")[2]]
+    assert re.fullmatch(r"bytes a second\n0\n[0-9.]+ MiB/s", keys["heat-files"])
+    unit = page.execute_script("return charts.get('bandwidth').node.layout.yaxis.title.text")
+    assert unit == "MiB a second"
+    assert page.execute_script("return [byteRate(1023), bytes(1024), bytes(1.5 * 2 ** 30), bytes(1023.9 * 1024)]") == [
+        "1023 B/s", "1 KiB", "1.5 GiB", "1024 KiB",
+    ]  # fmt: skip
+    looks = page.execute_script(
+        "return [...charts.values()].map(({ key }) => "
+        "[...key.querySelectorAll('.entry')].map((entry) => entry.querySelector('.look').outerHTML))"
+    )
+    assert max(map(len, looks)) > 2
+    assert all(len(set(entries)) == len(entries) for entries in looks)
     page.find_element(By.CSS_SELECTOR, "[data-for='file-points'] option[value='1']").click()
-    legend = "[...charts.get('file-points').node.querySelectorAll('.legendtext')].map((text) => text.textContent)"
-    assert page.execute_script(f"return {legend}") == ["read"]
+    assert page.execute_script("return charts.get('file-points').key.innerText") == "●\nread"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_are_distinct(page: Chrome, scheme: str) -> None:
+    """Each two of the twelve differ by 20 in CIE L*a*b*, and each from the ground by 3 to 1 (WCAG 2.1, 1.4.11)."""
+    emulate(page, scheme)
+    until(page, f"return matchMedia('(prefers-color-scheme: {scheme})').matches")
+    colours = page.execute_script("return [...Array(COLORS).keys()].map((index) => color(`c${index}`))")
+    paper = page.execute_script("return color('paper')")
+    emulate(page, "light")
+    assert min(contrast(paper, each) for each in colours) >= 3
+    apart = {pair: math.dist(*map(lab, pair)) for pair in itertools.combinations(colours, 2)}
+    assert {pair: far for pair, far in apart.items() if far < 20} == {}
+
+
+def lab(text: str) -> tuple[float, float, float]:
+    """A colour (#rrggbb) as CIE L*a*b* with white D65; source: IEC 61966-2-1 and CIE 15."""
+    parts = [int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    x, y, z = (part ** (1 / 3) if part > 0.008856 else 7.787 * part + 16 / 116 for part in (x, y, z))
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("width", [400, 800, 1200, 1600])
+def test_reads_well_at_each_width(page: Chrome, width: int) -> None:
+    """Nothing is wider than the window, and the times of all pictures stand one below the other."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        page.get(page.current_url)
+        until(page, "return document.documentElement.dataset.ready === 'yes'")
+        draw_all(page)
+        assert page.execute_script("return document.documentElement.scrollWidth") <= width
+        places = (
+            "[...charts].filter(([name]) => OVER_TIME(name)).map(([, { node }]) => {"
+            " const box = node.querySelector('.nsewdrag').getBoundingClientRect();"
+            " return [box.left, box.right, node.getBoundingClientRect().right]; })"
+        )
+        until(page, f"return new Set({places}.map(String)).size === 1")
+        left, right, end = page.execute_script(f"return {places}[0]")
+        assert width / 2 < right - left < end - left
+        assert page.execute_script("return document.querySelector('nav').offsetHeight") < 150
+        assert page.get_log("browser") == []
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_times_shown_in_pieces(page: Chrome) -> None:
+    """The page says in which pieces of time bytes count, and that they count at the end."""
+    text = page.find_element(By.ID, "over-time").text
+    assert "Bytes count in the 4.17 ms in which their call or request completed" in text
+
+
+def test_menu_is_short(page: Chrome, report: tuple[Path, Summary]) -> None:
+    """Six entries in one line; the last one opens the list of all tables, by keyboard, too."""
+    shown = [each.text for each in page.find_elements(By.CSS_SELECTOR, "nav a, nav summary") if each.is_displayed()]
+    assert shown == ["findings", "over time", "timeline", "offsets", "latency", "tables"]
+    page.find_element(By.CSS_SELECTOR, "nav summary").send_keys(Keys.ENTER)
+    listed = [each.text for each in page.find_elements(By.CSS_SELECTOR, "nav li a") if each.is_displayed()]
+    assert listed == [sheet.title for sheet in sheets(report[1])]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessible(page: Chrome, scheme: str) -> None:
+    """axe-core, the accessibility checker, finds nothing to blame by WCAG 2.1 A and AA, or by good practice."""
+    emulate(page, scheme)
+    draw_all(page)
+    page.execute_script((Path(axe_core_python.__file__).parent / "axe.min.js").read_text())
+    found = page.execute_async_script(
+        "const done = arguments[0]; axe.run().then((found) => done(found.violations.map((each) =>"
+        " [each.id, each.help, each.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])))"
+    )
+    emulate(page, "light")
+    assert found == []
+
+
+def test_in_a_frame(browser: Chrome, report: tuple[Path, Summary], tmp_path: Path) -> None:
+    """A notebook shows the page in a frame that can reach nothing outside; its pictures are drawn."""
+    outer = tmp_path / "outer.html"
+    outer.write_text(f"<!doctype html><body>{framed(report[0].read_text(encoding='utf-8'), 700)}", encoding="utf-8")
+    browser.get_log("browser")
+    browser.get(outer.as_uri())
+    frame = browser.find_element(By.TAG_NAME, "iframe")
+    assert frame.size["height"] == 700
+    browser.switch_to.frame(frame)
+    until(browser, "return document.documentElement.dataset.ready === 'yes'")
+    draw_all(browser)
+    assert browser.execute_script("return charts.get('bandwidth').node.dataset.drawn") == "yes"
+    assert (
+        browser.execute_script("try { return parent.document.title } catch (error) { return error.name }")
+        == "SecurityError"
+    )
+    assert browser.get_log("browser") == []
+    browser.switch_to.default_content()
+
+
+def test_size(report: tuple[Path, Summary]) -> None:
+    """The page has at most 2 MB, and names the licence of the library that it holds."""
+    assert report[0].stat().st_size < 2_000_000
+    assert "Licensed under the MIT license" in report[0].read_text(encoding="utf-8")
 
 
 def test_light_and_dark(page: Chrome) -> None:
@@ -278,18 +397,37 @@ def test_printed_whole(page: Chrome) -> None:
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 4
 
 
-def test_no_column_is_cut_off_on_paper(page: Chrome) -> None:
-    """The widest table fits on A4."""
-    paper = {"width": 794, "height": 1123, "deviceScaleFactor": 1, "mobile": False}
+def test_paper_is_white(page: Chrome) -> None:
+    """The pictures are light on paper, also for those who read the screen dark."""
+    emulate(page, "dark")
+    until(page, "return matchMedia('(prefers-color-scheme: dark)').matches")
+    grounds = "return ['bandwidth', 'timeline'].map((name) => charts.get(name).node.layout.paper_bgcolor)"
+    page.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert page.execute_script(grounds) == ["#ffffff"] * 2
+    page.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert len({"#ffffff", *page.execute_script(grounds)}) == 2
+    emulate(page, "light")
+
+
+def test_nothing_is_cut_off_on_paper(page: Chrome) -> None:
+    """The widest table and each picture fit on A4 with Chromium's margins. Then pictures fit the window again."""
+    wide = "[...charts.values()].map(({ node }) => node.querySelector('.main-svg').getBoundingClientRect().right)"
+    paper = {"width": 718, "height": 1123, "deviceScaleFactor": 1, "mobile": True}  # no scroll bar takes room
+    page.execute_script("dispatchEvent(new Event('beforeprint'))")
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", paper)
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
         widths = "[...document.querySelectorAll('.table')].map((table) => [table.scrollWidth, table.clientWidth])"
         found = page.execute_script(f"return {widths}")
         assert [row for row in found if row[0] > row[1]] == []
+        rights = page.execute_script(f"return {wide}")
+        assert len(rights) == 9
+        assert 600 < min(rights) <= max(rights) <= 718
+        page.execute_script("dispatchEvent(new Event('afterprint'))")
     finally:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    until(page, f"return Math.min(...{wide}) > 1200")
 
 
 def test_readable_without_scripts(browser: Chrome, report: tuple[Path, Summary]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lo2io._version import __version__
 from lo2io.errors import Lo2ioError
-from lo2io.reports.html.collect import HEAT_BINS, ChosenLanes, Pictures
+from lo2io.reports.html.collect import ChosenLanes, Pictures
 from lo2io.reports.html.lanes import (
     device_lanes,
     file_lanes,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 MAGIC: Final = b"<!doctype html>\n<!-- lo2io report -->"
 """The beginning of the page. A file that begins otherwise is never replaced."""
 _ASSETS: Final = files("lo2io.reports.html") / "assets"
+_PLOTLY: Final = "plotly/plotly-cartesian.min.js"
 
 
 def make_page(trace: Trace, progress: Callable[[float], None]) -> str:
@@ -129,13 +130,14 @@ def render_html(summary: Summary, pictures: dict[str, Any]) -> str:
         findings=_findings(summary),
         cards=_cards(summary),
         sheets=sheets(summary),
-        heat_bins=HEAT_BINS,
+        heat_bin=format_duration(pictures["heat"]["bin_ns"]),
         fine_bin=format_duration(pictures["fine"]["bin_ns"]),
         css=_asset("page.css"),
         tables_js=_asset("tables.js"),
         charts_js=_asset("charts.js"),
-        plotly=_plotly_js(),
-        pictures=_packed(pictures),
+        plotly_notice=_plotly_notice(),
+        plotly=_packed(_asset(_PLOTLY)),
+        pictures=_packed(json.dumps(pictures, separators=(",", ":"))),
     )
 
 
@@ -143,15 +145,14 @@ def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _plotly_js() -> str:
-    # Only this text could end the script element; in JavaScript both spellings mean the same.
-    return _asset("plotly/plotly-cartesian.min.js").replace("</script", "<\\/script")
+def _plotly_notice() -> str:
+    """The comment at plotly.js's begin, with its version, copyright and licence."""
+    return _asset(_PLOTLY).partition("*/")[0] + "*/"
 
 
-def _packed(pictures: dict[str, Any]) -> str:
-    """Numbers as gzipped JSON in base64: a tenth of the JSON's size, and every browser can unpack it."""
-    plain = json.dumps(pictures, separators=(",", ":")).encode()
-    return base64.b64encode(gzip.compress(plain, 6, mtime=0)).decode()
+def _packed(text: str) -> str:
+    """A text gzipped in base64: less than half of plotly.js, a tenth of JSON. Every browser can unpack it."""
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
 def _title(summary: Summary) -> str:
