@@ -139,10 +139,10 @@ def cgroups(*names: str) -> Iterator[list[Path]]:
         yield folders
     finally:
         for folder, _, _ in os.walk(root, topdown=False):
-            _remove(Path(folder))
+            remove_cgroup(Path(folder))
 
 
-def _remove(folder: Path) -> None:
+def remove_cgroup(folder: Path) -> None:
     """Remove the cgroup; killed processes leave it a moment later."""
     end = time.monotonic() + 10
     while folder.exists():

@@ -61,10 +61,9 @@ class Control:
     def start(self, ask: Callable[[], object]) -> None:
         """Call ``ask`` for each request, in a thread of its own."""
         if self._socket is not None:
-            self._thread = threading.Thread(
-                target=self._serve, args=(self._socket, ask), name="lo2io-control", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=self._serve, args=(self._socket, ask), name="lo2io-control", daemon=True)
+            thread.start()
+            self._thread = thread  # not before: the kernel may refuse it
 
     def post(self, event: str, name: str, text: str) -> None:
         """Send to every client. A client that does not read is dropped."""

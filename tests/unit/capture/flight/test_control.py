@@ -10,9 +10,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 from build.flightrig import META
@@ -93,6 +95,16 @@ def test_what_went_wrong_is_told_without_what_a_terminal_obeys(tmp_path: Path) -
             ask_for_dump(tmp_path)
         assert "?[2J" in str(caught.value)
         assert ("a little later" in caught.value.remedy) == (event[0][0] == "busy")
+
+
+def test_a_refused_thread_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of the start is the one that is told: the end, which follows, has none."""
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+    control = Control(Folder.open_or_make(tmp_path / "spool"), print)
+    with pytest.raises(RuntimeError, match="can't start"):
+        control.start(print)
+    control.close()
+    assert not (tmp_path / "spool/.control").exists()
 
 
 def test_a_recorder_that_was_killed_cannot_be_asked(tmp_path: Path) -> None:
