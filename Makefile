@@ -28,9 +28,10 @@ search:  ## made-up histories that make test does not try; LO2IO_EXAMPLES=N of e
 	@scripts/setup.sh test
 	LO2IO_EXAMPLES=$${LO2IO_EXAMPLES:-500} $(python) -m pytest -n auto -m hypothesis --ignore=tests/kernel
 
-fuzz:  ## damaged recordings and traces that make test does not try, with sanitizers; LO2IO_FUZZ=N of each kind (500), as root
+fuzz:  ## damaged recordings, traces and texts that make test does not try, with sanitizers; LO2IO_FUZZ=N of each kind (500)
 	@scripts/setup.sh test
-	LO2IO_FUZZ=$${LO2IO_FUZZ:-500} LO2IO_FUZZ_UNDER=$(CURDIR)/scripts/sanitized.sh $(python) -m pytest tests/kernel/test_fuzz.py
+	LO2IO_FUZZ=$${LO2IO_FUZZ:-500} LO2IO_FUZZ_UNDER=$(CURDIR)/scripts/sanitized.sh $(python) -m pytest \
+	tests/unit/test_damaged_texts.py tests/unit/test_damaged_recordings.py
 
 faults:  ## kill -9, full disks, refused calls, crowds: what remains after each; 40 minutes, as root; FAULTS="kill quota": those
 	@scripts/setup.sh test

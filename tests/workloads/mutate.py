@@ -1,10 +1,10 @@
-"""Damages copies of a spool or a trace, and has lo2io read each copy.
+"""Damages copies of a spool, of a trace, and of another tool's archive, and has lo2io read each copy.
 
-Run as a program: ``mutate.py KIND ORIGINAL FOLDER FIRST COUNT``. KIND is ``spool``, ``trace``, or ``foreign``, an
-archive of another tool. Each number from FIRST on makes other damage, always the same. A line of JSON for each tells
-its ``seed``, the lowest exit ``code`` of lo2io, and what was ``wrong``: nothing, for a spool that is refused in one
-line, or converted into a trace that keeps all rules and can be reported, and for a trace of which each command makes
-its output or refuses it in one line.
+Run as a program: ``mutate.py ORIGINALS FOLDER FIRST COUNT``. ORIGINALS has a folder of each kind. Each number from
+FIRST on makes other damage, always the same. A line of JSON for each tells its ``kind`` and ``seed``, the lowest exit
+``code`` of lo2io, and what was ``wrong``: nothing, for a spool that is refused in one line, or converted into a trace
+that keeps all rules and can be reported, and for a trace of which each command makes its output or refuses it in one
+line.
 
 Each copy is read by forks of this process, with bounded memory and time.
 """
@@ -17,6 +17,7 @@ import json
 import os
 import pkgutil
 import random
+import re
 import resource
 import shutil
 import signal
@@ -29,10 +30,13 @@ from lo2io.cli.main import main
 from lo2io.errors import Lo2ioError
 from lo2io.libraries import prepare_libraries
 
+KINDS = ("spool", "trace", "foreign")
 MOST_BYTES = 3 << 30
 MOST_S = 60
 NUMBERS = (b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\0\0\x10\0", b"\xff" * 8, b"\0" * 8, b"\xff" * 7 + b"\x7f")
-FOREIGN = ("numpy", "pyarrow.csv", "pyarrow.parquet")
+VALUES = ("-7", "18446744073709551615", "1e999", "null", '"\\ud800"', '"\\u001b[2J"', "[]", "{}", "true", "9" * 5000)
+"""What stands in a description in JSON instead of another value."""
+LIBRARIES = ("numpy", "pyarrow.csv", "pyarrow.parquet")
 KNOWN = frozenset(kind.exit_code for kind in (Lo2ioError, *Lo2ioError.__subclasses__()))
 """Exit codes of errors that are one line."""
 
@@ -45,7 +49,9 @@ def damage(folder: Path, seed: int) -> None:
         file = chance.choice(files)
         content = bytearray(file.read_bytes())
         at, kind = chance.randrange(len(content)), chance.random()
-        if kind < 0.5:
+        if file.suffix == ".json" and kind < 0.7:
+            content = damaged_description(content, chance)
+        elif kind < 0.5:
             content[at] ^= 1 << chance.randrange(8)
         elif kind < 0.8:
             number = chance.choice(NUMBERS)
@@ -56,6 +62,17 @@ def damage(folder: Path, seed: int) -> None:
             source = chance.randrange(len(content))
             content[at:at] = content[source : source + chance.randint(1, 128)]
         file.write_bytes(content)
+
+
+def damaged_description(content: bytearray, chance: random.Random) -> bytearray:
+    """Exchange a value of the JSON, or leave it out with its name."""
+    values = list(re.finditer(rb'"\w+": ("(?:\\.|[^"\\])*"|-?[\d.]+|true|false|null)(?:, *)?', content))
+    if not values:
+        return content
+    found = chance.choice(values)
+    if chance.random() < 0.2:
+        return content[: found.start()] + content[found.end() :]
+    return content[: found.start(1)] + chance.choice(VALUES).encode() + content[found.end(1) :]
 
 
 def lo2io(output: Path, *words: str) -> int:
@@ -90,7 +107,7 @@ def judge(kind: str, original: Path, folder: Path, seed: int) -> dict[str, objec
     copy, trace = folder / "copy", folder / "trace"
     for path in (copy, trace):
         shutil.rmtree(path, ignore_errors=True)
-    shutil.copytree(original, copy, ignore=shutil.ignore_patterns("spool"))
+    shutil.copytree(original, copy)
     damage(copy, seed)
     read = copy if kind != "spool" else trace
     export = ("export", "--to", "parquet", "--force", "-o", str(folder / "out"))
@@ -99,15 +116,15 @@ def judge(kind: str, original: Path, folder: Path, seed: int) -> dict[str, objec
     if kind == "spool":
         code, wrong = tried(folder / "output", "convert", str(copy), "-o", str(trace))
         if code:
-            return {"seed": seed, "code": code, "wrong": wrong}
+            return {"kind": kind, "seed": seed, "code": code, "wrong": wrong}
     for line in lines:
         code, wrong = tried(folder / "output", *line)
         if code and kind == "spool":  # the trace is lo2io's own
             wrong = wrong or f"{line[0]}: {(folder / 'output').read_text(errors='replace')[-2000:]}"
         if wrong:
-            return {"seed": seed, "code": code, "wrong": wrong}
+            return {"kind": kind, "seed": seed, "code": code, "wrong": wrong}
         codes.append(code)
-    return {"seed": seed, "code": min(codes), "wrong": ""}
+    return {"kind": kind, "seed": seed, "code": min(codes), "wrong": ""}
 
 
 def tried(output: Path, *line: str) -> tuple[int, str]:
@@ -122,11 +139,13 @@ def import_all() -> None:
     """Import lo2io and what it reads with, once for all forks: with sanitizers this takes a second."""
     prepare_libraries()
     own = {each.name for each in pkgutil.walk_packages(rooms, "lo2io.")} - {"lo2io.__main__", "lo2io.native.build"}
-    for name in (*FOREIGN, *sorted(own)):
+    for name in (*LIBRARIES, *sorted(own)):
         importlib.import_module(name)
 
 
 if __name__ == "__main__":
     import_all()
-    for number in range(int(sys.argv[4]), int(sys.argv[4]) + int(sys.argv[5])):
-        print(json.dumps(judge(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), number)), flush=True)
+    first, count = map(int, sys.argv[3:])
+    for number in range(first, first + count):
+        for each in KINDS:
+            print(json.dumps(judge(each, Path(sys.argv[1], each), Path(sys.argv[2]), number)), flush=True)
