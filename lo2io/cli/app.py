@@ -173,8 +173,8 @@ def dump(trace: TraceArgument) -> None:
 
 
 app.command(
-    epilog="Examples: `lo2io report T --filter 'latency > 10ms' --from 2s --to 5s` | `lo2io report T --html T.html` | "
-    "`lo2io report T --json | jq '.calls[] | [.name, .share]'`"
+    epilog="Examples: `lo2io report T --filter 'latency > 10ms' --from 2s --to 5s` | "
+    "`lo2io report T --html T.html --open` | `lo2io report T --json | jq '.calls[] | [.name, .share]'`"
 )(report)
 
 app.command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,8 @@ from lo2io.signals import ended_by_signals
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
 Html = Annotated[
     Path | None,
@@ -26,6 +28,7 @@ Html = Annotated[
     ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Print everything, not the one screen with the answer.")]
+Open = Annotated[bool, typer.Option("--open", help="With --html: show the page in a browser.")]
 HtmlForce = Annotated[bool, typer.Option("--force", help="With --html: replace an existing page.")]
 
 
@@ -37,6 +40,7 @@ def report(
     full: Full = False,
     as_json: Json = False,
     html: Html = None,
+    show: Open = False,
     force: HtmlForce = False,
 ) -> None:
     """Report what happened: processes, files, devices, latencies.
@@ -51,16 +55,28 @@ def report(
     if html is None:
         if force:
             raise UsageError("report --force", "only a page can be replaced", "add --html F, or leave --force away")
+        if show:
+            raise UsageError("report --open", "a browser shows pages alone", "add --html F, or leave --open away")
         confine([trace], scratch_folders(trace))
         print_summary(trace, as_json=as_json, to_stdout=True, filters=filters or (), begin=begin, end=until, full=full)
         return
     if as_json:
         remedy = "run the command twice: once with --html F, once with --json"
         raise UsageError("report --html", "--html writes a page, and --json prints JSON: choose one", remedy)
-    confine([trace], [html.parent, *scratch_folders(trace)])
-    size_bytes = _write_page(trace, html, filters or (), (begin, until), force=force)
-    print(html)
-    print(f"lo2io: {format_bytes(size_bytes)}", file=sys.stderr)
+    with _browser(html) if show else nullcontext() as open_page:
+        confine([trace], [html.parent, *scratch_folders(trace)])
+        size_bytes = _write_page(trace, html, filters or (), (begin, until), force=force)
+        print(html)
+        print(f"lo2io: {format_bytes(size_bytes)}", file=sys.stderr)
+        refused = open_page() if open_page else ""
+    if refused:
+        print(f"lo2io: the page is not shown in a browser: {refused}", file=sys.stderr)
+
+
+def _browser(page: Path) -> AbstractContextManager[Callable[[], str]]:
+    from lo2io.cli.browser import browser_for
+
+    return browser_for(page)
 
 
 def _write_page(
