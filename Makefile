@@ -73,6 +73,12 @@ wheel:  ## build wheels and source distribution into dist/, and check them under
 	if command -v aarch64-linux-gnu-gcc >/dev/null; then $(python) scripts/wheels.py cross; fi
 	$(python) scripts/wheels.py check
 
+deb:  ## build a Debian package into dist/, for the distribution that this machine has
+	@scripts/setup.sh test
+	@$(python) -m pip --disable-pip-version-check install -q --group wheel
+	$(python) scripts/wheels.py build
+	scripts/deb.sh
+
 sdist:  ## build the source distribution into dist/
 	@scripts/setup.sh test
 	@$(python) -m pip --disable-pip-version-check install -q --group wheel
@@ -83,4 +89,4 @@ clean:  ## remove all built files, and .venv
 	rm -rf *.egg-info lo2io/native/_lib.c lo2io/native/_lib.abi3.so lo2io/bpf/programs/*.o
 	find . -name __pycache__ -type d -prune -exec rm -r {} +
 
-.PHONY: help demo test wheel sdist search fuzz faults attack mutants lint run-lint run-unit run-kernel bench docs clean
+.PHONY: help demo test wheel deb sdist search fuzz faults attack mutants lint run-lint run-unit run-kernel bench docs clean
