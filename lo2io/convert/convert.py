@@ -205,7 +205,8 @@ def _write_trace(
         line, shortfall = reconciliation_line(compared), shortfall_line(compared, meta, proof)
         sampled = sampled_words(meta.sample_rate, engine.totals.nr_ring_requests)
         facts = properties(criteria, left_out) | {"RECONCILIATION": line, "SHORTFALL": shortfall}
-        end = _end(meta, engine.totals, proof, facts)
+        frames = tables.write_program_stacks(engine.stacks) if engine.stacks else ()
+        end = replace(_end(meta, engine.totals, proof, facts), frames=frames)
         otf2.close(end)
         known: dict[str, Any] = {
             "reconciliation": [asdict(row) for row in compared],
@@ -214,8 +215,6 @@ def _write_trace(
         }
         if criteria:
             known["filtered"] = asdict(left_out)
-        if engine.stacks:
-            tables.write_program_stacks(engine.stacks)
         tables.close(engine.totals, proof, end.start_ns, end.stop_ns, known)
     filtered = filtered_words(meta.filter, left_out.calls, left_out.requests, left_out.ring_requests)
     return Converted(trace, proof, line, filtered, sampled, shortfall)

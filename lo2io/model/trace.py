@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -195,6 +195,25 @@ class Reconciliation:
     """The part of ``counted`` that exec may have read itself, without a call."""
 
 
+class Frame(NamedTuple):
+    """A row of the table ``stacks``: a function of a program that led to a call."""
+
+    stack: int
+    frame: int
+    """0: the innermost one."""
+    build_id: str
+    offset: int
+    """Of the return address in the file; without a file: the address."""
+    file: str
+    """Empty: none was found."""
+    function: str
+    """Empty: not known."""
+    way: int = 0
+    """How it was found: ``lo2io.unwind.walk.Way``."""
+    end: int = 0
+    """What is known beyond the whole stack: ``lo2io.unwind.walk.End``."""
+
+
 @dataclass(frozen=True, slots=True)
 class TraceEnd:
     """Facts about a run that are known when its last batch is written."""
@@ -207,3 +226,5 @@ class TraceEnd:
     totals: Totals
     properties: Mapping[str, str] = field(default_factory=dict)
     """Further facts about the trace as a whole: name (letters, digits, ``_``) → text."""
+    frames: Sequence[Frame] = ()
+    """Of all stacks of programs that calls have, stack by stack."""

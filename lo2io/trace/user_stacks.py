@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from lo2io.unwind.walk import End, Way
+from lo2io.model import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -12,19 +12,6 @@ if TYPE_CHECKING:
     from lo2io.model import UserStack
     from lo2io.unwind.modules import Module, Modules
     from lo2io.unwind.stacks import ProgramStack
-
-
-class Frame(NamedTuple):
-    """A row of the table ``stacks``."""
-
-    stack: int
-    frame: int
-    build_id: str
-    offset: int
-    file: str
-    function: str
-    way: Way = Way.FRAME_POINTERS
-    end: End = End.UNKNOWN
 
 
 def name_frames(stacks: Sequence[UserStack], unwound: Sequence[ProgramStack], modules: Modules) -> list[Frame]:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lo2io.model import Frame
     from lo2io.unwind.stacks import Stacks
 
 CHUNK_ROWS: Final = 32768
@@ -192,8 +193,8 @@ class TableWriter:
         functions = [";".join(name or "?" for name in reversed(stack.functions)) for stack in stacks]
         self._open["kernel_stacks"].append(numbers, {"functions": functions})
 
-    def write_program_stacks(self, stacks: Stacks) -> None:
-        """Write the frames of all stacks that calls have, with the names of their functions."""
+    def write_program_stacks(self, stacks: Stacks) -> list[Frame]:
+        """Write the frames of all stacks that calls have, with the names of their functions, and return them."""
         self._modules.see(stacks.paths)
         frames = name_frames(stacks.by_frame_pointers(), list(stacks.unwound()), self._modules)
         numbers: Columns = {
@@ -205,6 +206,7 @@ class TableWriter:
         }
         strings = {name: [getattr(frame, name) for frame in frames] for name in ("build_id", "file", "function")}
         self._open["stacks"].append(numbers, strings)
+        return frames
 
     def _write_devices(self) -> None:
         devices = self._meta.devices

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import otf2
 import pytest
 from workloads.record import LO2IO, Recorded, has_begun, record, verified
 
@@ -110,6 +111,27 @@ def test_calls_name_the_functions_that_led_to_them(folder: Path, how: str) -> No
         assert below_much[:4] == (READ, "ask_below_much", "run", "main")
         assert [frame["way"] for frame in found[below_much] if frame["function"] == "main"] == [FRAME_POINTERS]
     verified(folder / "T")
+    of_call = {row["operation"]: row["stack"] for row in run.trace.table("call_stacks").to_pylist()}
+    words = {number: ";".join(map(in_words, reversed(frames))) for number, frames in stacks_of(run).items()}
+    assert stacks_in_archive(folder / "T") == {
+        number: words[stack] for number, stack in of_call.items() if stack is not None
+    }
+
+
+def in_words(frame: dict[str, Any]) -> str:
+    """A frame's function, or its place."""
+    return frame["function"] or f"{Path(frame['file'] or '?').name}+{frame['offset']:#x}"
+
+
+def stacks_in_archive(trace: Path) -> dict[int, str]:
+    """Call → the stack that its leave tells."""
+    found = {}
+    with otf2.reader.open(str(trace / "traces.otf2")) as reader:
+        for _, event in reader.events:
+            told = {attribute.name: value for attribute, value in (event.attributes or {}).items()}
+            if "Call stack" in told:
+                found[told["Call id"]] = told["Call stack"]
+    return found
 
 
 def test_the_code_of_processes_that_ran_before_is_known(

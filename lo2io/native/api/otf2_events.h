@@ -54,6 +54,7 @@ typedef struct {
     uint32_t reason, charged_to;
     /* of calls that waited, or sent block requests */
     uint32_t call_id, run_queue, blocked, fuse_requests, fuse_time, nr_requests, first_request, last_request;
+    uint32_t call_stack;          /* of calls whose program's stack was taken */
     /* of rings */
     uint32_t ring, user_data, sqe_flags, previous;
     uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting;
@@ -84,6 +85,7 @@ typedef struct {
     uint8_t contexts;             /* calling contexts enter and leave regions; switches and off_cpu are written */
     uint8_t metrics;
     uint8_t sampled;              /* not every ring's request is written: no rate counts their bytes */
+    int64_t slow_from_ns;         /* calls that last so long may have a stack of the program; INT64_MAX: none has */
     int64_t start_ns;             /* intervals of metrics begin here */
     int64_t stop_ns;              /* no thread ends later; INT64_MAX: not known yet */
     uint64_t most_own;            /* so many locations belong to one thread or ring each, and so many groups to one process
@@ -125,7 +127,8 @@ enum lo2_otf2_text_kind {
     LO2_OTF2_TEXT_INFERRED = 5,   /* key: enum lo2_ring_inferred bits */
     LO2_OTF2_TEXT_SQE_FLAGS = 6,  /* key: IOSQE_* bits */
     LO2_OTF2_TEXT_CACHE = 7,      /* key: enum lo2_cache_verdict */
-    LO2_OTF2_TEXT_REASON = 8      /* key: enum lo2_write_back_reason */
+    LO2_OTF2_TEXT_REASON = 8,     /* key: enum lo2_write_back_reason */
+    LO2_OTF2_TEXT_STACK = 9       /* key: the number of a program's stack */
 };
 enum lo2_otf2_handle_state {
     LO2_OTF2_CREATED = 1,         /* by an event: not PRE_CREATED */
@@ -231,6 +234,7 @@ typedef struct {
     uint8_t has_wakers;           /* some event has an attribute about wakeups */
     uint8_t has_write_backs;      /* some request has an attribute about write-back */
     uint8_t tells_calls;          /* some call has an attribute about its waits or its requests */
+    uint8_t has_stacks;           /* some call has an attribute about its program's stack */
     int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
     uint64_t nr_clamped;          /* events moved to their predecessor's time on a location */
     int32_t error_code;           /* OTF2_ErrorCode of the call that failed; 0: out of memory */

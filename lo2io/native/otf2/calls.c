@@ -148,11 +148,14 @@ static int effects(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
     }
 }
 
-/* How many rows of paths may follow. An open that succeeded needs none, for the file has a name. */
-static uint32_t paths_of(const lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row)
+/* Which rows may follow. An open that succeeded needs no path, for the file has a name. */
+static uint8_t lacks_of(const lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row)
 {
     const lo2_otf2_call *call = &w->config.calls[o->call[row]];
-    return call->kind == LO2_CALL_OPEN && !o->error[row] ? 0 : call->nr_paths;
+    uint32_t nr_paths = call->kind == LO2_CALL_OPEN && !o->error[row] ? 0 : call->nr_paths;
+    uint8_t lacks = (uint8_t)((1u << nr_paths) - 1u);
+    bool slow = o->begin_time_ns[row] != UNKNOWN && o->end_time_ns[row] - o->begin_time_ns[row] >= w->config.slow_from_ns;
+    return slow ? lacks | LACKS_STACK : lacks;
 }
 
 int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, const batch_counts *batch)
@@ -194,17 +197,19 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
     location->open_region = NONE;
     told_call told;
     TRY(otf2_tell_call(w, o, row, &told));
-    uint32_t nr_paths = paths_of(w, o, row);
-    if (nr_paths)
-        return otf2_leave_with_paths(w, location, &told, o->error[row], time, ref, nr_paths);
-    void *list = otf2_error_list(w, o->error[row]);
-    if (__builtin_expect(batch != NULL, 0)) {
-        TRY(otf2_add_batch(w, batch));
-        list = w->list;
-    }
-    TRY(otf2_add_told(w, &told, &list));
-    TRY(otf2_leave(w, location, list, time, ref));
     uint32_t process = location->process;
+    uint8_t lacks = lacks_of(w, o, row);
+    if (__builtin_expect(lacks || batch, 0)) {
+        held_call call = {.told = told, .time = time, .location = (uint64_t)(location - w->locations), .ref = ref,
+                          .path = {NONE, NONE}, .error = o->error[row], .lacks = lacks, .has_batch = batch != NULL};
+        if (batch)
+            call.batch = *batch;
+        TRY(otf2_leave_call(w, location, &call));
+    } else {
+        void *list = otf2_error_list(w, o->error[row]);
+        TRY(otf2_add_told(w, &told, &list));
+        TRY(otf2_leave(w, location, list, time, ref));
+    }
     if (w->config.metrics)
         TRY(otf2_measure_operation(w, location, o, row));
     return __builtin_expect(batch != NULL, 0) ? otf2_measure_batch(w, process, batch, o->call[row], end) : 0;

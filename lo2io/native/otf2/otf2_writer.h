@@ -91,6 +91,7 @@ typedef struct {
 typedef struct {
     uint64_t id, run_queue, blocked, fuse_ns, first_request, last_request;
     uint32_t nr_requests, fuse_requests;
+    uint32_t stack; /* of the program; NONE */
 } told_call;
 
 /* A block request that a thread has begun, and whose call has no row yet. */
@@ -98,13 +99,18 @@ typedef struct { int64_t time; uint64_t id; uint32_t next; } submission;
 /* A thread's submissions by time; 0: none was dropped. */
 typedef struct { uint32_t first, last, count; int64_t dropped_until; } submitter;
 
-/* A call that has ended. Its Leave waits for the call's paths, which may stand in the next batch. */
+/* What a call still lacks. */
+enum lack { LACKS_PATH = 1, LACKS_PATH2 = 2, LACKS_STACK = 4 };
+
+/* A call that has ended. Its Leave waits for what the call lacks, which may stand in the next batch. */
 typedef struct {
     told_call told;
     uint64_t time, location; /* location UINT64_MAX: it was left */
     uint32_t ref, path[2];       /* ref: region or context; path: strings, NONE */
     int error;
-    uint8_t seen;                /* a bit for each path that has a row */
+    uint8_t lacks;               /* enum lack */
+    bool has_batch;
+    batch_counts batch;
 } held_call;
 
 /* The thread that does something. UINT32_MAX: not known. */
@@ -203,6 +209,7 @@ struct lo2_otf2_writer {
     uint32_t nr_submissions, nr_submitters, submissions_free; /* of a free place, next is the next free one */
     number_map submitter_by_task;
     number_map path_by_call; /* row of the call's paths */
+    number_map stack_by_call; /* number of the program's stack */
     held_call *held;
     size_t held_room;
     uint32_t nr_held;
@@ -306,12 +313,17 @@ int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64
 int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, const batch_counts *batch);
 
 /* otf2/paths.c */
-int otf2_take_paths(lo2_otf2_writer *w, const lo2_batch *b); /* call first for each batch */
-int otf2_leave_with_paths(lo2_otf2_writer *w, lo2_otf2_location *location, const told_call *told, int error, uint64_t time,
-                          uint32_t ref, uint32_t nr_paths);
-/* Leaves the call without its paths. Call before any further event of the location. */
-int otf2_leave_held(lo2_otf2_writer *w, lo2_otf2_location *location);
+bool otf2_index_paths(lo2_otf2_writer *w, const lo2_batch *b); /* false: out of memory */
+int otf2_find_paths(lo2_otf2_writer *w, held_call *call);
 void otf2_free_paths(lo2_otf2_writer *w);
+
+/* otf2/held.c */
+int otf2_take_late(lo2_otf2_writer *w, const lo2_batch *b); /* call first for each batch */
+/* Writes the Leave now, or as soon as the call lacks nothing. */
+int otf2_leave_call(lo2_otf2_writer *w, lo2_otf2_location *location, held_call *call);
+/* Leaves the call without what it lacks. Call before any further event of the location. */
+int otf2_leave_held(lo2_otf2_writer *w, lo2_otf2_location *location);
+void otf2_free_held(lo2_otf2_writer *w);
 
 /* otf2/cpus.c */
 int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);

@@ -1,9 +1,4 @@
-/*
- * Path arguments of calls, as attributes of the Leave.
- *
- * A path's row follows the row of its call, usually in the same batch. If a call's paths are not there, its Leave waits
- * for the thread's next event or for the next batch, which has the paths if there are any.
- */
+/* Path arguments of calls, which become strings. Their rows follow the row of the call. */
 #include "otf2/otf2_writer.h"
 
 enum { PLACES = 2 };
@@ -71,8 +66,7 @@ static uint32_t path_of(lo2_otf2_writer *w, const lo2_batch *b, uint32_t row)
     return string_of(w, whole);
 }
 
-/* Indexes the batch's paths by their calls. */
-static bool index_paths(lo2_otf2_writer *w, const lo2_batch *b)
+bool otf2_index_paths(lo2_otf2_writer *w, const lo2_batch *b)
 {
     number_map_free(&w->path_by_call);
     for (uint32_t row = 0; row < b->nr_paths; row++) {
@@ -86,77 +80,23 @@ static bool index_paths(lo2_otf2_writer *w, const lo2_batch *b)
     return true;
 }
 
-/* Looks for the call's missing paths. */
-static int find_paths(lo2_otf2_writer *w, held_call *call)
+int otf2_find_paths(lo2_otf2_writer *w, held_call *call)
 {
     if (!w->path_by_call.used)
         return 0;
     for (uint32_t place = 0; place < PLACES; place++) {
         uint32_t *row;
-        if (call->seen & 1u << place)
+        if (!(call->lacks & 1u << place))
             continue;
         if (!number_map_at(&w->path_by_call, key_of(call->told.id, place), &row))
             return otf2_fail(w, "malloc", 0);
         if (*row == NONE)
             continue;
-        call->seen |= (uint8_t)(1u << place);
+        call->lacks &= (uint8_t)~(1u << place);
         w->view.failed = NULL;
         call->path[place] = path_of(w, w->batch, *row);
         if (w->view.failed)
             return -1;
-    }
-    return 0;
-}
-
-static int leave(lo2_otf2_writer *w, lo2_otf2_location *location, const held_call *call)
-{
-    const uint32_t attributes[PLACES] = {w->config.attributes.given_path, w->config.attributes.given_path2};
-    void *list = otf2_error_list(w, call->error);
-    for (int place = 0; place < PLACES; place++) {
-        if (call->path[place] == NONE)
-            continue;
-        list = w->list;
-        TRY(otf2_add_string(w, attributes[place], call->path[place]));
-    }
-    TRY(otf2_add_told(w, &call->told, &list));
-    return otf2_leave(w, location, list, call->time, call->ref);
-}
-
-int otf2_leave_held(lo2_otf2_writer *w, lo2_otf2_location *location)
-{
-    held_call call = w->held[location->held];
-    w->held[location->held].location = UNDEFINED;
-    location->held = NONE;
-    while (w->nr_held && w->held[w->nr_held - 1].location == UNDEFINED)
-        w->nr_held--;
-    return leave(w, location, &call);
-}
-
-int otf2_leave_with_paths(lo2_otf2_writer *w, lo2_otf2_location *location, const told_call *told, int error,
-                          uint64_t time, uint32_t ref, uint32_t nr_paths)
-{
-    held_call call = {.told = *told, .time = time, .location = (uint64_t)(location - w->locations), .ref = ref,
-                      .path = {NONE, NONE}, .error = error};
-    TRY(find_paths(w, &call));
-    if (call.seen == (1u << nr_paths) - 1u)
-        return leave(w, location, &call);
-    if (!otf2_grow((void **)&w->held, &w->held_room, w->nr_held + 1u, sizeof *w->held))
-        return otf2_fail(w, "malloc", 0);
-    location->held = w->nr_held;
-    w->held[w->nr_held++] = call;
-    return 0;
-}
-
-int otf2_take_paths(lo2_otf2_writer *w, const lo2_batch *b)
-{
-    w->batch = b;
-    if (!index_paths(w, b))
-        return otf2_fail(w, "malloc", 0);
-    for (uint32_t i = 0; i < w->nr_held; i++) {
-        if (w->held[i].location == UNDEFINED)
-            continue;
-        TRY(find_paths(w, &w->held[i]));
-        TRY(otf2_leave_held(w, &w->locations[w->held[i].location]));
     }
     return 0;
 }
@@ -167,5 +107,4 @@ void otf2_free_paths(lo2_otf2_writer *w)
     number_map_free(&w->given_by_hash);
     free(w->given);
     free(w->given_text);
-    free(w->held);
 }

@@ -23,7 +23,7 @@ static uint32_t no_memory(lo2_otf2_writer *w)
 uint32_t otf2_text(lo2_otf2_writer *w, uint8_t kind, uint32_t key)
 {
     uint32_t *known, count = w->view.nr_texts;
-    w->view.uses_rings |= kind != LO2_OTF2_TEXT_CACHE && kind != LO2_OTF2_TEXT_REASON;
+    w->view.uses_rings |= kind < LO2_OTF2_TEXT_CACHE;
     if (!number_map_at(&w->text_by_key, (uint64_t)kind << KEY_BITS | key, &known))
         return no_memory(w);
     if (__builtin_expect(*known != NONE, 1))

@@ -70,7 +70,7 @@ int otf2_submits(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_
 int otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, told_call *told)
 {
     int64_t begin = o->begin_time_ns[row], end = o->end_time_ns[row];
-    *told = (told_call){.id = o->id[row]};
+    *told = (told_call){.id = o->id[row], .stack = NONE};
     if (o->run_queue_ns[row] != UNKNOWN && o->blocked_ns[row] != UNKNOWN) {
         told->run_queue = (uint64_t)o->run_queue_ns[row];
         told->blocked = (uint64_t)o->blocked_ns[row];
@@ -97,7 +97,8 @@ int otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t 
 int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list)
 {
     const lo2_otf2_attributes *a = &w->config.attributes;
-    if (!told->run_queue && !told->blocked && !told->nr_requests && !told->fuse_requests)
+    if (!told->run_queue && !told->blocked && !told->nr_requests && !told->fuse_requests &&
+        told->stack == NONE)
         return 0;
     *list = w->list;
     w->view.tells_calls = 1;
@@ -114,6 +115,10 @@ int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list)
         OTF2(w, add_uint64, w->list, a->nr_requests, told->nr_requests);
         OTF2(w, add_uint64, w->list, a->first_request, told->first_request);
         OTF2(w, add_uint64, w->list, a->last_request, told->last_request);
+    }
+    if (told->stack != NONE) {
+        w->view.has_stacks = 1;
+        TRY(otf2_add_text(w, a->call_stack, LO2_OTF2_TEXT_STACK, told->stack));
     }
     return 0;
 }

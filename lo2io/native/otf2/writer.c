@@ -133,7 +133,7 @@ static int write_machine(lo2_otf2_writer *w, const lo2_batch *b)
 
 int lo2_otf2_write(lo2_otf2_writer *w, const lo2_batch *b)
 {
-    TRY(otf2_take_paths(w, b));
+    TRY(otf2_take_late(w, b));
     uint32_t nr_begun = w->config.begin_end || w->config.samples ? b->nr_request_events : 0;
     for (uint32_t row = 0; row < nr_begun; row++)
         TRY(otf2_submits(w, &b->request_events, row));
@@ -225,6 +225,7 @@ void lo2_otf2_free(lo2_otf2_writer *w)
     number_map_free(&w->ring_locations);
     number_map_free(&w->used);
     otf2_free_paths(w);
+    otf2_free_held(w);
     otf2_free_submissions(w);
     free(w);
 }

@@ -121,6 +121,10 @@ TOLD_ATTRIBUTES = {
     ),
 }
 """Further attributes, for traces with calls that waited, or sent requests, only."""
+STACK_ATTRIBUTES = {
+    "call_stack": ("Call stack", "The functions of the program that led to the call, the outermost first", "STRING"),
+}
+"""Further attributes, for traces with programs' stacks only."""
 SAMPLE_EVENTS = ("insert", "issue", "complete", "merge")
 """Values of the attribute ``Event``. Their strings follow the empty string."""
 
@@ -191,6 +195,7 @@ class Writer:
             (PART_ATTRIBUTES, view.uses_parts),
             (WAIT_ATTRIBUTES, view.has_wakers),
             (WRITE_BACK_ATTRIBUTES, view.has_write_backs),
+            (STACK_ATTRIBUTES, view.has_stacks),
         )
         last = max(index for index, (_, used) in enumerate(groups) if used)
         attributes = [attribute for group, _ in groups[: last + 1] for attribute in group.values()]

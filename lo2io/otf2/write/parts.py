@@ -41,6 +41,8 @@ class Trace:
     """``lo2_otf2_writer *``."""
     start_ns: int
     stop_ns: int
+    stacks: Mapping[int, str]
+    """Number of a program's stack → its functions."""
 
     @property
     def view(self) -> Any:

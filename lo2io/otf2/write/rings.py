@@ -90,10 +90,10 @@ def ring_texts(trace: Trace) -> dict[int, str]:
 
 
 def _text(trace: Trace, kind: int, key: int) -> str:
-    if kind == lib.LO2_OTF2_TEXT_RING:
-        return ring_name(trace, key)
-    if kind == lib.LO2_OTF2_TEXT_OPCODE:
-        return trace.opcode_name(key)
+    if kind in {lib.LO2_OTF2_TEXT_RING, lib.LO2_OTF2_TEXT_OPCODE}:
+        return ring_name(trace, key) if kind == lib.LO2_OTF2_TEXT_RING else trace.opcode_name(key)
+    if kind == lib.LO2_OTF2_TEXT_STACK:
+        return trace.stacks.get(key, "?")
     if kind in {lib.LO2_OTF2_TEXT_PATH, lib.LO2_OTF2_TEXT_STATUS}:
         return _member(RingPath if kind == lib.LO2_OTF2_TEXT_PATH else RingStatus, key)
     if kind == lib.LO2_OTF2_TEXT_SQE_FLAGS:

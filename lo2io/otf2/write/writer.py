@@ -17,6 +17,7 @@ import numpy as np
 from lo2io._version import __version__
 from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, OpcodeSpec, SpoolMeta, TraceEnd
+from lo2io.model.layers import STACKS
 from lo2io.native._lib import ffi, lib
 from lo2io.otf2.values import value
 from lo2io.otf2.write import definitions
@@ -28,6 +29,7 @@ from lo2io.otf2.write.parts import HOST_NODE, Trace
 from lo2io.otf2.write.rings import RING_ATTRIBUTES, native_opcodes
 from lo2io.otf2.write.rows import Rows
 from lo2io.otf2.write.shared import LIFE_ATTRIBUTES
+from lo2io.otf2.write.stacks import stack_texts
 from lo2io.trace.names import USED_IDS
 
 if TYPE_CHECKING:
@@ -118,7 +120,8 @@ class Otf2Writer:
             self._archive.call("CloseEvtFiles")
             self._archive.write_local_definitions(view.nr_locations)
             self._write_used_ids()
-            trace = Trace(self._meta, self._layout, self._calls, self._opcodes, self._rows, native, start_ns, stop_ns)
+            facts = self._meta, self._layout, self._calls, self._opcodes, self._rows, native
+            trace = Trace(*facts, start_ns, stop_ns, stack_texts(end.frames))
             with self._archive.definitions() as out:
                 definitions.Writer(out, trace).write_all()
             self._markers(end, start_ns, stop_ns)
@@ -161,6 +164,7 @@ class Otf2Writer:
             *definitions.PART_ATTRIBUTES,
             *definitions.WAIT_ATTRIBUTES,
             *definitions.WRITE_BACK_ATTRIBUTES,
+            *definitions.STACK_ATTRIBUTES,
         )
         for ref, member in enumerate((*definitions.ATTRIBUTES, *optional)):
             setattr(config.attributes, member, ref)
@@ -174,6 +178,7 @@ class Otf2Writer:
         config.samples, config.begin_end = layout.samples, layout.begin_end
         config.contexts, config.metrics = layout.contexts, layout.metrics
         config.sampled = self._meta.sample_rate > 1
+        config.slow_from_ns = self._meta.slow_from_ns if STACKS in self._meta.layers else _FOR_EVER
         config.start_ns = self._meta.start_ns
         config.stop_ns = _FOR_EVER if self._meta.stop_ns is None else self._meta.stop_ns
         config.most_own = OWN_LOCATIONS

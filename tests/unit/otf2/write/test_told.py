@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from build.otf2_batches import CALLS, END, META, OPCODES, SYSTEM, BatchMaker
 from build.otf2_written import Written, attributes, label
 
-from lo2io.model import UNKNOWN_I64
+from lo2io.model import UNKNOWN_I64, Frame
 from lo2io.otf2.write.writer import Otf2Writer
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Write = Any
 T = 2_000_000
 CALL_ID, RUN_QUEUE, BLOCKED = "Call id", "Run queue", "Blocked"
+STACK = "Call stack"
 REQUESTS, FIRST, LAST = "Block requests", "First block request", "Last block request"
 
 
@@ -94,3 +96,49 @@ def test_more_requests_than_are_kept(tmp_path: Path) -> None:
     told = [line for line in Written(tmp_path, [], None).printed().splitlines() if 'ATTRIBUTES: ("Call id"' in line]
     values = [re.findall(r"UINT64; (\d+)", line) for line in told]
     assert values == [["3", "5537", "1060000", "1065536"]]
+
+
+FRAMES = (
+    Frame(4, 0, "ab", 0x20, "/bin/app", "write_all"),
+    Frame(4, 1, "ab", 0x40, "/bin/app", "main"),
+    Frame(5, 0, "", 0xF00, "", ""),
+    Frame(5, 1, "cd", 0x80, "/lib/libx.so", ""),
+)
+"""Of two stacks, innermost first."""
+STACKS_FROM_10 = {"meta": replace(META, layers=("stacks",), slow_from_ns=10), "end": replace(END, frames=FRAMES)}
+
+
+def test_stacks_of_slow_calls(write: Write) -> None:
+    """In words, the outermost first. A stack may stand in the next batch. The next event of its thread does not wait."""
+    first, second = BatchMaker(), BatchMaker(first_id=10)
+    for task in range(3):
+        first.task(task)
+    ids = [first.call("fsync", T, T + 10), first.call("fsync", T + 20, T + 30), first.call("fsync", T + 40, T + 49)]
+    late = [first.call("fsync", T, T + 50, task=1), first.call("fsync", T, T + 50, task=2)]
+    for number, stack in ((ids[0], 4), (ids[1], 9), (ids[2], 4)):
+        first.row("call_stacks", operation=number, stack=stack)
+    second.row("call_stacks", operation=late[0], stack=5)
+    second.call("fsync", T + 60, T + 61, task=2)
+    written = write(first.make(), second.make(), **STACKS_FROM_10)
+    assert leaves(written.of("thread fio 100")) == [
+        {CALL_ID: ids[0], STACK: "main;write_all"},
+        {CALL_ID: ids[1], STACK: "?"},
+        {},
+    ]
+    assert leaves(written.of("thread fio 101")) == [{CALL_ID: late[0], STACK: "libx.so+0x80;?+0xf00"}]
+    assert leaves(written.of("thread fio 102")) == [{}, {}]
+
+
+def test_a_call_about_a_ring_keeps_its_counts_while_it_waits_for_its_stack(write: Write) -> None:
+    """Its leave has both, and stands at its own time."""
+    first, second = BatchMaker(), BatchMaker(first_id=10)
+    first.task(0)
+    first.row("rings", ring=0)
+    call = first.call("io_uring_enter", T, T + 50)
+    first.row("batches", id=call, ring=0, asked=3, submitted=2, collected=-1)
+    second.row("call_stacks", operation=call, stack=4)
+    written = write(first.make(), second.make(), **STACKS_FROM_10)
+    (leave,) = leaves(written.of("thread fio 100"))
+    assert (leave[CALL_ID], leave[STACK]) == (call, "main;write_all")
+    assert (leave["asked"], leave["submitted"]) == (3, 2)
+    assert [time for what, time in written.shape() if what == "-io_uring_enter"] == [T + 50]
