@@ -109,7 +109,7 @@ STACKS_FROM_10 = {"meta": replace(META, layers=("stacks",), slow_from_ns=10), "e
 
 
 def test_stacks_of_slow_calls(write: Write) -> None:
-    """In words, the outermost first. A stack may stand in the next batch. The next event of its thread does not wait."""
+    """In words, the outermost first. It may stand in the next batch. The next event of the thread does not wait."""
     first, second = BatchMaker(), BatchMaker(first_id=10)
     for task in range(3):
         first.task(task)
