@@ -1,7 +1,8 @@
-"""SQL over the tables of a trace, by DuckDB.
+"""SQL over the tables of a trace, or of the traces of many nodes, by DuckDB.
 
-In: a trace, as its reader has it. Out: relations of DuckDB. Tables of a whole trace are read from disk as far as a
-query needs them, so a trace may be larger than memory. Of a part of a trace, the tables of a query are in memory.
+In: a trace or traces, as their reader has them. Out: relations of DuckDB. Tables of a whole trace are read from disk as
+far as a query needs them, so a trace may be larger than memory. Of a part of a trace, the tables of a query are in
+memory.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lo2io.api.table import needed
+from lo2io.cluster.nodes import HOSTS, Nodes
 from lo2io.errors import UsageError
 from lo2io.trace.names import DIRECTORY, table_file
 from lo2io.trace.reader import TABLES
@@ -26,10 +28,14 @@ if TYPE_CHECKING:
 
 _VIEW = re.compile(r"^-- (\w+): .*\n((?:(?!--).*\n?)+)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
+_OF_NODES = re.compile(r"\{(.*?)\} ?")
+"""What is a part of a view only for many nodes."""
+_ON_DISK: Final = "_"
+"""Before the name of a table of many nodes, as it lies on the disk."""
 
 
 def read_views() -> dict[str, str]:
-    """Name → SQL of each view, with ``$start`` for the trace's begin."""
+    """Name → SQL of each view, with ``$start`` for the trace's begin, and in braces what only many nodes have."""
     text = (files("lo2io.api") / "views.sql").read_text(encoding="utf-8")
     return {match[1]: match[2].strip() for match in _VIEW.finditer(text)}
 
@@ -56,7 +62,7 @@ def answered() -> Iterator[None]:
 class Queries:
     """A connection to DuckDB that knows a trace's tables and views."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace | Nodes) -> None:
         self._trace = trace
         self._connection = needed("duckdb").connect()
         self._there: set[str] = set()
@@ -76,18 +82,34 @@ class Queries:
         """Make the tables and views known that a query names. DuckDB ignores the case of names."""
         for word in {word.lower() for word in words} - self._there:
             if word in VIEWS:
-                body = VIEWS[word].replace("$start", str(int(self._trace.metadata["start_ns"])))
+                body = self._body(word)
                 self._provide(_WORD.findall(body))
                 self._connection.execute(f"create view {word} as {body}")
-                self._there.add(word)
-            elif word in TABLES:
-                self._connection.register(word, self._source(word))
-                self._there.add(word)
+            elif word in TABLES or (word == HOSTS and isinstance(self._trace, Nodes)):
+                self._register(word)
+            else:
+                continue
+            self._there.add(word)
 
-    def _source(self, name: str) -> Any:
-        file = self._trace.path / DIRECTORY / table_file(name)
-        if isinstance(self._trace, Selection) or not file.exists():
-            return self._trace.table(name)
+    def _body(self, view: str) -> str:
+        body = VIEWS[view].replace("$start", str(int(self._trace.metadata["start_ns"])))
+        return _OF_NODES.sub(r"\1 " if isinstance(self._trace, Nodes) else "", body)
+
+    def _register(self, name: str) -> None:
+        trace = self._trace
+        if not isinstance(trace, Nodes):
+            self._connection.register(name, self._source(trace, name))
+        elif name == HOSTS or any(isinstance(node.trace, Selection) for node in trace.nodes):
+            self._connection.register(name, trace.table(name))
+        else:
+            self._connection.register(f"{_ON_DISK}{name}", trace.dataset(name))
+            self._connection.execute(f"create view {name} as {trace.in_sql(name, f'{_ON_DISK}{name}')}")
+
+    @staticmethod
+    def _source(trace: Trace, name: str) -> Any:
+        file = trace.path / DIRECTORY / table_file(name)
+        if isinstance(trace, Selection) or not file.exists():
+            return trace.table(name)
         import pyarrow.dataset as ds  # noqa: PLC0415 - few need it
 
         return ds.dataset(file, format="ipc")

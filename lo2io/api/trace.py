@@ -1,4 +1,4 @@
-"""A trace, or a part of one, as tables, sums and findings."""
+"""A trace, or a part of one, as tables, sums and findings. The traces of many nodes have tables together."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from lo2io.api.queries import VIEWS, Queries
 from lo2io.api.table import Table
+from lo2io.cluster.nodes import HOSTS, Nodes, is_of_nodes, open_nodes
+from lo2io.errors import UsageError
 from lo2io.otf2.foreign.opening import open_any
 from lo2io.reports.summary.summary import summarize
 from lo2io.trace.reader import TABLES
@@ -31,14 +33,17 @@ if TYPE_CHECKING:
 class Trace:
     """A trace, opened for reading. Its tables and views are attributes: ``trace.operations``, ``trace.calls``.
 
+    Tables of many nodes have a column ``host``, and times by the clock of the first node.
+
     As a context manager it is closed at the end: another tool's archive has temporary tables, which closing removes.
 
     Attributes:
         path: The directory.
-        metadata: What ``lo2io/metadata.json`` holds; docs/reference/tables.md names the keys.
+        metadata: What ``lo2io/metadata.json`` holds; docs/reference/tables.md names the keys. Of many nodes: that of
+            the first node, with begin and end of all.
     """
 
-    def __init__(self, reader: TraceReader, closing: contextlib.ExitStack | None = None) -> None:
+    def __init__(self, reader: TraceReader | Nodes, closing: contextlib.ExitStack | None = None) -> None:
         self._reader = reader
         self._closing = closing or contextlib.ExitStack()
         self.path: Path = reader.path
@@ -61,7 +66,7 @@ class Trace:
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of all tables and views."""
-        return (*TABLES, *VIEWS)
+        return (*((HOSTS,) if isinstance(self._reader, Nodes) else ()), *TABLES, *VIEWS)
 
     def __dir__(self) -> list[str]:
         """Attributes, tables and views, for completion."""
@@ -74,7 +79,7 @@ class Trace:
             AttributeError: There is none of this name.
             UsageError: A view needs DuckDB.
         """
-        if name in TABLES:
+        if name in self.tables and name not in VIEWS:
             reader = self._reader
             return Table(
                 name,
@@ -144,7 +149,22 @@ class Trace:
 
     def part(self, filters: Sequence[str] = (), *, begin: Moment | None = None, end: Moment | None = None) -> Trace:
         """The part that :meth:`filter` and :meth:`between` leave, chosen at once. Their errors are this one's."""
-        return Trace(select(self._reader, filters, begin=_text(begin), end=_text(end)), self._closing)
+        span = {"begin": _text(begin), "end": _text(end)}
+        if isinstance(self._reader, Nodes):
+            return Trace(self._reader.part(filters, **span), self._closing)
+        return Trace(select(self._reader, filters, **span), self._closing)
+
+    def host(self, name: str) -> Trace:
+        """The trace of one of many nodes, or the part of it that belongs to this one. Its times are the node's own.
+
+        Raises:
+            UsageError: There is no such node.
+        """
+        nodes = self._reader.nodes if isinstance(self._reader, Nodes) else ()
+        found = [node.trace for node in nodes if node.host == name]
+        if not found:
+            raise UsageError(f"read the host {name!r}", "the trace has no such host", "the table hosts names them")
+        return Trace(found[0], self._closing)
 
     # ---- results ----
 
@@ -158,7 +178,19 @@ class Trace:
 
     @cached_property
     def _summary(self) -> Summary:
-        return summarize(self._reader)
+        return summarize(self._one)
+
+    @property
+    def _one(self) -> TraceReader:
+        """The trace, if it is of one machine.
+
+        Raises:
+            UsageError: It is of many nodes.
+        """
+        if isinstance(self._reader, Nodes):
+            hosts = ", ".join(node.host for node in self._reader.nodes[:3])
+            raise UsageError(f"sum up {self.path}", f"it has many hosts: {hosts} …", "choose one: trace.host(NAME)")
+        return self._reader
 
     def findings(self) -> tuple[Finding, ...]:
         """What ``lo2io report`` found, the most expensive first. Errors are those of :meth:`summary`."""
@@ -167,7 +199,7 @@ class Trace:
     @property
     def proof(self) -> Completeness:
         """How complete the recording is: what the kernel counted, and what was read."""
-        return self._reader.completeness
+        return self._one.completeness
 
     def html(self, progress: Callable[[float], None] = lambda _: None) -> str:
         """The page of ``lo2io report --html``: one file, some 2 MB, which loads nothing.
@@ -180,7 +212,7 @@ class Trace:
         """
         from lo2io.reports.html.page import make_page  # noqa: PLC0415 - few need it
 
-        return make_page(self._reader, progress)
+        return make_page(self._one, progress)
 
 
 def _text(moment: Moment | None) -> str | None:
@@ -191,9 +223,13 @@ def _text(moment: Moment | None) -> str | None:
 def open_trace(path: str | os.PathLike[str]) -> Trace:
     """Open a trace of lo2io, or any other OTF2 archive: a directory, or its ``.otf2`` file.
 
+    The directory of a recording on many nodes has the tables of all nodes.
+
     Raises:
         TraceError: The path is neither of them, or the trace is damaged.
     """
+    if is_of_nodes(Path(path)):
+        return Trace(open_nodes(Path(path)))
     with contextlib.ExitStack() as closing:
         reader = closing.enter_context(open_any(Path(path)))
         return Trace(reader, closing.pop_all())

@@ -42,9 +42,11 @@ def query(
     """Ask the tables of a trace in SQL, by DuckDB.
 
     Beside the tables there are the views calls, block_io and ring_io, whose rows have the names of files, processes and
-    devices. Without SQL, list all tables and views with their columns.
+    devices. Without SQL, list all tables and views with their columns. The tables of a recording on many nodes have the
+    rows of all nodes, with a column host.
     """
     prepare_libraries()
+    _read_few_batches()
 
     from lo2io.api.trace import open_trace
     from lo2io.otf2.foreign.opening import scratch_folders
@@ -60,6 +62,14 @@ def query(
 
             with answered():
                 _print(part.query(text), to)
+
+
+def _read_few_batches() -> None:
+    """Let Arrow read with one thread: with more, tables lie in memory before DuckDB takes their rows."""
+    import pyarrow as pa
+
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
 
 
 def _list(trace: Trace) -> None:

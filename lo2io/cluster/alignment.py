@@ -43,6 +43,8 @@ REFERENCE, SAME, PINGS, ONE_PING, REALTIME, UNKNOWN = (
     "reference", "same clock", "comparisons", "one comparison", "realtime", "not aligned",
 )  # fmt: skip
 """Methods, best first."""
+KEPT: Final = "kept"
+"""The method of a correction that lo2io did not make."""
 
 
 @dataclass(frozen=True, slots=True)

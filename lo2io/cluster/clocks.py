@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lo2io.capture.launchers import find_place
-from lo2io.cluster.alignment import Alignment, NodeClock, align
+from lo2io.cluster.alignment import KEPT, Alignment, NodeClock, align
 from lo2io.cluster.comparison import Comparison, clock_id, load_comparisons, write_comparison
 from lo2io.cluster.layout import CORRECTION_FILE, host_folders
 from lo2io.errors import TraceError
 from lo2io.folder import Folder, private_umask
+from lo2io.trace.correction import load_correction
 from lo2io.trace.names import DIRECTORY, PART
 from lo2io.trace.reader import TABLES, Trace, as_numpy, open_trace
 
@@ -75,26 +76,62 @@ def align_directory(directory: Path) -> list[Alignment]:
     Raises:
         TraceError: A comparison is damaged, or a file cannot be written.
     """
-    found = []
+    traces = {}
     for host, path in host_folders(directory).items():
         with contextlib.suppress(TraceError):
-            found.append((_load_clock(host, open_trace(path)), path))
-    found.sort(key=lambda each: each[0][0])
-    clocks = [clock for (_, clock), _ in found]
-    alignments = align(clocks, load_comparisons(directory))
-    for (_, path), alignment in zip(found, alignments, strict=True):
-        _write(path, alignment)
+            traces[host] = open_trace(path)
+    alignments = align_traces(directory, in_order(traces))
+    for alignment in alignments:
+        _write(traces[alignment.host].path, alignment)
     return alignments
 
 
-def _load_clock(host: str, trace: Trace) -> tuple[tuple[int, str], NodeClock]:
-    """A node's clock, and its place in the order of nodes."""
+def in_order(traces: Mapping[str, Trace]) -> dict[str, Trace]:
+    """The traces in the order of the job's nodes, others behind them by name."""
+    return dict(sorted(traces.items(), key=lambda each: (place_in_job(each[1].metadata), each[0])))
+
+
+def place_in_job(metadata: Mapping[str, Any]) -> int:
+    """The number of a node in its job; without one, behind all others."""
+    node = (metadata.get("job") or {}).get("node")
+    return node if isinstance(node, int) else 1 << 62
+
+
+def align_traces(directory: Path, traces: Mapping[str, Trace]) -> list[Alignment]:
+    """Align the clocks of nodes, by the comparisons in the directory.
+
+    Args:
+        directory: The directory with folders ``host=NAME``.
+        traces: Host → its trace, in order: the first one's clock is that of all.
+
+    Raises:
+        TraceError: A comparison is damaged.
+    """
+    return align([_load_clock(host, trace) for host, trace in traces.items()], load_comparisons(directory))
+
+
+def load_alignment(host: str, folder: Path) -> Alignment:
+    """What :func:`align_directory` wrote into the folder of a node, or somebody else who knows better.
+
+    Raises:
+        TraceError: The file is damaged.
+    """
+    path = folder / DIRECTORY / CORRECTION_FILE
+    correction = load_correction(path)
+    points = list(zip(correction.time_ns.tolist(), correction.offset_ns.tolist(), strict=True))
+    with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
+        table = reader.read_all()
+    errors = table["error_ns"].to_pylist() if "error_ns" in table.column_names else []
+    facts = table.schema.metadata or {}
+    return Alignment(host, facts.get(b"method", KEPT.encode()).decode(), points, errors[0] if errors else None)
+
+
+def _load_clock(host: str, trace: Trace) -> NodeClock:
     meta = trace.metadata
-    node = (meta.get("job") or {}).get("node")
     table = trace.table("clock_readings")
     columns = [column.name for column in TABLES["clock_readings"]]
     readings = {name: as_numpy(table[name].combine_chunks()) for name in columns}
-    clock = NodeClock(
+    return NodeClock(
         host=host,
         clock=meta.get("boot_id") or "",
         start_ns=meta["start_ns"],
@@ -103,7 +140,6 @@ def _load_clock(host: str, trace: Trace) -> tuple[tuple[int, str], NodeClock]:
         syncs=_syncs(meta),
         is_monotonic=meta["clock"] == "monotonic",
     )
-    return (node if isinstance(node, int) else 1 << 62, host), clock
 
 
 def _syncs(meta: Mapping[str, Any]) -> tuple[dict[str, int], ...]:

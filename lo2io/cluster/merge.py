@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from lo2io._version import __version__
-from lo2io.cluster.alignment import UNKNOWN
-from lo2io.cluster.clocks import align_directory
+from lo2io.cluster.alignment import KEPT, UNKNOWN
+from lo2io.cluster.clocks import align_directory, place_in_job
 from lo2io.cluster.layout import CLUSTER_FILE, CORRECTION_FILE, host_folders
 from lo2io.errors import TraceError, UsageError
 from lo2io.folder import private_umask
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 HOSTS_PROPERTY: Final = "HOSTS"
 """The property ``LO2IO::…`` of merged archives: how many hosts they have."""
-_KEPT: Final = "kept"
-"""The method of a correction that merging did not make."""
 _NS_RESOLUTION: Final = 1_000_000_000
 _SUMS: Final = (
     *("LOST", "VANISHED", "LATE", "ORPHAN", "IN_FLIGHT", "SAMPLES", "INFERRED_ENDS", "UNKNOWN_ENDS", "THROTTLED"),
@@ -144,7 +142,7 @@ def _nodes(
             merged.left_out[host] = f"its archive is not lo2io's own, but of {head.creator or 'another tool'}"
             continue
         found.append((host, folder, head, metadata, correction))
-    found.sort(key=lambda each: (_place(each[3]), each[0]))
+    found.sort(key=lambda each: (place_in_job(each[3]), each[0]))
     return [
         _Node(Part(host, number, folder, correction), head, metadata, alignments.get(host))
         for number, (host, folder, head, metadata, correction) in enumerate(found)
@@ -166,12 +164,6 @@ def _metadata(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _place(metadata: dict[str, Any]) -> int:
-    """The number of the node in its job; without one, behind all others."""
-    node = (metadata.get("job") or {}).get("node")
-    return node if isinstance(node, int) else 1 << 62
 
 
 def _clock(nodes: Sequence[_Node]) -> tuple[int, int, int, int]:
@@ -207,7 +199,7 @@ def _description(node: _Node, written: Written) -> dict[str, Any]:
         "events": written.nr_events,
         "start_ns": start_ns,
         "stop_ns": stop_ns,
-        "clock": node.alignment.method if node.alignment else _KEPT if len(node.part.correction) else UNKNOWN,
+        "clock": node.alignment.method if node.alignment else KEPT if len(node.part.correction) else UNKNOWN,
         "error_ns": node.alignment.error_ns if node.alignment else None,
         "completeness": node.head.properties.get("COMPLETENESS", ""),
     }

@@ -38,6 +38,8 @@ class Column:
     null: int | None = None
     labels: tuple[str, ...] | str | None = None
     kind: str = "number"
+    is_time: bool = False
+    """A point in time on the trace's clock."""
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -67,7 +69,7 @@ class Column:
 
 def time_column(name: str, text: str, *, known: bool = False) -> Column:
     """A point in time on the trace's clock."""
-    return Column(name, "int64", "ns", text, None if known else UNKNOWN_I64)
+    return Column(name, "int64", "ns", text, None if known else UNKNOWN_I64, is_time=True)
 
 
 def size_column(name: str, text: str) -> Column:

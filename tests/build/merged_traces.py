@@ -16,13 +16,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import otf2
+import pyarrow as pa
 
 from build.small_machine import spool_of_a_small_machine
 from lo2io.convert.convert import convert
+from lo2io.trace.correction import correction_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from lo2io.trace.correction import Correction
 
 
 _HOST = re.compile(r" @\w+")
@@ -44,6 +48,14 @@ def small_cluster(
 def replicate(trace: Path, copy: Path) -> None:
     """Another host with the same trace, by hard links."""
     shutil.copytree(trace, copy, copy_function=os.link)
+
+
+def write_correction(trace: Path, points: list[tuple[int, int]]) -> Correction:
+    """A correction beside the tables of a host."""
+    table = pa.table({"time_ns": [time for time, _ in points], "offset_ns": [offset for _, offset in points]})
+    with pa.OSFile(str(trace / "lo2io" / "clock.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    return correction_of(points)
 
 
 @dataclass(frozen=True)

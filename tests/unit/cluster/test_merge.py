@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import otf2
-import pyarrow as pa
 import pytest
-from build.merged_traces import replicate, small_cluster, told
+from build.merged_traces import replicate, small_cluster, told, write_correction
 from build.otf2_builder import correct
 from lo2io.native._lib import lib
 
@@ -21,7 +20,6 @@ from lo2io.model import Mount
 from lo2io.otf2.library import Library
 from lo2io.otf2.read.definitions import read_definitions
 from lo2io.otf2.read.events import KINDS, read_events
-from lo2io.trace.correction import Correction, correction_of
 from lo2io.verify import exit_code, verify
 
 if TYPE_CHECKING:
@@ -125,14 +123,6 @@ def test_archives_without_used_ids(tmp_path: Path) -> None:
         suffixed(name, host): events for host in "ab" for name, events in told(cluster / f"host={host}").items()
     }
     assert exit_code(verify(cluster)) == 0
-
-
-def write_correction(trace: Path, points: list[tuple[int, int]]) -> Correction:
-    """A correction beside the tables of a host."""
-    table = pa.table({"time_ns": [time for time, _ in points], "offset_ns": [offset for _, offset in points]})
-    with pa.OSFile(str(trace / "lo2io" / "clock.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    return correction_of(points)
 
 
 @pytest.mark.parametrize(
