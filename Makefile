@@ -66,6 +66,11 @@ docs:  ## regenerate docs/reference from the command line and tracepoints/*.toml
 	$(python) scripts/reference_tracepoints.py
 	$(python) scripts/reference_cli.py
 
+site:  ## build the documentation as a site into site/: a warning, or a link that leads nowhere, is an error
+	@scripts/setup.sh demo
+	@$(python) -m pip --disable-pip-version-check install -q --group site
+	$(python) scripts/site.py
+
 wheel:  ## build wheels and source distribution into dist/, and check them under each Python at hand: 15 minutes
 	@scripts/setup.sh test
 	@$(python) -m pip --disable-pip-version-check install -q --group wheel
@@ -85,8 +90,8 @@ sdist:  ## build the source distribution into dist/
 	$(python) scripts/wheels.py sdist
 
 clean:  ## remove all built files, and .venv
-	rm -rf .venv build dist demo-trace demo-trace.html demo-before demo-after .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist site demo-trace demo-trace.html demo-before demo-after .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf *.egg-info lo2io/native/_lib.c lo2io/native/_lib.abi3.so lo2io/bpf/programs/*.o
 	find . -name __pycache__ -type d -prune -exec rm -r {} +
 
-.PHONY: help demo test wheel deb sdist search fuzz faults attack mutants lint run-lint run-unit run-kernel bench docs clean
+.PHONY: help demo test site wheel deb sdist search fuzz faults attack mutants lint run-lint run-unit run-kernel bench docs clean
