@@ -334,13 +334,13 @@ int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t 
 int otf2_submits(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row); /* before the calls of its batch */
 int otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, told_call *told);
 int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list); /* to the next event */
+int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts); /* likewise, what a call about a ring counts */
 void otf2_free_submissions(lo2_otf2_writer *w);
 
 /* otf2/rings.c */
 int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e, uint32_t row);
 int otf2_write_ring_work(lo2_otf2_writer *w, const lo2_ring_work_columns *c, uint32_t row);
 void otf2_load_batch(const lo2_otf2_writer *w, const lo2_batch *b, uint32_t row, uint16_t call, batch_counts *counts);
-int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts);
 /* Forgets requests that will not end. That waits for the batch after their rows, for their events may wait. */
 int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_columns *c, uint32_t count);
 

@@ -158,18 +158,3 @@ void otf2_load_batch(const lo2_otf2_writer *w, const lo2_batch *b, uint32_t row,
                              .completed = kind == LO2_CALL_RING_ENTER ? (int64_t)c->nr_completions[row]
                                                                        : c->collected[row]};
 }
-
-int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts)
-{
-    const lo2_otf2_attributes *a = &w->config.attributes;
-    if (counts->ring != NONE)
-        TRY(otf2_add_text(w, a->ring, LO2_OTF2_TEXT_RING, counts->ring));
-    OTF2(w, add_uint32, w->list, a->asked, counts->asked);
-    OTF2(w, add_uint32, w->list, a->wanted, counts->wanted);
-    if (counts->submitted >= 0)
-        OTF2(w, add_uint32, w->list, a->submitted, (uint32_t)counts->submitted);
-    if (counts->completed >= 0)
-        OTF2(w, add_uint32, w->list, a->completed, (uint32_t)counts->completed);
-    w->view.uses_rings = 1;
-    return 0;
-}

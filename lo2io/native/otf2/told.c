@@ -1,6 +1,6 @@
 /*
- * What the Leave of a call tells of it: its time without a CPU, what it asked servers of FUSE file systems, and the block requests
- * that its thread submitted meanwhile.
+ * What the Leave of a call tells of it: its time without a CPU, the stack of its program, what it asked servers of FUSE file
+ * systems, its counts if it is about a ring, and the block requests that its thread submitted meanwhile.
  *
  * A request stands before the row of its call, for that row comes when the call has ended. So each thread has a list of
  * the requests that it has begun since its last call:
@@ -120,6 +120,21 @@ int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list)
         w->view.has_stacks = 1;
         TRY(otf2_add_text(w, a->call_stack, LO2_OTF2_TEXT_STACK, told->stack));
     }
+    return 0;
+}
+
+int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts)
+{
+    const lo2_otf2_attributes *a = &w->config.attributes;
+    if (counts->ring != NONE)
+        TRY(otf2_add_text(w, a->ring, LO2_OTF2_TEXT_RING, counts->ring));
+    OTF2(w, add_uint32, w->list, a->asked, counts->asked);
+    OTF2(w, add_uint32, w->list, a->wanted, counts->wanted);
+    if (counts->submitted >= 0)
+        OTF2(w, add_uint32, w->list, a->submitted, (uint32_t)counts->submitted);
+    if (counts->completed >= 0)
+        OTF2(w, add_uint32, w->list, a->completed, (uint32_t)counts->completed);
+    w->view.uses_rings = 1;
     return 0;
 }
 
