@@ -195,12 +195,30 @@ def test_a_trace_is_replaced_by_a_whole_one_alone(tmp_path: Path) -> None:
     assert (trace / "traces.otf2").read_text() == "new"
 
 
+@pytest.mark.parametrize(
+    ("euid", "uid", "gid", "caller"),
+    [
+        (0, "65534", "65533", (65534, 65533)),
+        (0, "0", "0", None),
+        (0, "0", "7", None),
+        (0, "65534", "x", None),
+        (0, "x", "7", None),
+        (0, "65534", "", None),
+        (65534, "65534", "65533", None),
+    ],
+)
+def test_who_called_sudo(
+    euid: int, uid: str, gid: str, caller: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only root asks, and only two numbers are an answer."""
+    monkeypatch.setattr(os, "geteuid", lambda: euid)
+    assert sudo_caller({"SUDO_UID": uid, "SUDO_GID": gid}) == caller
+    assert sudo_caller({}) is None
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_who_called_sudo_gets_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that lo2io made belongs to the user of sudo, but not the target of a link inside."""
-    assert sudo_caller({"SUDO_UID": "65534", "SUDO_GID": "65533"}) == (65534, 65533)
-    assert sudo_caller({"SUDO_UID": "0", "SUDO_GID": "0"}) is None
-    assert sudo_caller({}) is None
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.setenv("SUDO_GID", "65533")
     (tmp_path / "shadow").touch()

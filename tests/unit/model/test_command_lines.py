@@ -42,6 +42,7 @@ def test_lines(raw: str, line: str) -> None:
         ("app.py", ["/usr/bin/python3", "./app.py"], "python3 app.py"),
         ("worker-7", ["python3", "app.py"], "worker-7"),
         ("java", ["java", "-Xmx1g", "-cp", "a.jar:b.jar", "org.x.Main", "-v"], "java org.x.Main"),
+        ("java", ["java", "-esm", "org.x.Main"], "java org.x.Main"),
         ("java", ["java", "-jar", "/opt/x.jar"], "java -jar x.jar"),
         ("java", ["java", "--module-path", "m", "-m", "app/org.x.Main"], "java -m org.x.Main"),
         ("node", ["node", "-r", "dotenv/config", "app.js"], "node app.js"),

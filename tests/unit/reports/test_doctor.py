@@ -173,3 +173,13 @@ def test_cgroups_are_no_matter_to_whom_others_are_closed() -> None:
     names = [check.name for check in judged(attempts=tries(any_task=NO, tracepoint=NO, cgroup=NO)).checks]
     assert "cgroup events" not in names
     assert "cgroup events" in [check.name for check in judged().checks]
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [(("a",), "not a"), (("a", "b", "c"), "not a, b, c"), (("a", "b", "c", "d", "e"), "not a, b, c and 2 more")],
+)
+def test_three_missing_events_are_named(missing: tuple[str, ...], words: str) -> None:
+    """The others are counted."""
+    found = next(check.found for check in judged(missing=missing).checks if check.name == "tracepoints")
+    assert found.endswith(words)

@@ -94,6 +94,8 @@ def altered(**changes: Any) -> bytes:
         (altered(cpus=[{"cpu": 1, "core": 0, "package": 0}] * 2), "twice"),
         (altered(cpus=[{"cpu": -1, "core": 0, "package": 0}, {"cpu": 1, "core": 0, "package": 0}]), "negative"),
         (altered(counts=[{"name": "a:b", "counts": [1, 2], "lost": [0]}]), "other than the spool's CPUs"),
+        (altered(counts=[{"name": "a:b", "counts": [1, -2], "lost": [0, 0]}]), "a size or count is negative"),
+        (altered(counts=[{"name": "a:b", "counts": [1, 2], "lost": [0, 0], "slack": [0, -1]}]), "count is negative"),
         (altered(sample_rate=0), "one in 0 is no share"),
         (altered(sample_rate=2**32), "one in 4294967296 is no share"),
         (altered(backend="ebpf"), "recorded by 'ebpf'"),

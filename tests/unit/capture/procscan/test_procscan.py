@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
-from lo2io.capture.procscan import machine
+from lo2io.capture.procscan import machine, process
 from lo2io.capture.procscan.machine import MachineScanner
 from lo2io.capture.procscan.process import FactScanner
 from lo2io.model.notices import Notice
@@ -283,3 +285,17 @@ def test_one_whose_parents_have_ended_is_looked_at(proc: Proc) -> None:
     alive[:] = [62]
     made.stop()
     assert sink.fds == [(60, 3), (62, 5)]
+
+
+def test_births_are_told_in_ticks_of_a_clock_that_goes_on_while_the_machine_sleeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Awake for 5 s and asleep for 20 s: what was born in the tick of a time was not certainly born before it."""
+    monkeypatch.setattr("time.clock_gettime_ns", lambda _: 25 * 10**9)
+    monkeypatch.setattr("time.monotonic_ns", lambda: 5 * 10**9)
+    ticks = os.sysconf("SC_CLK_TCK")
+
+    def was_born(start_ticks: int) -> bool:
+        return process._was_born(Mock(start_ticks=start_ticks), 2 * 10**9)
+
+    assert [was_born(22 * ticks + more) for more in (-1, 0, 1)] == [True, False, False]
