@@ -58,6 +58,8 @@ def test_events_without_a_program_stay_samples() -> None:
     names = planned(found, **{WORK: "count > 0"})
     assert {COMPLETE, WORK, SWITCH} <= names
     assert "io_uring:io_uring_task_add" in found.keys() - names
+    call = {"syscalls:sys_enter_read": replace(found[WORK], name="syscalls:sys_enter_read")}
+    assert planned(call | found, **{WORK: "count > 0"}) == names
 
 
 @pytest.mark.parametrize(("era", "at"), [("5.10", (24, 20)), ("6.18", (26, 20))])

@@ -58,6 +58,14 @@ def test_a_signal_when_the_command_is_gone_is_for_lo2io(command: int) -> None:
         assert signals.is_ending()
 
 
+def test_a_signal_for_lo2io_alone_is_passed_on() -> None:
+    """The command has not got it: no terminal sent it to both."""
+    pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ)
+    with BlockedSignals() as signals:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        assert wait_for_command(pid, signals) == 128 + signal.SIGTERM
+
+
 @pytest.fixture
 def sleeper() -> Iterator[int]:
     """The pid of a child that does not end by itself."""

@@ -18,6 +18,7 @@ from lo2io.cluster.merge import merge
 from lo2io.errors import TraceError, UsageError
 from lo2io.model import Mount
 from lo2io.otf2.library import Library
+from lo2io.otf2.merge.part import read_head
 from lo2io.otf2.read.definitions import read_definitions
 from lo2io.otf2.read.events import KINDS, read_events
 from lo2io.verify import exit_code, verify
@@ -123,6 +124,16 @@ def test_archives_without_used_ids(tmp_path: Path) -> None:
         suffixed(name, host): events for host in "ab" for name, events in told(cluster / f"host={host}").items()
     }
     assert exit_code(verify(cluster)) == 0
+
+
+def test_the_archive_begins_with_the_host_that_began_first(tmp_path: Path) -> None:
+    """The realtime of its first tick is told by the first host, which began 5 µs later."""
+    cluster = small_cluster(tmp_path / "T", "ab", "system")
+    write_correction(cluster / "host=a", [(0, 5_000)])
+    merge(cluster, keep_corrections=True)
+    whole, first = (read_head(Library(), trace) for trace in (cluster, cluster / "host=a"))
+    assert whole.start_ns == first.start_ns
+    assert whole.realtime_ns == first.realtime_ns - 5_000
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,8 @@ def test_report(tmp_path: Path) -> None:
     assert rows == [["1", "dd"], ["1", "older"]]
     header = perf("report", "--header-only", "-i", file)
     assert "# os release : " in header
+    assert "# nrcpus online : 2" in header
+    assert "# nrcpus avail : 2" in header
     assert "# time of first sample : 0.000002" in header
     assert "# time of last sample : 0.000006" in header
 

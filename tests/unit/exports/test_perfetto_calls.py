@@ -265,3 +265,10 @@ def test_operations_of_other_tools_that_do_not_block(processor: TraceProcessor, 
     tracks = [row["track"] for row in found]
     assert tracks[0] == tracks[4]
     assert len(set(tracks)) == 4
+
+
+def test_threads_that_nobody_knows_have_one_track(processor: TraceProcessor, tmp_path: Path) -> None:
+    """A task without a row among the threads."""
+    drawn(processor, tmp_path, [call(1, 1_000, 1_500, task=77)])
+    sql = "select t.name from slice s join track t on s.track_id = t.id where s.ts = 1000"
+    assert ("unknown threads",) in processor.query(sql)

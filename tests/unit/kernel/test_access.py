@@ -27,6 +27,8 @@ def test_capabilities_by_bit(tmp_path: Path) -> None:
     bits = 1 << 38 | 1 << 14
     write(tmp_path, "proc/self/status", f"Name:\tx\nCapPrm:\t{1 << 21:016x}\nCapEff:\t{bits:016x}\n")
     assert access.read_capabilities(tmp_path) == {"CAP_PERFMON", "CAP_IPC_LOCK"}
+    write(tmp_path, "proc/self/status", "Name:\tx\n")
+    assert access.read_capabilities(tmp_path) == set()
 
 
 def test_settings(tmp_path: Path) -> None:

@@ -295,3 +295,11 @@ def test_read_command(tmp_path: Path) -> None:
     ):
         (folder / "cmdline").write_bytes(content)
         assert procfs.read_command(7, tmp_path) == told
+
+
+def test_the_boot_is_known_by_its_number(tmp_path: Path) -> None:
+    """Without the line's end; a kernel that tells none has none."""
+    assert not procfs.read_boot_id(tmp_path)
+    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("bde293af-133b\n")
+    assert procfs.read_boot_id(tmp_path) == "bde293af-133b"

@@ -6,12 +6,16 @@ import dataclasses
 import io
 from typing import TYPE_CHECKING
 
+import pytest
 from build.ringtables import example as rings_example
+from build.ringtables import text_of
+from build.tablemaker import READ, make_batch, write_trace
 from rich.console import Console
 
 from lo2io.reports.summary.answer import Answer, AnswerPart
 from lo2io.reports.summary.summary import Summary, summarize
 from lo2io.reports.text.brief import render_brief
+from lo2io.reports.text.page import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +23,17 @@ if TYPE_CHECKING:
 
 SCREEN = 50
 """Lines."""
+
+
+def one_file(folder: Path) -> Summary:
+    """A trace of one read of one file."""
+    batch = make_batch(
+        tasks=[{"task": 0, "process": 0, "pid": 7, "tid": 7, "comm": b"dd"}],
+        files=[{"file": 0, "path": b"/data/in", "mode": 0o100644}],
+        handles=[{"handle": 0, "process": 0, "file": 0, "fd": 3}],
+        operations=[{"id": 1, "task": 0, "handle": 0, "call": READ, "begin_time_ns": 1, "end_time_ns": 5}],
+    )
+    return summarize(write_trace(folder, [batch]))
 
 
 def lines_of(summary: Summary, width: int = 100) -> list[str]:
@@ -75,3 +90,36 @@ def test_an_empty_trace_says_why(tmp_path: Path) -> None:
     lines = lines_of(summary)
     assert "Nothing stands out by lo2io's rules." not in lines
     assert "nothing was recorded: the command did nothing" in lines
+
+
+@pytest.mark.parametrize(("files", "heading"), [(2, "File "), (3, "File "), (4, "File, 3 of 9 ")])
+def test_files_that_do_not_fit_are_counted(tmp_path: Path, files: int, heading: str) -> None:
+    """A summary lists the largest files alone, and knows how many there are."""
+    found = one_file(tmp_path)
+    (row,) = found.files
+    lines = lines_of(dataclasses.replace(found, files=(row,) * files, nr_files=9))
+    assert any(line.startswith(heading) for line in lines), lines
+
+
+def test_the_whole_page_counts_what_it_leaves_out(tmp_path: Path) -> None:
+    """Files of storage, and pipes, sockets and devices."""
+    found = one_file(tmp_path)
+    (row,) = found.files
+    pipe = dataclasses.replace(row, type="pipe")
+    lines = text_of(dataclasses.replace(found, files=(row,) * (ROWS + 3) + (pipe,) * (ROWS + 7))).splitlines()
+    more = [line for line in lines if line.startswith("and ") and "more" in line]
+    assert [line.split()[1] for line in more[:2]] == ["3", "7"]
+
+
+def test_where_the_time_went_has_a_line_for_each_part(tmp_path: Path) -> None:
+    """With its share, a bar and its time; the smallest bar can be seen."""
+    parts = (AnswerPart("journal", 600), AnswerPart("on a CPU", 399), AnswerPart("lock", 1))
+    found = dataclasses.replace(summarize(rings_example(tmp_path)), answer=Answer("calls", 1000, parts))
+    lines = lines_of(found)
+    begin = next(number for number, line in enumerate(lines) if line.startswith("Where the time went"))
+    rows = [line.split() for line in lines[begin + 1 : begin + 4]]
+    assert [row[0] for row in rows] == ["journal", "on", "lock"]
+    assert [row[-2:] for row in rows] == [["600", "ns"], ["399", "ns"], ["1", "ns"]]
+    bars = [row[-3] for row in rows]
+    assert len(bars[2]) == 1
+    assert len(bars[0]) * 399 == pytest.approx(len(bars[1]) * 600, rel=0.1)

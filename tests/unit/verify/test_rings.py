@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from build.otf2_builder import BLOCKING, NON_BLOCKING, NONE64, START, Breakage, Trace, begin, complete
@@ -34,7 +35,7 @@ from build.otf2_rings import (
 
 from lo2io.model import RingPath, RingStatus
 from lo2io.verify import verify
-from lo2io.verify.rings import PATHS, STATUSES, path_problem
+from lo2io.verify.rings import PATHS, STATUSES, RingRules, path_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -417,3 +418,17 @@ def test_ways_and_ends() -> None:
     possible = {path: {status for status in STATUSES if not path_problem(path, status)} for path in PATHS}
     every = set(STATUSES) - {"refused"}
     assert possible == dict.fromkeys(PATHS, every) | {"refused": {"refused"}, "cancelled": {"cancelled"}}
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_an_end_fits_status_and_path(cancelled: bool) -> None:
+    """As `ends_right` is asked of events one at a time. Without a status a request has been completed."""
+    rule = RingRules.__new__(RingRules)
+    rule._definitions = Mock(text=lambda ref: ("cancelled", "completed", "worker", "refused")[ref])
+    fits = {
+        (status, path): rule.ends_right(status, path, cancelled=cancelled) for status in (0, 1) for path in (None, 2, 3)
+    }
+    assert fits[0, None] is fits[0, 2] is cancelled
+    assert fits[1, None] is fits[1, 2] is not cancelled
+    assert fits[1, 3] is False
+    assert rule.ends_right(None, None, cancelled=cancelled) is not cancelled

@@ -127,3 +127,19 @@ def test_same_verdicts(steps: list[tuple[str, int, int, int, int]]) -> None:
         native, reference = run_native(path), run_reference(path)
     for name in ("operations", "fills", "evictions", "losses", "totals"):
         assert native[name] == reference[name], name
+
+
+def test_a_long_run_is_followed_in_blocks_of_512_pages(tmp_path: Path) -> None:
+    """A read misses one page, and the kernel reads 1,099 further pages ahead. Later reads cross the blocks' borders."""
+    machine = Machine(tmp_path / "spool")
+    for first, pages, ahead in ((505, 1, 1099), (510, 4, 0), (1023, 2, 0)):
+        machine.step("read", 0, first, 0, pages * PAGE)
+        if ahead:
+            machine.pages("fill", 0, 10, file=0, first=first, pages=pages + ahead)
+        machine.step("done", 0, 0, 0, 0)
+    machine.pages("evict", 1, 77, file=0, first=1535, pages=2)
+    path = machine.write()
+    native = run_native(path)
+    assert native["fills"] == run_reference(path)["fills"]
+    found = {(row["first_page"], row["pages"]): row["used_pages"] for row in native["fills"]}
+    assert found == {(505, 1): 1, (506, 6): 2, (512, 512): 3, (1024, 512): 1, (1536, 69): 0}
