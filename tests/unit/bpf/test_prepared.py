@@ -104,3 +104,15 @@ def test_loads_of_maps_are_found() -> None:
 
     code = insn(0xB7, 0, 1) + insn(0x18, 1, 5) + insn(0x18, 1, 9) + insn(0x18, 0, 7) + insn(0, 0, 0) + insn(0x18, 2, 6)
     assert list(prepared._map_loads(code + insn(0, 0, 64))) == [(1, 5), (5, 6)]
+
+
+def test_loads_of_maps_are_found_in_code() -> None:
+    """Wide instructions have two places. Other wide loads, and the second half of one, are none."""
+
+    def load(kind: int, number: int) -> bytes:
+        return struct.pack("<BBhi", 0x18, kind << 4 | 1, 0, number) + struct.pack("<BBhi", 0x18, 1 << 4, 0, -1)
+
+    move = struct.pack("<BBhi", 0xB7, 1, 0, 7)
+    code = load(1, 5) + move + load(0, 9) + load(2, -3) + move + load(1, 6)
+    assert list(prepared._map_loads(code)) == [(0, 5), (5, -3), (8, 6)]
+    assert list(prepared._map_loads(b"")) == []

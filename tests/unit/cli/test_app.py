@@ -64,6 +64,10 @@ def test_choices_are_shown(option: str) -> None:
         ("record -e reda -- true", "did you mean read?"),
         ("record -e nothing_like_it -- true", "`lo2io tracepoints list` shows every name"),
         ("convert", "Missing argument 'SPOOL'"),
+        ("why none --call 1 --file x", "the call is chosen already"),
+        ("why none --call 1 --slowest 3", "the call is chosen already"),
+        ("why none --call 1 --filter pid==1", "the call is chosen already"),
+        ("export none --to csv -O bogus=1", "no such option"),
         ("tracepoints show nothing_like_it", "there is no such name"),
     ],
 )

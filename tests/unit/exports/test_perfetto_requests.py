@@ -204,6 +204,8 @@ def test_ring_requests(processor: TraceProcessor, tmp_path: Path) -> None:
         (1_000, 0, 5, "unknown opcode", "unknown", "refused", None, None, 0, None, None),
     ]
     assert found[0]["user_data"] % 2**64 == 2**64 - 1
+    kinds = dict(processor.query("select distinct key, value_type from args where key like 'debug.%'"))
+    assert (kinds["debug.user_data"], kinds["debug.id"], kinds["debug.result"]) == ("pointer", "uint", "int")
     assert [row.get("op_flags") for row in found] == [None, 0, 0, 0, 0]
     unknown = {"op_flags", "worker", "waker_tid", "offset_bytes", "previous", "culprit", "notify_time_ns"}
     assert not unknown & found[0].keys()

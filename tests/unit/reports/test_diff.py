@@ -25,6 +25,8 @@ FILES = [
     {"file": 0, "path": b"/data/f", "mode": 0o100644},
     {"file": 1, "path": b"pipe:[1]", "mode": 0o010600},
     {"file": 2, "path": b"pipe:[2]", "mode": 0o010600},
+    {"file": 3, "path": b"/run/fifo", "mode": 0o010600},
+    {"file": 4, "path": b"/data/odd:[3]", "mode": 0o100600},
 ]
 
 
@@ -57,7 +59,7 @@ def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., D
         for side, operations in (("A", before), ("B", after)):
             pid = 100 if side == "A" else 200
             threads = [{"task": 0, "process": 7, "pid": pid, "tid": pid, "comm": b"app"}]
-            handles = [{"handle": place, "process": 7, "file": place, "fd": 3 + place} for place in range(3)]
+            handles = [{"handle": place, "process": 7, "file": place, "fd": 3 + place} for place in range(len(FILES))]
             rows = [{"id": index + 1, "task": 0, "begin_time_ns": 0, **row} for index, row in enumerate(operations)]
             folder = tmp_path / side
             folder.mkdir()
@@ -98,6 +100,12 @@ def test_numbers_of_a_run_are_no_names(compared: Callable[..., Diff]) -> None:
     diff = compared([read_pipe(1)], [read_pipe(2), read_pipe(1)])
     assert [(each.name, each.before.count, each.after.count) for each in diff.files] == [("pipes", 1, 2)]
     assert [(each.name, each.before.count, each.after.count) for each in diff.programs] == [("app", 1, 2)]
+
+
+def test_other_names_stay(compared: Callable[..., Diff]) -> None:
+    """A pipe with a path, and a file whose path ends as a pipe's name does."""
+    diff = compared([read_pipe(3), read_pipe(4)], [])
+    assert {each.name for each in diff.files} == {"/run/fifo", "/data/odd:[3]"}
 
 
 def test_a_row_of_one_side(compared: Callable[..., Diff]) -> None:

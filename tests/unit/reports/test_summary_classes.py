@@ -94,6 +94,14 @@ def test_flags_tell_locks_and_vforks(recorded: Any) -> None:
     assert waited(trace) == {"lock": (1000, 0), "descriptor": (0, 1000)}
 
 
+@pytest.mark.parametrize("commands", [range(5, 8), range(36, 39)])
+def test_each_command_that_takes_a_lock(recorded: Any, commands: range) -> None:
+    """F_GETLK, F_SETLK, F_SETLKW, and those of open file descriptions: three numbers each, and no other."""
+    around = [*commands, commands.start - 1, commands.stop]
+    trace = recorded(*(("fcntl", {"flags": command}) for command in around))
+    assert waited(trace) == {"lock": (3000, 0), "descriptor": (0, 2000)}
+
+
 def test_clone_waits_as_vfork_does(recorded: Any) -> None:
     """With CLONE_VFORK alone."""
     assert waited(recorded(("clone", {"flags": CLONE_VFORK | 17}), ("clone", {"flags": CLONE_THREAD}))) == {
