@@ -6,9 +6,11 @@ import contextlib
 import os
 import signal
 from typing import TYPE_CHECKING
+from unittest.mock import Mock, call
 
 import pytest
 
+from lo2io import pipeline
 from lo2io.errors import UsageError
 from lo2io.folder import Folder, sudo_caller
 from lo2io.trace import directory
@@ -229,3 +231,14 @@ def test_who_called_sudo_gets_the_trace(tmp_path: Path, monkeypatch: pytest.Monk
     given = (tmp_path / "T").rglob("*")
     assert {path.lstat().st_uid for path in given} == {65534}
     assert (tmp_path / "shadow").stat().st_uid == 0
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_only_a_directory_that_lo2io_made_is_given_away(made: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what others put there; the spool with all that it holds."""
+    given = Mock()
+    monkeypatch.setattr(pipeline, "give_away", given)
+    spool, trace = Mock(), Mock()
+    trace.parent = spool if made else None
+    pipeline._hand_over(spool, trace)
+    assert given.mock_calls == [call(spool), *([call(trace, contents=False)] if made else [])]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,8 +26,6 @@ from lo2io.otf2.read.events import KINDS, read_events
 from lo2io.verify import exit_code, verify
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lo2io.otf2.read.events import Block
 
 MS = 1_000_000
@@ -53,6 +53,16 @@ def test_merged_is_its_parts(tmp_path: Path, mode: str, sched: bool) -> None:
     verdict = verify(cluster)
     assert exit_code(verdict) == 0, verdict.findings
     assert set(verdict.broken) <= {"operation.id-again"}
+
+
+def test_the_command_says_how_right_times_are(tmp_path: Path) -> None:
+    """Clocks that nobody compared have an unknown error."""
+    cluster = small_cluster(tmp_path / "T", "ab")
+    line = [Path(sys.executable).parent / "lo2io", "merge", cluster]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{cluster}\n"
+    assert "lo2io: 2 hosts, " in done.stderr
+    assert "times are right within an unknown error" in done.stderr
 
 
 def test_other_readers_print_the_same(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from reference.cache import OVERLAYFS, TMPFS
 from reference.compare import run_native, run_reference
 
 from lo2io.native.records import framed, pack
+from lo2io.trace.columns import CACHE_VERDICT
 
 CACHED = lib.LO2_FILE_CACHED
 O_DIRECT = 0o40000
@@ -143,3 +144,16 @@ def test_a_long_run_is_followed_in_blocks_of_512_pages(tmp_path: Path) -> None:
     assert native["fills"] == run_reference(path)["fills"]
     found = {(row["first_page"], row["pages"]): row["used_pages"] for row in native["fills"]}
     assert found == {(505, 1): 1, (506, 6): 2, (512, 512): 3, (1024, 512): 1, (1536, 69): 0}
+
+
+def test_a_read_that_waits_for_another_ones_pages(tmp_path: Path) -> None:
+    """It misses none. The next read, which does not wait, has a hit."""
+    machine = Machine(tmp_path / "spool")
+    for waits in (True, False):
+        machine.step("read", 0, 7, 0, PAGE)
+        for ends in (0, 1) if waits else ():
+            machine.event("iowait", 0, 10, ends=ends)
+        machine.step("done", 0, 0, 0, 0)
+    rows = run_native(machine.write())["operations"][-2:]
+    assert [CACHE_VERDICT[row["cache"]] for row in rows] == ["wait", "hit"]
+    assert [row["cache_wait_ns"] for row in rows] == [100, 0]

@@ -169,7 +169,15 @@ def test_requests_of_rings_are_those_of_the_tables(history: History) -> None:
         shutil.rmtree(path / "lo2io")
         with open_any(path) as trace:
             assert summarize(trace).activity == whole.activity
-            assert ended(trace.ring_requests.to_pylist()) == requests
+            rows = trace.ring_requests.to_pylist()
+            assert ended(rows) == requests
+            counts = {
+                row["ring"]: (row["nr_requests"], row["nr_completions"]) for row in trace.table("rings").to_pylist()
+            }
+            known = [row for row in rows if row["ring"] is not None]
+            assert {ring: nr for ring, (nr, _) in counts.items()} == Counter(row["ring"] for row in known)
+            ends = Counter(row["ring"] for row in known if row["status"] != "in flight")
+            assert {ring: nr for ring, (_, nr) in counts.items() if nr} == ends
 
 
 def test_paradigms_that_lie_in_each_other_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -671,3 +679,15 @@ def test_disks_of_other_tools_have_their_names(tmp_path: Path) -> None:
         ("sda", "read"): (1, 512, 0, 0, 0),
         ("sdb", "read"): (1, 512, 0, 0, 0),
     }
+
+
+def test_a_duplicate_says_so(tmp_path: Path) -> None:
+    """The origin of its handle, and the time at which it was open."""
+    archive = Archive("Score-P 9.0")
+    old, new = archive.handle(0, "/data/in"), archive.handle(1, "/data/in")
+    archive.call("open", 10, 20, created(15, old))
+    archive.call("dup", 30, 40, ("IoDuplicateHandle", 35, old, new, _otf2.IO_STATUS_FLAG_NONE))
+    with open_any(archive.trace.write(tmp_path)) as trace:
+        rows = trace.table("handles").to_pylist()
+    assert [row["origin"] for row in rows] == ["opened", "duplicated"]
+    assert rows[1]["open_time_ns"] - rows[0]["open_time_ns"] > 0
