@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Changes lo2io in one place at a time, and tells which changes no unit test notices.
 
-    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--minutes N] [--jobs N] [--anew] [PATH…]
+    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--minutes N] [--jobs N] [--anew] [--again FILE] [PATH…]
 
 A changed lo2io is a mutant. If no test fails, the mutant *survives*: the tests do not hold what that place means.
 Mutants are made of the Python modules of ``lo2io`` and of the C files of ``lo2io/native``; PATH restricts them. Each
@@ -9,14 +9,19 @@ possible change is equally likely (``scripts/mutations.py`` has them).
 
 1. All unit tests run once, with marks in lo2io that tell which lines each test reaches (``scripts/reached.py``). This
    is kept in ``.cache/mutants``: later, only test files that have changed run again. ``--anew`` forgets it.
-2. For each mutant, the tests that reach its line run, the quickest first, until one fails
-   (``scripts/forked_tests.py``): those that take 5 s together. A mutant that none of these notices is *open*.
-3. At the end, the open mutants meet the other tests that reach them: two minutes of them at most. What is still not
+2. For each mutant, the tests that reach its line run until one fails (``scripts/forked_tests.py``): those of the
+   directory that mirrors the changed one first, of these the quickest first, 5 s of them at most. A mutant that none of
+   these notices is *open*.
+3. At the end, the open mutants meet the other tests that reach them: one minute of them at most. What is still not
    noticed survives. What no test reaches is *unreached*.
 4. With ``--kernel``, these two meet the tests of the kernel that reach them: 15 s of them at most. Such tests run as
    root, without the protection below: use a machine on which nothing can be lost.
 
-A survivor is not always a missing test: the change may be equivalent, or only a recording shows it.
+A survivor is not always a missing test: the change may be equivalent, or only a recording shows it. Equivalent changes
+stand in ``scripts/equivalent.toml``, each with the reason. They do not count, and no test is asked.
+
+``--again FILE`` reads the output of an earlier run. Only what survived then, was open, or was unreached is tried again,
+with the tests that there are now. Both runs need the same seed and the same lo2io.
 
 All of it happens in copies of the project, one for each CPU. If root runs this, unit tests run as the user nobody in a
 pid namespace of their own: a mutant may remove files and end processes, but only these.
@@ -38,12 +43,14 @@ import math
 import os
 import queue
 import random
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +73,10 @@ PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profil
 LEFT_OUT = (".git", ".venv", ".cache", ".*_cache", ".hypothesis", "__pycache__", "demo-*")
 COMPILE = ("cc", "-fPIC", "-std=gnu11", "-fvisibility=hidden", "-w", "-DPy_LIMITED_API=0x030b0000")
 OPTIMIZED = ("-O2",)
-FIRST_S, ALL_S, RECORDING_S, WALL_S = 5, 120, 15, 900
+FIRST_S, ALL_S, RECORDING_S, WALL_S = 5, 60, 15, 900
 SLOWEST_OF_QUICK_S = 0.5
+LINE = re.compile(r"(?P<outcome>\w[\w ]*?) +(?P<path>lo2io/\S+):\d+: (?P<change>.*?  →  .*?)  .*")
+"""Of the output: a mutant's outcome, the changed file, and its line as it was and is."""
 
 
 class Library:
@@ -246,6 +255,18 @@ def build(copies: list[Copy], flags: tuple[str, ...]) -> None:
         copy.build(flags, copies[0])
 
 
+def equivalent() -> set[tuple[str, str]]:
+    """Changes that change nothing: file, and line as it was and is."""
+    tables = tomllib.loads((PROJECT / SCRIPTS / "equivalent.toml").read_text("utf-8"))
+    return {(path, f"{each['old']}  →  {each['new']}") for path in tables for each in tables[path]}
+
+
+def earlier(output: str) -> dict[tuple[str, str], str]:
+    """What the output of an earlier run says of each mutant: file, and line as it was and is → outcome."""
+    found = map(LINE.fullmatch, output.splitlines())
+    return {(each["path"], each["change"]): each["outcome"] for each in found if each}
+
+
 def sample(paths: list[Path], seed: int) -> Iterator[tuple[Mutant, bytes]]:
     """All mutants that are programs, in random order, each with its file."""
     texts = {path: path.read_bytes() for path in paths}
@@ -285,24 +306,29 @@ class Judges:
 
     def __init__(self, copies: list[Copy], reached: Reached, end: float) -> None:
         self._copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
-        self._reached, self._end = reached, end
+        self._reached, self._end, self._equivalent = reached, end, equivalent()
+        self.earlier: dict[tuple[str, str], str] = {}
         for copy in copies:
             self._copies.put(copy)
 
     def begin(self, mutant: Mutant, text: bytes, most_s: float = FIRST_S) -> Verdict:
-        """Let the quickest tests judge."""
+        """Let the nearest and quickest tests judge."""
+        if (key := mutant.key(text)) in self._equivalent:
+            return Verdict(mutant, text, [], outcome="equivalent")
+        if (outcome := self.earlier.get(key, "open")) not in {"open", "survived", "unreached"}:
+            return Verdict(mutant, text, [], outcome=outcome)
         line = text.count(b"\n", 0, mutant.change.start) + 1
-        verdict = Verdict(mutant, text, self._sorted(self._reached.at(str(mutant.path), line)))
-        return self.go_on(verdict, most_s)
+        tests = self._sorted(self._reached.at(str(mutant.path), line), mutant.path.parent.relative_to("lo2io"))
+        return self.go_on(Verdict(mutant, text, tests), most_s)
 
-    def _sorted(self, tests: list[str]) -> list[str]:
-        """Quick tests first; tests of a file, which share fixtures, together."""
-        seconds = self._reached.tests
-        slow = {test: seconds[test] > SLOWEST_OF_QUICK_S for test in tests}
-        files: dict[tuple[bool, str], float] = collections.defaultdict(float)
+    def _sorted(self, tests: list[str], room: Path) -> list[str]:
+        """Tests of the same room first, of these the quick ones; tests of a file, which share fixtures, together."""
+        seconds, near = self._reached.tests, f"{TESTS / room}/"
+        order = {test: (not test.startswith(near), seconds[test] > SLOWEST_OF_QUICK_S) for test in tests}
+        files: dict[tuple[tuple[bool, bool], str], float] = collections.defaultdict(float)
         for test in tests:
-            files[slow[test], test.partition("::")[0]] += seconds[test]
-        return sorted(tests, key=lambda test: (slow[test], files[key := (slow[test], test.partition("::")[0])], key))
+            files[order[test], test.partition("::")[0]] += seconds[test]
+        return sorted(tests, key=lambda test: (order[test], files[key := (order[test], test.partition("::")[0])], key))
 
     def go_on(self, verdict: Verdict, most_s: float) -> Verdict:
         """Run the tests that have not run yet: those that take so long together. Says so if it is decided."""
@@ -374,6 +400,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="so many at a time (one a CPU)")
     help_kernel = "survivors meet these tests of the kernel, too, as root (all of tests/kernel)"
     parser.add_argument("--kernel", nargs="*", type=Path, metavar="FILE", help=help_kernel)
+    help_again = "try again what the output of an earlier run calls open, survived or unreached"
+    parser.add_argument("--again", type=Path, metavar="FILE", help=help_again)
     parser.add_argument("--anew", action="store_true", help="learn anew what all tests reach")
     parser.add_argument(
         "paths", nargs="*", type=Path, default=[Path("lo2io")], metavar="PATH", help="files or folders (lo2io)"
@@ -391,6 +419,9 @@ def main() -> None:
         judges = Judges(copies, reached, end)
         chosen = [path for path in marks.files(PROJECT) if any(path.is_relative_to(one) for one in given.paths)]
         mutants, verdicts = sample(chosen, given.seed), list[Verdict]()
+        if given.again:
+            judges.earlier = earlier(given.again.read_text("utf-8"))
+            mutants = (one for one in mutants if one[0].key(one[1]) in judges.earlier)
         while (missing := given.count - len(verdicts)) > 0 and (more := list(itertools.islice(mutants, missing))):
             verdicts += [each for each in pool.map(lambda one: judges.begin(*one), more) if each.outcome in COUNTED]
             if time.monotonic() > end:

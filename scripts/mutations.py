@@ -70,6 +70,10 @@ class Mutant:
         lines = (" ".join(line.decode().split()) for line in (text[begin:end], new))
         return f"{self.path}:{number}: " + "  →  ".join(lines)
 
+    def key(self, text: bytes) -> tuple[str, str]:
+        """The file, and the line as it was and is: what stays if other lines change."""
+        return str(self.path), self.shown(text).split(": ", 1)[1]
+
 
 def possible(path: Path, text: bytes) -> set[Change]:
     """The changes of a file. Some of them leave it no program."""

@@ -156,18 +156,28 @@ class Reached:
     def at(self, file: str, line: int) -> list[str]:
         """The tests that reach a line. What runs when a module is imported is reached by all who use the module."""
         text, first = self.texts[file], self._first[file]
-        begin = marks.python_begin(text, line) if file.endswith(".py") else self._c_begin(text, first, line)
-        if begin is not None:
-            return [test for test, hits in self._hits.items() if _has(hits, first + begin, first + begin)]
+        begins = python_begins(text, line) if file.endswith(".py") else self._c_begins(text, first, line)
+        if begins:
+            return [test for test, hits in self._hits.items() if any(_has(hits, *[first + at] * 2) for at in begins)]
         return [test for test, hits in self._hits.items() if _has(hits, first, first + text.count("\n") + 1)]
 
-    def _c_begin(self, text: str, first: int, line: int) -> int | None:
-        """The line at which the block of a line begins; None: the line lies in no function."""
-        top = max(
-            number for number, each in enumerate(text.splitlines()[:line], 1) if each[:1] not in {"", " ", "\t", "{"}
-        )
-        inside = self._blocks[(self._blocks >= first + top) & (self._blocks <= first + line)]
-        return int(inside.max()) - first if len(inside) else None
+    def _c_begins(self, text: str, first: int, line: int) -> list[int]:
+        """The lines at which the blocks of a line begin; empty: the line lies in no function.
+
+        ``TRY(f());`` belongs to the block before it, and has one of its own, which an error alone reaches.
+        """
+        lines = text.splitlines()
+        top = max(number for number, each in enumerate(lines[:line], 1) if each[:1] not in {"", " ", "\t", "{"})
+        inside = self._blocks[(self._blocks >= first + top) & (self._blocks <= first + line)] - first
+        indent, indent_before = (len(each) - len(each.lstrip()) for each in (lines[line - 1], lines[line - 2]))
+        before = inside[inside < line] if indent <= indent_before else inside[:0]
+        return [int(each.max()) for each in (inside, before) if len(each)]
+
+
+def python_begins(text: str, line: int) -> list[int]:
+    """The line at which the statement of a line begins; empty: it runs when the module is imported."""
+    begin = marks.python_begin(text, line)
+    return [] if begin is None else [begin]
 
 
 def _has(hits: np.ndarray, low: int, high: int) -> bool:
