@@ -154,12 +154,17 @@ class Reached:
             self._add(found["ids"], found["seconds"], found["lengths"], table[found["hits"]])
 
     def at(self, file: str, line: int) -> list[str]:
-        """The tests that reach a line. What runs when a module is imported is reached by all who use the module."""
+        """The tests that reach a line.
+
+        What runs when a module is imported is reached by all who call the module, and by its own tests.
+        """
         text, first = self.texts[file], self._first[file]
         begins = python_begins(text, line) if file.endswith(".py") else self._c_begins(text, first, line)
         if begins:
             return [test for test, hits in self._hits.items() if any(_has(hits, *[first + at] * 2) for at in begins)]
-        return [test for test, hits in self._hits.items() if _has(hits, first, first + text.count("\n") + 1)]
+        mirror = f"tests/unit/{file.removeprefix('lo2io/').rpartition('/')[0]}/test_{Path(file).stem}.py"
+        last = first + text.count("\n") + 1
+        return [test for test, hits in self._hits.items() if test.startswith(mirror) or _has(hits, first, last)]
 
     def _c_begins(self, text: str, first: int, line: int) -> list[int]:
         """The lines at which the blocks of a line begin; empty: the line lies in no function.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,6 +128,38 @@ def test_calls_need_events_where_their_number_is_not_known() -> None:
         programs: Any = loader.Programs(loader.BpfConfig(recorder=1, **changes), [0], 4096)
         programs._calls = calls
         assert [programs.needs_event(place) for place in range(2)] == expected
+
+
+@pytest.mark.parametrize(
+    ("numbered", "pairs", "raw"),
+    [((True, True), False, True), ((True, False), True, True), ((False, False), True, False)],
+)
+def test_programs_that_no_call_needs_are_left_out(numbered: tuple[bool, ...], pairs: bool, raw: bool) -> None:
+    """Those of perf events' pairs, if each call has a number; the raw pair, if none has one."""
+    programs: Any = loader.Programs(loader.BpfConfig(recorder=1), [0], 4096)
+    other = loader.BpfCall(9, 10, 2, 3, 0, 1, number=3)
+    programs._calls = [other if known else CALL for known in numbered]
+    unused = programs._unused()
+    assert {loader._ENTER, loader._EXIT} <= unused if not pairs else not {loader._ENTER, loader._EXIT} & unused
+    calls = set(loader._CALLS.values())
+    assert not calls & unused if raw else calls <= unused
+
+
+def test_the_end_of_what_libbpf_says_is_kept() -> None:
+    """64 KiB less the byte that ends it, without information for developers."""
+    address = int(ffi.cast("uintptr_t", lib.lo2_libbpf_keeper()))
+    keep = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(address)
+    none = ctypes.create_string_buffer(64)  # a va_list without arguments
+    lib.lo2_libbpf_forget()
+    for level, text in ((0, b"first\n"), (1, b"information\n"), (0, b"second\n")):
+        keep(level, text, none)
+    assert ffi.string(lib.lo2_libbpf_messages()) == b"first\nsecond\n"
+    keep(0, b"b" + b"x" * (65_535 - 3) + b"end", none)
+    assert ffi.string(lib.lo2_libbpf_messages()) == b"x" * (65_535 - 3) + b"end"
+    keep(0, b"yz", none)
+    assert ffi.string(lib.lo2_libbpf_messages()) == b"x" * (65_535 - 5) + b"endyz"
+    lib.lo2_libbpf_forget()
+    assert ffi.string(lib.lo2_libbpf_messages()) == b""
 
 
 @pytest.mark.parametrize("knows_batches", [True, False])

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from typing import TYPE_CHECKING
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -64,6 +65,18 @@ def test_a_signal_for_lo2io_alone_is_passed_on() -> None:
     with BlockedSignals() as signals:
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
         assert wait_for_command(pid, signals) == 128 + signal.SIGTERM
+
+
+def test_a_terminals_signal_is_not_passed_on(sleeper: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command has got it, too. A signal that only wakes lo2io is nothing for the command."""
+    kill = Mock()
+    monkeypatch.setattr(os, "kill", kill)
+    signals = Mock(
+        fetch=Mock(side_effect=[(signal.SIGINT, True), (signal.SIGCHLD, False), (signal.SIGTERM, False), None])
+    )
+    assert wait_for_command(sleeper, signals) is None
+    assert kill.mock_calls == [call(sleeper, signal.SIGTERM)]
+    monkeypatch.undo()
 
 
 @pytest.fixture

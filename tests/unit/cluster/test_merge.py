@@ -55,6 +55,22 @@ def test_merged_is_its_parts(tmp_path: Path, mode: str, sched: bool) -> None:
     assert set(verdict.broken) <= {"operation.id-again"}
 
 
+def groups(trace: Path) -> list[list[str]]:
+    """The members of each group, by name."""
+    with otf2.reader.open(str(trace / "traces.otf2")) as reader:
+        return [[member.name for member in group.members] for group in reader.definitions.groups]
+
+
+def test_groups_of_regions_are_one(tmp_path: Path) -> None:
+    """The members of each host's group, each once, in the order of their ids."""
+    cluster = small_cluster(tmp_path / "T", "ab")
+    merge(cluster)
+    alone, merged = map(groups, (cluster / "host=a", cluster))
+    assert max(map(len, alone)) > 1
+    assert merged == alone
+    assert [len(set(members)) for members in merged] == [len(members) for members in merged]
+
+
 def test_the_command_says_how_right_times_are(tmp_path: Path) -> None:
     """Clocks that nobody compared have an unknown error."""
     cluster = small_cluster(tmp_path / "T", "ab")

@@ -10,6 +10,7 @@ import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 from build.flightrig import CALLS, CONVERTER, META, RING_BYTES, FakeClock, FakeKernel, Rig, serials
@@ -429,3 +430,15 @@ def test_an_unexpected_failure_ends_no_thread_unseen(
         "no window was written for a test",
         "recording ended early",
     ]
+
+
+def test_how_long_a_trigger_rests(rig: Callable[[FlightOptions], Rig], clock: FakeClock) -> None:
+    """As long as the window; without a length, as long as what is kept, and a second at least."""
+    kept = rig(FlightOptions(last_s=None, max_bytes=1 << 20)).flight
+    now = clock.monotonic_ns()
+    kept._borders = {"a": Mock(monotonic_ns=now - 7), "b": Mock(monotonic_ns=now)}
+    assert kept._window_ns() == 1_000_000_000
+    kept._borders["a"].monotonic_ns -= 3_000_000_000
+    assert kept._window_ns() == 3_000_000_007
+    kept._last_ns = 2_500_000_000
+    assert kept._window_ns() == 2_500_000_000

@@ -291,3 +291,15 @@ def test_block_request_names_what_caused_it(ring: BatchMaker, write: Write, reco
     causes = [attributes(event).get("io_uring request") for event in found]
     each = 1 if records == "begin-end" else 3
     assert causes == [501] * each + [None] * each
+
+
+def test_a_stretch_without_a_begin_is_left_out(write: Write) -> None:
+    """Nobody knows where it would stand."""
+    maker = BatchMaker()
+    maker.task(0)
+    maker.row("off_cpu", before=0, task=0, begin_time_ns=-(2**63), end_time_ns=T + 5, state=SLEEPING)
+    maker.call("io_uring_enter", T, T + 300)
+    assert [name for name, _ in verified(write(maker.make(), meta=SCHED), "trace.no-io").shape()] == [
+        "+io_uring_enter",
+        "-io_uring_enter",
+    ]
