@@ -20,8 +20,9 @@ from lo2io.capture.options import Converter, RecordOptions
 from lo2io.capture.recording import record as record_spool
 from lo2io.catalog.catalog import ENDING, left_out, load_catalog
 from lo2io.cluster.hosts import host_directory
+from lo2io.cluster.layout import host_of
 from lo2io.convert.convert import check_block_records, convert_folder, import_stages
-from lo2io.errors import Lo2ioError
+from lo2io.errors import Lo2ioError, TraceError
 from lo2io.folder import Folder, private_umask
 from lo2io.model import CallFilter
 from lo2io.signals import interrupt_number, interrupted_by_signals, interrupts_held_back
@@ -236,6 +237,8 @@ def _finish(
     except Exception:
         say(f"converting failed; the spool is kept: `{_convert_command(directory)}`")
         raise
+    if trouble := keep_sums(directory):
+        say(trouble)
     if not request.keep_spool:
         try:
             spool.discard()
@@ -306,6 +309,23 @@ def converter(block_records: str | None = None) -> Converter:
         run=lambda spool, trace: [sys.executable, "-P", "-m", "lo2io", *arguments(spool, trace)],
         show=lambda spool, trace: shlex.join(["lo2io", *arguments(spool, trace)]),
     )
+
+
+def keep_sums(trace: Path) -> str:
+    """Write the sums of a trace that lies in the folder of a node: the report of all nodes adds them up.
+
+    Returns:
+        A message, if they cannot be written; empty: all is well, or the trace is of no node.
+    """
+    if host_of(trace.name) is None:
+        return ""
+    from lo2io.cluster.sums import write_sums  # noqa: PLC0415 - only nodes of a job need it
+
+    try:
+        write_sums(trace)
+    except TraceError as error:
+        return f"{error}; `lo2io report` reads the tables instead"
+    return ""
 
 
 def dump(trace: Path) -> Path:

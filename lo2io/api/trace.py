@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from lo2io.model import Completeness
     from lo2io.reports.findings.finding import Finding
+    from lo2io.reports.nodes.summary import NodesSummary
     from lo2io.reports.summary.summary import Summary
     from lo2io.trace.reader import Trace as TraceReader
 
@@ -189,8 +190,27 @@ class Trace:
         """
         if isinstance(self._reader, Nodes):
             hosts = ", ".join(node.host for node in self._reader.nodes[:3])
-            raise UsageError(f"sum up {self.path}", f"it has many hosts: {hosts} …", "choose one: trace.host(NAME)")
+            remedy = "choose one: T/host=NAME, or trace.host(NAME)"
+            raise UsageError(f"report about {self.path} as of one machine", f"it has many hosts: {hosts} …", remedy)
         return self._reader
+
+    @property
+    def has_hosts(self) -> bool:
+        """True for the traces of many nodes."""
+        return isinstance(self._reader, Nodes)
+
+    def hosts_summary(self) -> NodesSummary:
+        """The numbers of ``lo2io report`` about many nodes.
+
+        Raises:
+            UsageError: The trace is of one machine.
+            TraceError: A table is damaged.
+        """
+        from lo2io.cluster.sums import summarize_nodes  # noqa: PLC0415 - few need it
+
+        if not isinstance(self._reader, Nodes):
+            raise UsageError(f"report about the hosts of {self.path}", "it is of one machine", "use trace.summary()")
+        return summarize_nodes(self._reader)
 
     def findings(self) -> tuple[Finding, ...]:
         """What ``lo2io report`` found, the most expensive first. Errors are those of :meth:`summary`."""

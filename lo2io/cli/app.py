@@ -6,6 +6,7 @@ Stages are imported when a command needs them, so that ``lo2io --help`` answers 
 from __future__ import annotations
 
 import inspect
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -140,6 +141,7 @@ def convert(
     Any machine and any user can do this.
     """
     from lo2io.convert.convert import convert as convert_spool
+    from lo2io.pipeline import keep_sums
     from lo2io.signals import ended_by_signals
 
     with ended_by_signals(), progress_bar(spool) as progress:
@@ -152,6 +154,8 @@ def convert(
             block_records=block_records,
             sample_rate=parse_rate(sample),
         )
+        if trouble := keep_sums(output):
+            print(f"lo2io: {trouble}", file=sys.stderr)
     print(output)
     print_completeness(converted)
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from lo2io.api.trace import Trace
     from lo2io.cli.status_line import StatusLine
 
 
@@ -49,7 +50,7 @@ def print_summary(
     end: str | None = None,
     full: bool = False,
 ) -> None:
-    """The report of a trace, or of the part of it that passes the filters within a span.
+    """The report of a trace, or of the traces of many nodes; or of the part that passes the filters within a span.
 
     On a terminal, the full report comes in a pager.
 
@@ -66,7 +67,11 @@ def print_summary(
     from lo2io.signals import ended_by_signals
 
     with ended_by_signals(), open_trace(trace) as opened:  # another tool's trace gets temporary tables
-        found = opened.part(filters, begin=begin, end=end).summary()
+        part = opened.part(filters, begin=begin, end=end)
+        if part.has_hosts:
+            _print_hosts(part, as_json=as_json, full=full)
+            return
+        found = part.summary()
     if as_json:
         print(to_json(found))
         return
@@ -79,6 +84,19 @@ def print_summary(
         return
     with console.pager(styles=not console.no_color) if console.is_terminal else contextlib.nullcontext():
         render_page(found, console)
+
+
+def _print_hosts(trace: Trace, *, as_json: bool, full: bool) -> None:
+    """The report of many nodes, on stdout."""
+    from lo2io.reports.nodes.summary import to_json
+    from lo2io.reports.text.nodes import render_nodes
+    from lo2io.reports.text.page import report_console
+
+    found = trace.hosts_summary()
+    if as_json:
+        print(to_json(found))
+        return
+    render_nodes(found, report_console(), full=full)
 
 
 def print_completeness(converted: Any, host: str = "") -> None:

@@ -221,7 +221,7 @@ def open_nodes(directory: Path) -> Nodes:
         try:
             found[host] = open_trace(folder)
         except TraceError as error:
-            left_out[host] = str(error)
+            left_out[host] = str(error) if (folder / DIRECTORY / METADATA_FILE).exists() else "it has no trace"
     if not found:
         reasons = "; ".join(list(left_out.values())[:3])
         raise TraceError(f"cannot open {directory}", f"no host has a whole trace: {reasons}", "convert the spools")

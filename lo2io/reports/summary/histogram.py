@@ -75,6 +75,18 @@ class LatencyHistograms:
         """Members of ``lo2_histograms``, which adds as :meth:`add` does."""
         return {"bins": self._bins, "total_ns": self._total, "min_ns": self._min, "max_ns": self._max}
 
+    @classmethod
+    def of_counts(cls, counts: NDArray[np.int64], total_ns: int, min_ns: int, max_ns: int) -> LatencyHistograms:
+        """One histogram with these counts, which :meth:`counts` of others yielded."""
+        made = cls(1)
+        made._bins[: len(counts)] = counts
+        made._total[0], made._min[0], made._max[0] = total_ns, min_ns, max_ns
+        return made
+
+    def counts(self, rows: int | NDArray[np.intp]) -> NDArray[np.int64]:
+        """The number of durations in each bin, of one histogram or of several together. Counts of nodes add up."""
+        return self._sum(rows)
+
     def log2(self, rows: int | NDArray[np.intp]) -> tuple[Bin, ...]:
         """One histogram, or the sum of several, by powers of two.
 

@@ -97,6 +97,10 @@ class OperationTally:
         """Durations of a call, in whatever class."""
         return self.latency.latency(np.flatnonzero(self._rows[:, 0] == call))
 
+    def latency_counts(self, call: int) -> NDArray[np.int64]:
+        """The number of a call's durations in each bin of a histogram."""
+        return self.latency.counts(np.flatnonzero(self._rows[:, 0] == call))
+
     def latency_of_class(self, kind: CallClass) -> tuple[Latency, tuple[Bin, ...]]:
         """Durations of a class of calls, and their number for each power of two."""
         rows = np.flatnonzero(self._rows[:, 1] == kind)

@@ -98,7 +98,8 @@ def test_every_name_is_there() -> None:
     assert all(getattr(lo2io, name) for name in lo2io.__all__)
     assert set(lo2io.__all__) == {"Lo2ioError", "Recording", "Table", "Trace", "open", "record"}
     promised = {
-        lo2io.Trace: "between close filter findings host html part path metadata proof query summary tables",
+        lo2io.Trace: "between close filter findings has_hosts host hosts_summary html part path metadata proof query"
+        " summary tables",
         lo2io.Table: "batches columns duckdb name schema to_arrow to_pandas to_polars",
         lo2io.Recording: "exit_code messages output stop trace",
     }

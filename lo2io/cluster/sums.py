@@ -1,0 +1,88 @@
+"""The sums of each node beside its tables, and the report of all nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lo2io.errors import TraceError
+from lo2io.folder import Folder, private_umask
+from lo2io.reports.nodes.summary import HostFacts, NodesSummary, add_up
+from lo2io.reports.nodes.sums import SCHEMA, SUMS_FILE, sum_up
+from lo2io.trace.directory import give_away
+from lo2io.trace.names import DIRECTORY, PART
+from lo2io.trace.reader import open_trace
+from lo2io.trace.selection.selection import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lo2io.cluster.nodes import Node, Nodes
+
+_REMEDY = "remove the file: the tables count then"
+
+
+def write_sums(trace: Path) -> None:
+    """Sum a node's trace up, and write the sums beside its tables, whole or not at all.
+
+    Raises:
+        TraceError: A table is damaged, or the sums cannot be written.
+    """
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(sum_up(open_trace(trace)))
+    try:
+        with private_umask(), Folder.open(trace / DIRECTORY) as folder:
+            folder.remove(f"{SUMS_FILE}{PART}")
+            folder.write(f"{SUMS_FILE}{PART}", sink.getvalue().to_pybytes())
+            folder.rename(f"{SUMS_FILE}{PART}", folder, SUMS_FILE)
+            give_away(folder, itself=False)
+    except OSError as error:
+        raise TraceError(f"write {trace / DIRECTORY / SUMS_FILE}", error.strerror or str(error)) from error
+
+
+def summarize_nodes(nodes: Nodes) -> NodesSummary:
+    """The report of all nodes. Nodes without sums, and parts of traces, are summed up from their tables.
+
+    Raises:
+        TraceError: A table, or a file of sums, is damaged.
+    """
+    ready = {node.host for node in nodes.nodes if _has_sums(node)}
+
+    def each() -> Iterator[tuple[HostFacts, pa.Table]]:
+        for node in nodes.nodes:
+            start, stop = node.span
+            facts = HostFacts(node.host, node.alignment.method, node.alignment.error_ns, stop - start)
+            yield facts, _load(node) if node.host in ready else sum_up(node.trace)
+
+    return add_up(
+        str(nodes.path),
+        each(),
+        span_ns=nodes.metadata["stop_ns"] - nodes.metadata["start_ns"],
+        left_out=nodes.left_out,
+        nr_summed=len(nodes.nodes) - len(ready),
+    )
+
+
+def _has_sums(node: Node) -> bool:
+    return not isinstance(node.trace, Selection) and (node.trace.path / DIRECTORY / SUMS_FILE).exists()
+
+
+def _load(node: Node) -> pa.Table:
+    """The sums of a node.
+
+    Raises:
+        TraceError: The file is damaged, or a newer lo2io wrote it.
+    """
+    path = node.trace.path / DIRECTORY / SUMS_FILE
+    try:
+        with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise TraceError(
+            f"cannot read the sums {path}", str(error), "remove the file: the tables count then"
+        ) from error
+    return table

@@ -1,0 +1,1 @@
+"""Reports of many nodes: sums of each node that add up, and what they add up to."""

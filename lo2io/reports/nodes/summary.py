@@ -1,0 +1,386 @@
+"""The report of many nodes: their sums added up, and what each of them did.
+
+In: the tables of :mod:`lo2io.reports.nodes.sums`, one after the other. Out: :class:`NodesSummary`. Its sums are exact.
+Percentiles are as exact as those of one node. Of paths that a node has no row for, bounds are told.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lo2io.reports.nodes.outliers import Outlier, find_outliers
+from lo2io.reports.nodes.sums import (
+    ADDED,
+    CALL,
+    CALL_BIN,
+    DEVICE,
+    DEVICE_BIN,
+    FILE,
+    FINDING,
+    KEYS,
+    NODE,
+    OTHER_FILES,
+    PROCESS,
+    RANK,
+)
+from lo2io.reports.summary.histogram import Latency, LatencyHistograms
+from lo2io.reports.summary.summary import Activity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    Row = dict[str, Any]
+
+SCHEMA: Final = "lo2io-nodes-summary"
+SCHEMA_VERSION: Final = 1
+MAX_ROWS: Final = 100
+"""Rows of processes, files and ranks that are listed."""
+_AT_ONCE: Final = 64
+"""So many nodes' rows are in memory before they are added up."""
+COMPARED: Final = ("bytes_read", "bytes_written", "time_ns", "errors", "device_p99_ns")
+"""Fields of a host's row by which it may stand out."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What is known of a node beside its sums."""
+
+    host: str
+    clock: str
+    """How its times were aligned with those of the first node."""
+    error_ns: int | None
+    """Its times are right within this; None: nobody knows."""
+    span_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """A node. ``device_p99_ns`` is that of the disk's operation with most time; None: no request ended."""
+
+    host: str
+    verdict: str
+    """How complete its recording is: ``complete``, ``incomplete``, ``not proven`` or ``short``."""
+    span_ns: int
+    clock: str
+    error_ns: int | None
+    processes: int
+    ranks: tuple[int, ...]
+    activity: Activity
+    device_p99_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodesCall:
+    """A system call on all nodes."""
+
+    name: str
+    hosts: int
+    activity: Activity
+    latency: Latency
+    share: float
+    """Its part of the time of all calls, 0 … 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodesDevice:
+    """Requests of one operation on all disks: a node's name of a disk means nothing on another one."""
+
+    operation: str
+    hosts: int
+    disks: int
+    requests: int
+    errors: int
+    bytes: int
+    device: Latency
+    """From issue to completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodesProcess:
+    """The processes of one name on all nodes."""
+
+    name: str | None
+    hosts: int
+    processes: int
+    activity: Activity
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """The processes of a rank."""
+
+    rank: int
+    host: str
+    processes: int
+    activity: Activity
+
+
+@dataclass(frozen=True, slots=True)
+class NodesFile:
+    """A path on all nodes. Nodes without a row for it may add no more than ``more_ns`` and ``more_bytes``."""
+
+    path: str | None
+    hosts: int
+    activity: Activity
+    more_ns: int
+    more_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodesFinding:
+    """A finding on several nodes."""
+
+    rule: str
+    hosts: tuple[str, ...]
+    nr: int
+    cost_ns: int
+    subject: str
+    """That of the most expensive one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodesSummary:
+    """The page of many nodes."""
+
+    schema: str
+    schema_version: int
+    directory: str
+    span_ns: int
+    """From the first node's begin to the last one's end, by the clock of all."""
+    error_ns: int | None
+    """Times of all nodes are right within this; None: nobody knows."""
+    activity: Activity
+    hosts: tuple[HostRow, ...]
+    left_out: Mapping[str, str]
+    """Host → why it is not among these sums."""
+    nr_summed: int
+    """Hosts that had no sums, so that their tables were read."""
+    outliers: tuple[Outlier, ...]
+    findings: tuple[NodesFinding, ...]
+    calls: tuple[NodesCall, ...]
+    devices: tuple[NodesDevice, ...]
+    processes: tuple[NodesProcess, ...]
+    """By time in calls, at most 100; ``ranks`` and ``files``, too."""
+    ranks: tuple[RankRow, ...]
+    nr_ranks: int
+    files: tuple[NodesFile, ...]
+    nr_files: int
+    """Paths with a row on some node."""
+    other_files: int
+    """Paths that have no row, added up over nodes."""
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """Verdict → on how many hosts."""
+        found: dict[str, int] = defaultdict(int)
+        for host in self.hosts:
+            found[host.verdict] += 1
+        return dict(found)
+
+
+def to_json(summary: NodesSummary) -> str:
+    """The summary as JSON. Keys are the names of the dataclasses' fields. A schema version only gains keys."""
+    return json.dumps(asdict(summary), indent=2, ensure_ascii=True)
+
+
+def add_up(
+    directory: str,
+    nodes: Iterable[tuple[HostFacts, pa.Table]],
+    *,
+    span_ns: int,
+    left_out: Mapping[str, str],
+    nr_summed: int = 0,
+) -> NodesSummary:
+    """Add the sums of nodes up.
+
+    Args:
+        directory: That of the recording.
+        nodes: Each node and its sums. They are taken one after the other.
+        span_ns: From the first begin to the last end.
+        left_out: Host → why it is not among the nodes.
+        nr_summed: Hosts that had no sums.
+    """
+    adder = _Adder()
+    for facts, table in nodes:
+        adder.add(facts, table)
+    rows = adder.rows()
+    hosts = tuple(sorted(adder.hosts, key=lambda host: (-host.activity.time_ns, host.host)))
+    errors = [host.error_ns for host in hosts]
+    compared = {what: [_number(host, what) for host in hosts] for what in COMPARED}
+    total = _activity({name: sum(row[name] or 0 for row in rows[NODE]) for name in ADDED})
+    return NodesSummary(
+        schema=SCHEMA,
+        schema_version=SCHEMA_VERSION,
+        directory=directory,
+        span_ns=span_ns,
+        error_ns=None if None in errors else max((error or 0 for error in errors), default=0),
+        activity=total,
+        hosts=hosts,
+        left_out=dict(left_out),
+        nr_summed=nr_summed,
+        outliers=find_outliers([host.host for host in hosts], compared),
+        findings=_findings(adder.findings),
+        calls=tuple(_calls(rows, total.time_ns)),
+        devices=tuple(_devices(rows, adder.disks)),
+        processes=_processes(rows[PROCESS]),
+        ranks=tuple(sorted(adder.ranks, key=lambda row: (-row.activity.time_ns, row.rank, row.host)))[:MAX_ROWS],
+        nr_ranks=len({row.rank for row in adder.ranks}),
+        files=_files(rows[FILE], rows[OTHER_FILES]),
+        nr_files=len(rows[FILE]),
+        other_files=sum(row["members"] for row in rows[OTHER_FILES]),
+    )
+
+
+class _Adder:
+    """Adds up rows with the same keys. What a node's own rows tell of it is kept."""
+
+    def __init__(self) -> None:
+        self.hosts: list[HostRow] = []
+        self.ranks: list[RankRow] = []
+        self.findings: list[tuple[str, Row]] = []
+        self.disks: dict[str, dict[str, int]] = defaultdict(dict)
+        """Operation → host → its disks that had such requests."""
+        self._waiting: list[pa.Table] = []
+
+    def add(self, facts: HostFacts, table: pa.Table) -> None:
+        own = _by_kind(table.filter(pc.is_in(table["kind"], pa.array([NODE, DEVICE, RANK, FINDING]))))
+        self.findings += [(facts.host, row) for row in own[FINDING]]
+        self.ranks += [RankRow(row["rank"], facts.host, row["members"], _activity(row)) for row in own[RANK]]
+        for row in own[DEVICE]:
+            disks = self.disks[row["detail"]]
+            disks[facts.host] = disks.get(facts.host, 0) + 1
+        (node,) = own[NODE]
+        busiest = max(own[DEVICE], key=lambda row: row["time_ns"], default=None)
+        self.hosts.append(
+            HostRow(
+                host=facts.host,
+                verdict=node["name"],
+                span_ns=facts.span_ns,
+                clock=facts.clock,
+                error_ns=facts.error_ns,
+                processes=node["members"],
+                ranks=tuple(sorted(row["rank"] for row in own[RANK])),
+                activity=_activity(node),
+                device_p99_ns=busiest["p99_ns"] if busiest else None,
+            )
+        )
+        once = pa.array(np.ones(table.num_rows, np.int64))
+        self._waiting.append(table.drop_columns(["p99_ns"]).append_column("hosts", once))
+        if len(self._waiting) == _AT_ONCE:
+            self._waiting = [_grouped(self._waiting)]
+
+    def rows(self) -> dict[str, list[Row]]:
+        """Kind → its rows, each for one combination of keys; ``hosts``: on how many nodes."""
+        return _by_kind(_grouped(self._waiting)) if self._waiting else defaultdict(list)
+
+
+def _grouped(tables: list[pa.Table]) -> pa.Table:
+    functions = [*((name, "sum") for name in (*ADDED, "hosts")), ("min_ns", "min"), ("max_ns", "max")]
+    found = pa.concat_tables(tables).group_by(list(KEYS)).aggregate(functions)
+    plain = {f"{name}_{function}": name for name, function in functions}
+    return found.rename_columns([plain.get(name, name) for name in found.column_names]).select(tables[0].column_names)
+
+
+def _by_kind(table: pa.Table) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in table.to_pylist():
+        found[row["kind"]].append(row)
+    return found
+
+
+def _activity(row: Mapping[str, Any]) -> Activity:
+    names = ("errors", "reads", "writes", "bytes_read", "bytes_written", "time_ns")
+    return Activity(calls=row.get("nr") or 0, **{name: row.get(name) or 0 for name in names})
+
+
+def _number(host: HostRow, what: str) -> int | None:
+    found: int | None = host.device_p99_ns if what == "device_p99_ns" else getattr(host.activity, what)
+    return found
+
+
+def _latency(bins: Iterable[Row], total_ns: int, rows: list[Row]) -> Latency:
+    """The latency of the sum of histograms, whose extremes are in other rows."""
+    counts: dict[int, int] = defaultdict(int)
+    for row in bins:
+        counts[row["bin"]] += row["nr"]
+    if not counts:
+        return Latency()
+    whole = np.zeros(max(counts) + 1, np.int64)
+    whole[list(counts)] = list(counts.values())
+    low = min(row["min_ns"] for row in rows if row["min_ns"] is not None)
+    high = max(row["max_ns"] for row in rows if row["max_ns"] is not None)
+    return LatencyHistograms.of_counts(whole, total_ns, low, high).latency(0)
+
+
+def _calls(rows: Mapping[str, list[Row]], time_ns: int) -> Iterator[NodesCall]:
+    bins = _by(rows[CALL_BIN], "name")
+    for row in sorted(rows[CALL], key=lambda row: (-row["time_ns"], -row["nr"], row["name"])):
+        latency = _latency(bins[row["name"]], row["time_ns"], [row])
+        share = row["time_ns"] / time_ns if time_ns else 0.0
+        yield NodesCall(row["name"], row["hosts"], _activity(row), latency, share)
+
+
+def _devices(rows: Mapping[str, list[Row]], disks: Mapping[str, Mapping[str, int]]) -> Iterator[NodesDevice]:
+    bins = _by(rows[DEVICE_BIN], "detail")
+    found = _by(rows[DEVICE], "detail")
+    for operation in sorted(found, key=lambda each: -sum(row["time_ns"] for row in found[each])):
+        mine = found[operation]
+        yield NodesDevice(
+            operation=operation,
+            hosts=len(disks[operation]),
+            disks=sum(disks[operation].values()),
+            requests=sum(row["nr"] for row in mine),
+            errors=sum(row["errors"] for row in mine),
+            bytes=sum((row["bytes_read"] or 0) + (row["bytes_written"] or 0) for row in mine),
+            device=_latency(bins[operation], sum(row["time_ns"] for row in mine), mine),
+        )
+
+
+def _by(rows: Iterable[Row], key: str) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row[key]].append(row)
+    return found
+
+
+def _processes(rows: Iterable[Row]) -> tuple[NodesProcess, ...]:
+    ordered = sorted(rows, key=lambda row: (-row["time_ns"], -row["nr"], row["name"] or ""))
+    return tuple(NodesProcess(row["name"], row["hosts"], row["members"], _activity(row)) for row in ordered[:MAX_ROWS])
+
+
+def _files(rows: Iterable[Row], others: Iterable[Row]) -> tuple[NodesFile, ...]:
+    """By time; ``most_…`` of a path is the sum over the nodes that have a row for it, of the others over all nodes."""
+    most_ns, most_bytes = (sum(row[name] for row in others) for name in ("most_ns", "most_bytes"))
+    ordered = sorted(rows, key=lambda row: (-row["time_ns"], -row["nr"], row["name"] or ""))
+    return tuple(
+        NodesFile(
+            path=row["name"],
+            hosts=row["hosts"],
+            activity=_activity(row),
+            more_ns=most_ns - row["most_ns"],
+            more_bytes=most_bytes - row["most_bytes"],
+        )
+        for row in ordered[:MAX_ROWS]
+    )
+
+
+def _findings(found: Iterable[tuple[str, Row]]) -> tuple[NodesFinding, ...]:
+    """By rule, those with most cost first."""
+    by_rule: dict[str, list[tuple[str, Row]]] = defaultdict(list)
+    for host, row in found:
+        by_rule[row["name"]].append((host, row))
+    rows = []
+    for rule, each in by_rule.items():
+        most = max(each, key=lambda pair: pair[1]["time_ns"] or 0)[1]
+        cost_ns = sum(row["time_ns"] or 0 for _, row in each)
+        rows.append(
+            NodesFinding(rule, tuple(dict.fromkeys(host for host, _ in each)), len(each), cost_ns, most["detail"])
+        )
+    return tuple(sorted(rows, key=lambda row: (-row.cost_ns, row.rule)))

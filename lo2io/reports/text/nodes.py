@@ -1,0 +1,204 @@
+"""The report of many nodes on one screen: totals, hosts that stand out, and the largest rows of each kind.
+
+In: a :class:`~lo2io.reports.nodes.summary.NodesSummary`. Out: lines on a rich console.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lo2io.reports.text.lines import ROWS, VERDICT_STYLES, print_line, print_more, print_table
+from lo2io.reports.words import count_of, duration_of, printable, share_of
+from lo2io.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.console import Console
+
+    from lo2io.reports.nodes.summary import NodesSummary
+    from lo2io.reports.summary.histogram import Latency
+    from lo2io.reports.summary.summary import Activity
+
+_BRIEF: Final = 3
+"""Rows of each table on one screen."""
+_OUTLIERS: Final = 5
+_WORDS: Final[dict[str, tuple[str, Callable[[int], str]]]] = {
+    "bytes_read": ("read", format_bytes),
+    "bytes_written": ("written", format_bytes),
+    "time_ns": ("time in calls", format_duration),
+    "errors": ("errors", "{:,}".format),
+    "device_p99_ns": ("p99 of its disk", format_duration),
+}
+"""Field of a host's row → its name, and how its number is written."""
+_ACTIVITY: Final = ("calls", "read", "written", "in calls")
+
+
+def render_nodes(summary: NodesSummary, console: Console, *, full: bool = False) -> None:
+    """Print the page: with ``full``, more rows of each table."""
+    rows = ROWS if full else _BRIEF
+    _head(summary, console)
+    _outliers(summary, console)
+    _findings(summary, console, rows)
+    _hosts(summary, console, rows)
+    _processes(summary, console, rows)
+    _ranks(summary, console, rows)
+    _files(summary, console, rows)
+    _calls(summary, console, rows)
+    _devices(summary, console, rows)
+    _end(summary, console)
+
+
+def _head(summary: NodesSummary, console: Console) -> None:
+    total = summary.activity
+    ranks = f" · {count_of(summary.nr_ranks, 'rank')}" if summary.nr_ranks else ""
+    print_line(console, f"{printable(summary.directory)}: {count_of(len(summary.hosts), 'host')}{ranks}", "bold")
+    print_line(
+        console,
+        f"{format_duration(summary.span_ns)} · {count_of(total.calls, 'call')}"
+        f" of {count_of(sum(host.processes for host in summary.hosts), 'process')} · {count_of(total.errors, 'error')}",
+    )
+    print_line(
+        console,
+        f"read {format_bytes(total.bytes_read)} · written {format_bytes(total.bytes_written)}"
+        f" · {format_duration(total.time_ns)} in calls",
+    )
+
+
+def _outliers(summary: NodesSummary, console: Console) -> None:
+    if not summary.outliers:
+        print_line(console, "\nNo host stands out.")
+        return
+    rows = []
+    for each in summary.outliers[:_OUTLIERS]:
+        word, written = _WORDS[each.what]
+        rows.append([printable(each.host), word, written(each.value), written(each.median), f"{each.mads:+,.1f}"])
+    print_table(console, ["Host that stands out", "by", "its", "median", "MADs"], "llrrr", rows)
+    print_more(console, len(summary.outliers) - _OUTLIERS)
+
+
+def _findings(summary: NodesSummary, console: Console, limit: int) -> None:
+    rows = [
+        [row.rule, f"{len(row.hosts):,}", f"{row.nr:,}", format_duration(row.cost_ns), printable(row.subject)]
+        for row in summary.findings[:limit]
+    ]
+    _table(
+        console, ["Finding", "hosts", "times", "cost", "the most expensive one"], "lrrrl", rows, len(summary.findings)
+    )
+
+
+def _hosts(summary: NodesSummary, console: Console, limit: int) -> None:
+    rows = [
+        [
+            printable(row.host),
+            f"{len(row.ranks):,}",
+            *_cells(row.activity),
+            "" if row.device_p99_ns is None else format_duration(row.device_p99_ns),
+            row.verdict,
+        ]
+        for row in summary.hosts[:limit]
+    ]
+    headings = ["Host", "ranks", *_ACTIVITY, "disk p99", "recording"]
+    _table(console, headings, "lrrrrrrl", rows, len(summary.hosts))
+
+
+def _processes(summary: NodesSummary, console: Console, limit: int) -> None:
+    rows = [
+        [printable(row.name or "unknown"), f"{row.hosts:,}", f"{row.processes:,}", *_cells(row.activity)]
+        for row in summary.processes[:limit]
+    ]
+    _table(console, ["Process", "hosts", "processes", *_ACTIVITY], "lrrrrrr", rows, len(summary.processes))
+
+
+def _ranks(summary: NodesSummary, console: Console, limit: int) -> None:
+    rows = [
+        [f"{row.rank} on {printable(row.host)}", f"{row.processes:,}", *_cells(row.activity)]
+        for row in summary.ranks[:limit]
+    ]
+    _table(console, ["Rank", "processes", *_ACTIVITY], "lrrrrr", rows, summary.nr_ranks)
+
+
+def _files(summary: NodesSummary, console: Console, limit: int) -> None:
+    shown = summary.files[:limit]
+    open_ended = any(row.more_ns for row in shown)
+    rows = [
+        [
+            printable(row.path or "unnamed"),
+            f"{row.hosts:,}",
+            *_cells(row.activity),
+            *([format_duration(row.activity.time_ns + row.more_ns)] if open_ended else []),
+        ]
+        for row in shown
+    ]
+    headings = ["File", "hosts", *_ACTIVITY, *(["at most"] if open_ended else [])]
+    _table(console, headings, "lr" + "r" * (len(headings) - 2), rows, summary.nr_files)
+
+
+def _calls(summary: NodesSummary, console: Console, limit: int) -> None:
+    rows = [
+        [
+            row.name,
+            f"{row.hosts:,}",
+            f"{row.activity.calls:,}",
+            format_duration(row.activity.time_ns),
+            share_of(row.share),
+            *(
+                duration_of(row.latency, value)
+                for value in (row.latency.p50_ns, row.latency.p99_ns, row.latency.max_ns)
+            ),
+        ]
+        for row in summary.calls[:limit]
+    ]
+    headings = ["Call", "hosts", "calls", "time", "share", "p50", "p99", "max"]
+    _table(console, headings, "lrrrrrrr", rows, len(summary.calls))
+
+
+def _devices(summary: NodesSummary, console: Console, limit: int) -> None:
+    rows = [
+        [
+            row.operation,
+            f"{row.hosts:,}",
+            f"{row.disks:,}",
+            f"{row.requests:,}",
+            format_bytes(row.bytes),
+            *_percentiles(row.device),
+        ]
+        for row in summary.devices[:limit]
+    ]
+    headings = ["Requests of disks", "hosts", "disks", "requests", "bytes", "p50", "p99", "max"]
+    _table(console, headings, "lrrrrrrr", rows, len(summary.devices))
+
+
+def _end(summary: NodesSummary, console: Console) -> None:
+    print_line(console, "")
+    for host, reason in summary.left_out.items():
+        print_line(console, f"left out {printable(host)}: {printable(reason)}", "bold yellow")
+    if summary.nr_summed:
+        print_line(console, f"{count_of(summary.nr_summed, 'host')} had no sums: the tables were read")
+    doubt = "an unknown error" if summary.error_ns is None else format_duration(summary.error_ns)
+    methods = ", ".join(dict.fromkeys(host.clock for host in summary.hosts))
+    print_line(console, f"clocks: {methods}; times are right within {doubt}")
+    verdicts = summary.verdicts
+    words = ", ".join(f"{verdict} on {count_of(nr, 'host')}" for verdict, nr in sorted(verdicts.items()))
+    whole = set(verdicts) == {"complete"} and not summary.left_out
+    print_line(console, f"recording: {words}", VERDICT_STYLES["complete"] if whole else "bold yellow")
+
+
+def _cells(activity: Activity) -> list[str]:
+    return [
+        f"{activity.calls:,}",
+        format_bytes(activity.bytes_read),
+        format_bytes(activity.bytes_written),
+        format_duration(activity.time_ns),
+    ]
+
+
+def _percentiles(latency: Latency) -> list[str]:
+    return [duration_of(latency, value) for value in (latency.p50_ns, latency.p99_ns, latency.max_ns)]
+
+
+def _table(console: Console, headings: Sequence[str], align: str, rows: Sequence[Sequence[str]], number: int) -> None:
+    """A table, whose first heading tells how many rows there are if not all are shown; none without rows."""
+    if rows:
+        first = headings[0] if len(rows) >= number else f"{headings[0]} ({len(rows)} of {number:,})"
+        print_table(console, [first, *headings[1:]], align, rows)

@@ -1,0 +1,206 @@
+"""`lo2io report T` of many nodes: the sums of all are the sums of each."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from build.merged_traces import replicate, small_cluster, write_correction
+from build.small_machine import spool_of_a_small_machine
+from build.tablemaker import READ, WRITE, make_batch, write_trace
+from workloads import served
+
+import lo2io
+from lo2io.cluster.sums import write_sums
+from lo2io.errors import TraceError, UsageError
+from lo2io.reports.nodes import sums as node_sums
+from lo2io.reports.nodes.outliers import find_outliers
+from lo2io.reports.summary.histogram import LatencyHistograms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lo2io.reports.nodes.summary import NodesSummary
+
+MS = 1_000_000
+FIELDS = ("calls", "errors", "reads", "writes", "bytes_read", "bytes_written", "time_ns")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[None]:
+    """The server that runs the commands ends with the last test."""
+    yield
+    served.close()
+
+
+def host_with(directory: Path, host: str, calls: list[tuple[str, int, int]], rank: int | None = None) -> None:
+    """A host whose calls are a path, a duration in µs, and the bytes that it reads or, if negative, writes."""
+    paths = sorted({path for path, _, _ in calls})
+    unknown = {} if rank is None else {"rank": rank}
+    batch = make_batch(
+        tasks=[{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"app", **unknown}],
+        files=[{"file": at, "path": path.encode(), "mode": 0o100644} for at, path in enumerate(paths)],
+        handles=[{"handle": at, "file": at, "fd": 3 + at} for at in range(len(paths))],
+        operations=[
+            {
+                "id": number + 1, "call": READ if size > 0 else WRITE, "task": 0, "pid": 100, "tid": 100,
+                "handle": paths.index(path), "begin_time_ns": (10 + number) * MS,
+                "end_time_ns": (10 + number) * MS + 1000 * length_us, "bytes_request": abs(size),
+                "bytes_result": abs(size), "result": abs(size),
+            }
+            for number, (path, length_us, size) in enumerate(calls)
+        ],
+    )  # fmt: skip
+    write_trace(directory / f"host={host}", [batch], span=(5 * MS, 900 * MS))
+
+
+def report(directory: Path) -> NodesSummary:
+    """The report of all hosts."""
+    return lo2io.open(directory).hosts_summary()
+
+
+def test_sums_are_the_sums_of_the_reports(tmp_path: Path) -> None:
+    """Of calls, processes, files, disks and findings; with the sums that hosts keep and without them."""
+    directory = small_cluster(tmp_path / "T", "abc", "system")
+    whole = report(directory)
+    assert (whole.nr_summed, [host.host for host in whole.hosts]) == (3, ["a", "b", "c"])
+    alone = [lo2io.open(directory / f"host={host}").summary() for host in "abc"]
+    for name in FIELDS:
+        assert getattr(whole.activity, name) == sum(getattr(each.activity, name) for each in alone)
+    for call in whole.calls:
+        rows = [row for each in alone for row in each.calls if row.name == call.name]
+        assert (call.hosts, call.activity.calls) == (3, sum(row.activity.calls for row in rows))
+        assert call.latency.nr == sum(row.latency.nr for row in rows)
+        one = rows[0].latency
+        assert (call.latency.p50_ns, call.latency.p99_ns, call.latency.max_ns) == (one.p50_ns, one.p99_ns, one.max_ns)
+    assert len(whole.calls) == len(alone[0].calls) > 1
+    disk = whole.devices[0]
+    rows_of_disk = [row for row in alone[0].devices if row.operation == disk.operation]
+    assert (disk.hosts, disk.requests) == (3, 3 * sum(row.requests for row in rows_of_disk))
+    assert disk.device.nr == 3 * sum(row.device.nr for row in rows_of_disk)
+    assert sum(process.processes for process in whole.processes) == sum(host.processes for host in whole.hosts)
+    assert {row.rule: row.nr for row in whole.findings} == {
+        rule: 3 * sum(each.rule == rule for each in alone[0].findings) for rule in {f.rule for f in alone[0].findings}
+    }
+    for host in "abc":
+        write_sums(directory / f"host={host}")
+    kept = report(directory)
+    assert kept.nr_summed == 0
+    assert kept.hosts == whole.hosts
+    assert (kept.calls, kept.devices, kept.files, kept.processes) == (
+        *(whole.calls, whole.devices, whole.files, whole.processes),
+    )
+
+
+def test_histograms_add_up_exactly() -> None:
+    """The histogram of the counts of two hosts is that of all their durations."""
+    random = np.random.default_rng(5)
+    durations = [random.integers(0, 10**at, 500) for at in (4, 8)]
+    counts, together = np.zeros(1, np.int64), LatencyHistograms(1)
+    for each in durations:
+        one = LatencyHistograms(1)
+        one.add(np.zeros(500, np.intp), each)
+        together.add(np.zeros(500, np.intp), each)
+        counts = counts + one.counts(0)
+    both = np.concatenate(durations)
+    added = LatencyHistograms.of_counts(counts, int(both.sum()), int(both.min()), int(both.max()))
+    assert added.latency(0) == together.latency(0)
+
+
+def test_paths_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts keep rows of their largest paths only. What the others may add is told, and the truth lies within."""
+    monkeypatch.setattr(node_sums, "MOST_FILES", 1)
+    calls = {
+        "a": [("/x", 900, 10), ("/y", 500, -5), ("/z", 30, 4)],
+        "b": [("/y", 700, 3), ("/x", 200, 1), ("/w", 100, -2)],
+        "c": [("/x", 40, 7)],
+    }
+    for host, each in calls.items():
+        host_with(tmp_path / "T", host, each)
+    whole = report(tmp_path / "T")
+    rows = {row.path: row for row in whole.files}
+    assert (rows["/x"].hosts, rows["/x"].activity.time_ns, rows["/x"].more_ns) == (2, 940_000, 200_000)
+    assert (rows["/y"].hosts, rows["/y"].activity.time_ns, rows["/y"].more_ns) == (1, 700_000, 500_000)
+    assert (rows["/x"].more_bytes, rows["/y"].more_bytes) == (2, 5)
+    assert (whole.nr_files, whole.other_files) == (2, 4)
+    for path, row in rows.items():
+        true_ns = 1000 * sum(length for each in calls.values() for name, length, _ in each if name == path)
+        true_bytes = sum(abs(size) for each in calls.values() for name, _, size in each if name == path)
+        moved = row.activity.bytes_read + row.activity.bytes_written
+        assert row.activity.time_ns <= true_ns <= row.activity.time_ns + row.more_ns
+        assert moved <= true_bytes <= moved + row.more_bytes
+
+
+def test_ranks_and_hosts_that_stand_out(tmp_path: Path) -> None:
+    """Each rank with its host; the host whose calls take a hundred times as long is found."""
+    for number in range(5):
+        slow = 100 if number == 3 else 1
+        host_with(tmp_path / "T", f"n{number}", [("/data", slow * (20 + number), 4096)], rank=number)
+    whole = report(tmp_path / "T")
+    assert [(row.rank, row.host) for row in whole.ranks] == [(3, "n3"), (4, "n4"), (2, "n2"), (1, "n1"), (0, "n0")]
+    assert [host.ranks for host in whole.hosts] == [(3,), (4,), (2,), (1,), (0,)]
+    assert (whole.nr_ranks, whole.processes[0].hosts) == (5, 5)
+    (outlier,) = whole.outliers
+    assert (outlier.host, outlier.what, outlier.value, outlier.median) == ("n3", "time_ns", 2_300_000, 22_000)
+
+
+def test_what_stands_out() -> None:
+    """More than three MADs from the median; equal hosts never, few hosts never, unknown numbers not at all."""
+
+    def found(*values: int | None) -> list[tuple[str, float]]:
+        hosts = [f"n{at}" for at in range(len(values))]
+        return [(each.host, each.mads) for each in find_outliers(hosts, {"x": values})]
+
+    assert found(100, 104, 96, 108, 92, 200) == [("n5", 16.3)]
+    assert found(100, 104, 96, 108, 92, 110) == []
+    assert found(1000, 1000, 1000, 1000, 1029) == []
+    assert found(1000, 1000, 1000, 1000, 1040, 0) == [("n5", -100.0), ("n4", 4.0)]
+    assert found(1, 1, 500) == []
+    assert found(10, None, 12, 11, 9, 90, None) == [("n5", 79.0)]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """`lo2io report T` prints a page and JSON, also of a part; a page with pictures is of one host."""
+    directory = small_cluster(tmp_path / "T", "ab", "system")
+    write_correction(directory / "host=a", [(0, 0)])
+    write_correction(directory / "host=b", [(0, 1_000 * 10**9)])
+    (directory / "host=none").mkdir()
+    page = served.lo2io("report", directory, check=True).stdout
+    assert f"{directory}: 2 hosts" in page
+    assert "No host stands out." in page
+    assert "left out none" in page
+    assert "times are right within an unknown error" in page
+    assert max(map(len, page.splitlines())) <= 100
+    told: dict[str, Any] = json.loads(served.lo2io("report", directory, "--json", check=True).stdout)
+    assert told["schema"] == "lo2io-nodes-summary"
+    assert told["activity"] == json.loads(json.dumps(told["hosts"][0]["activity"] | {
+        name: 2 * told["hosts"][0]["activity"][name] for name in FIELDS
+    }))  # fmt: skip
+    reads = json.loads(served.lo2io("report", directory, "--json", "--filter", "operation == read").stdout)
+    assert 0 < reads["activity"]["calls"] < told["activity"]["calls"]
+    early = json.loads(served.lo2io("report", directory, "--json", "--until", "10s").stdout)
+    assert [host["host"] for host in early["hosts"]] == ["a"]
+    assert early["left_out"]["b"] == "it recorded at another time"
+    refused = served.lo2io("report", directory, "--html", tmp_path / "page.html")
+    assert (refused.returncode, "T/host=NAME" in refused.stderr) == (UsageError.exit_code, True)
+    with pytest.raises(UsageError, match="it is of one machine"):
+        lo2io.open(directory / "host=a").hosts_summary()
+
+
+def test_converting_keeps_the_sums_of_a_node(tmp_path: Path) -> None:
+    """Into a folder `host=NAME`, and into no other. Damaged sums are an error that says what to do."""
+    spool = spool_of_a_small_machine(tmp_path / "spool", "system")
+    served.lo2io("convert", spool, "-o", tmp_path / "T" / "host=a", check=True)
+    served.lo2io("convert", spool, "-o", tmp_path / "other", check=True)
+    assert not (tmp_path / "other" / "lo2io" / "summary.arrow").exists()
+    replicate(tmp_path / "T" / "host=a", tmp_path / "T" / "host=b")
+    assert report(tmp_path / "T").nr_summed == 0
+    served.lo2io("convert", spool, "-o", tmp_path / "T" / "host=a", "--force", check=True)
+    (tmp_path / "T" / "host=b" / "lo2io" / "summary.arrow").unlink()
+    (tmp_path / "T" / "host=b" / "lo2io" / "summary.arrow").write_bytes(b"ARROW1")
+    with pytest.raises(TraceError, match="cannot read the sums") as raised:
+        report(tmp_path / "T")
+    assert "remove the file" in raised.value.remedy
