@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Final
 from lo2io.model.notices import NoticeKind, kind_of
 from lo2io.reports.summary.name_counts import names_line
 from lo2io.reports.text.foreign import render_foreign
-from lo2io.reports.text.lines import ROWS, VERDICT_STYLES, print_line, print_more, print_table, print_verdict
+from lo2io.reports.text.lines import (
+    ROWS,
+    VERDICT_STYLES,
+    print_line,
+    print_more,
+    print_table,
+    print_verdict,
+    shorten_end,
+)
 from lo2io.reports.text.rings import rings_line
 from lo2io.reports.words import count_of, printable, share_of
 from lo2io.trace.names import ANCHOR
@@ -35,8 +43,12 @@ _WHY_VANISHED: Final = "some virtual machines deliver nothing while a CPU runs i
 _PATHS_OF_A_FINDING: Final = 3
 _CALLS_OF_A_GROUP: Final = 3
 _BAR: Final = 40
-"""Cells of a bar for the whole time."""
+"""Cells of a bar for the whole time, if the terminal is wide enough."""
+_LEAST_BAR: Final = 8
+_BESIDE_BARS: Final = 23
+"""Cells of the share, the time, and the spaces between them."""
 _FULL: Final = "█"
+_WHAT_WIDTH: Final = 12
 _NAMED: Final = 3
 """The number of programs named in the line about processes that live on."""
 
@@ -55,7 +67,7 @@ def print_head(summary: Summary, console: Console, *, brief: bool = False) -> No
         command = f"the whole system while it ran: {command}" if command else "the whole system"
     ended = "" if summary.exit_code is None else f" · exit code {summary.exit_code}"
     if not summary.foreign or summary.foreign.own:
-        print_line(console, command, "bold")
+        print_line(console, shorten_end(command, console.width) if brief else command, "bold")
         print_line(
             console, f"{printable(summary.hostname)} · Linux {printable(summary.kernel)} · {summary.mode} mode{ended}"
         )
@@ -76,7 +88,7 @@ def print_head(summary: Summary, console: Console, *, brief: bool = False) -> No
         f" · {format_duration(total.time_ns)} in calls · {count_of(total.errors, 'error')}",
     )
     if summary.usage:
-        _usage(summary.usage, {} if brief else summary.not_recorded, console)
+        _usage(summary.usage, summary.not_recorded, console, brief=brief)
     if summary.rings:
         print_line(console, rings_line(summary.rings))
     if summary.names and names_line(summary.names) and not brief:
@@ -85,15 +97,26 @@ def print_head(summary: Summary, console: Console, *, brief: bool = False) -> No
         print_line(console, printable(line))
 
 
-def print_answer(answer: Answer, console: Console) -> None:
-    """Print where the time went, a bar for each part."""
+def print_answer(answer: Answer, console: Console, *, most: int | None = None) -> None:
+    """Print where the time went, a bar for each part. The largest parts come first.
+
+    Args:
+        answer: The parts.
+        console: Its width is the limit.
+        most: The number of lines; the last one adds up the parts that have none. None: all.
+    """
     of = "threads lived" if answer.of == "threads" else "calls took"
     print_line(console, f"\nWhere the time went, of the {format_duration(answer.whole_ns)} that {of}", "bold")
-    width = max(len(part.what) for part in answer.parts)
-    for part in answer.parts:
-        share = part.time_ns / answer.whole_ns
-        bar = _FULL * max(1, round(share * _BAR))
-        print_line(console, f"  {part.what:<{width}}  {share_of(share):>7}  {bar} {format_duration(part.time_ns)}")
+    parts = [(part.what, part.time_ns) for part in answer.parts]
+    if most is not None and len(parts) > most:
+        rest = parts[most - 1 :]
+        parts[most - 1 :] = [(f"{len(rest)} other parts", sum(time_ns for _, time_ns in rest))]
+    width = max(len(what) for what, _ in parts)
+    cells = min(_BAR, max(_LEAST_BAR, console.width - width - _BESIDE_BARS))
+    for what, time_ns in parts:
+        share = time_ns / answer.whole_ns
+        bar = _FULL * max(1, round(cells * share))
+        print_line(console, f"  {what:<{width}}  {share_of(share):>7}  {bar} {format_duration(time_ns)}")
 
 
 def confines_lines(chosen: Chosen) -> list[str]:
@@ -127,7 +150,7 @@ def _flow(size: int, rate: float | None) -> str:
     return format_bytes(size) if rate is None else f"{format_bytes(size)} ({format_bytes(rate)}/s)"
 
 
-def _usage(usage: UsageRow, not_recorded: Mapping[str, Sequence[str]], console: Console) -> None:
+def _usage(usage: UsageRow, not_recorded: Mapping[str, Sequence[str]], console: Console, *, brief: bool) -> None:
     """Print the processes' usage, and the part of their time that the calls explain."""
     parts = [f"wall {format_duration(usage.wall_ns)}"]
     if usage.user_ns is not None and usage.system_ns is not None:
@@ -137,13 +160,13 @@ def _usage(usage: UsageRow, not_recorded: Mapping[str, Sequence[str]], console: 
     if usage.major_faults is not None:
         minor = "" if usage.minor_faults is None else f", {usage.minor_faults:,} minor"
         parts.append(count_of(usage.major_faults, "major fault") + minor)
-    if usage.voluntary_switches is not None and usage.involuntary_switches is not None:
+    if not brief and usage.voluntary_switches is not None and usage.involuntary_switches is not None:
         parts.append(f"switches: {usage.voluntary_switches:,} voluntary, {usage.involuntary_switches:,} not")
     if usage.calls_share is not None:
         share = share_of(usage.calls_share)
         parts.append(f"recorded calls explain {share} of the {format_duration(usage.threads_ns)} that threads lived")
     print_line(console, " · ".join(parts))
-    if not_recorded:
+    if not_recorded and not brief:
         groups = (f"{', '.join(calls[:_CALLS_OF_A_GROUP])} … (-e +{group})" for group, calls in not_recorded.items())
         print_line(console, f"not recorded, where the rest may be: {'; '.join(groups)}")
 
@@ -170,26 +193,38 @@ _UNFOLLOWED: Final = (
 )
 
 
-def print_end(summary: Summary, console: Console, *, brief: bool = False) -> None:
-    """Print notices, where the trace lies and how to go on. The last line is about completeness."""
+def print_end(summary: Summary, console: Console, *, notes: int | None = None) -> None:
+    """Print notices, where the trace lies and how to go on. The last line is about completeness.
+
+    Args:
+        summary: What was recorded.
+        console: Where to.
+        notes: For one screen, the number of notices shown; None: all of them, on the full page.
+    """
     for hint in summary.hints:
         print_line(console, f"nothing was recorded: {printable(hint)}", "bold yellow")
     _living_on(summary.living_on, console)
-    for notice in summary.notices:
+    for notice in summary.notices[:notes]:
         print_line(console, f"note: {printable(notice)}")
+    hidden = 0 if notes is None else len(summary.notices) - notes
+    if hidden > 0:
+        print_line(console, f"and {count_of(hidden, 'further note')}")
     path, quoted = printable(summary.trace), printable(shlex.quote(summary.trace))
     anchor = summary.foreign.anchor if summary.foreign else f"{summary.trace}/{ANCHOR}"
-    print_line(console, f"\nTrace       {path}")
-    print_line(console, f"Open it     vampir {printable(shlex.quote(anchor))}")
-    if brief:
-        print_line(console, f"All of it   lo2io report {quoted} --full (or --html PAGE, with pictures)")
-        print_line(console, f"Why slow    lo2io why {quoted}")
-    else:
-        print_line(console, f"Once more   lo2io report {quoted} --full")
+    further = [
+        ("Trace", path),
+        ("Open it", f"vampir {printable(shlex.quote(anchor))}"),
+        ("Once more" if notes is None else "All of it", f"lo2io report {quoted} --full"),
+    ]
+    if notes is not None:
+        further += [("Pictures", f"lo2io report {quoted} --html PAGE --open"), ("Why slow", f"lo2io why {quoted}")]
+    print_line(console, "")
+    for what, told in further:
+        print_line(console, f"{what:<{_WHAT_WIDTH}}{told}", whole=True)
     print_verdict(console, summary)
 
 
-def print_losses(summary: Summary, console: Console) -> None:
+def print_losses(summary: Summary, console: Console, *, brief: bool = False) -> None:
     """Print losses by CPU. A full buffer and a vanished event have different causes and different cures."""
     if summary.completeness.get("unfollowed"):
         for line in _UNFOLLOWED:
@@ -199,16 +234,20 @@ def print_losses(summary: Summary, console: Console) -> None:
         print_line(console, text, "bold yellow")
     if not summary.losses or summary.verdict == "complete":  # the last line names other losses
         return
-    rows = [[f"CPU {row.cpu}", f"{row.lost:,}", *_gaps(row), f"{row.vanished:,}"] for row in summary.losses[:ROWS]]
-    print_table(console, ["Missing", "buffer full", "times", "for", "vanished"], "lrrrr", rows)
-    if len(summary.losses) > ROWS:
+    if not brief:
+        rows = [[f"CPU {row.cpu}", f"{row.lost:,}", *_gaps(row), f"{row.vanished:,}"] for row in summary.losses[:ROWS]]
+        print_table(console, ["Missing", "buffer full", "times", "for", "vanished"], "lrrrr", rows)
         print_more(console, len(summary.losses) - ROWS)
-    if any(row.lost for row in summary.losses):
-        print_line(console, "buffer full: give it more room (--ring 16MiB), or record fewer events (-e)")
-    if any(row.vanished for row in summary.losses):
+    lost, vanished = sum(row.lost for row in summary.losses), sum(row.vanished for row in summary.losses)
+    # Where no table has the numbers, the lines have them.
+    told = [f" ({count_of(number, 'event')})" if brief else "" for number in (lost, vanished)]
+    if lost:
+        print_line(console, f"buffer full{told[0]}: give it more room (--ring 16MiB), or record fewer events (-e)")
+    if vanished:
         ended = any(kind_of(notice) is NoticeKind.ENDED_EARLY for notice in summary.notices)
         why = "counted before recording could be ended" if ended else _WHY_VANISHED
-        print_line(console, f"vanished: the kernel counted, but did not deliver; no buffer was full;\n{why}")
+        line = f"vanished{told[1]}: the kernel counted, but did not deliver; no buffer was full;\n{why}"
+        print_line(console, line)
 
 
 def _gaps(row: CpuLosses) -> list[str]:

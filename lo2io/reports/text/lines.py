@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len, set_cell_size
@@ -20,7 +22,11 @@ VERDICT_STYLES: Final = {"complete": "green", "short": "bold red"}
 """Colours of the line on completeness, by verdict. All other verdicts are bold yellow."""
 _GAP: Final = "  "
 _NAME_WIDTH: Final = 20
-"""The least width of a first column, however narrow the terminal."""
+"""The least width of a first column. Where less is left, names stand above their numbers, if these fit."""
+_WITH_NUMBER: Final = re.compile(r"(?<=\d) (?=\S)|(?<=[a-z]) (?=\d+(?: ·|$))")
+"""The space in ``5 calls`` and in ``late 0 · …``."""
+_BOUND: Final = "\u00a0"
+"""Stands for that space while lines are folded. Printed names never have it."""
 
 
 def shorten(text: str, width: int) -> str:
@@ -57,16 +63,21 @@ def print_table(
         leads: For each row, the beginning of its first cell, which is never shortened: a number to find the row by.
     """
     widths = [max(cell_len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
-    room = max(_NAME_WIDTH, console.width - sum(widths[1:]) - len(_GAP) * len(widths[1:]))
-    widths[0] = min(widths[0], room)
+    beside = sum(widths[1:]) + len(_GAP) * len(widths[1:])
+    narrow = console.is_terminal and console.width - beside < min(_NAME_WIDTH, widths[0])
+    stacked = narrow and align[0] == "l" and beside <= console.width
+    room = console.width if stacked else max(_NAME_WIDTH, console.width - beside)
+    widths[0] = 0 if stacked else min(widths[0], room)
+    gap = _GAP[0] if stacked else _GAP
 
     def line(cells: Sequence[str], lead: str = "") -> str:
-        padded = []
         first = lead + shorten(cells[0].removeprefix(lead), room - cell_len(lead))
-        for cell, width, letter in zip([first, *cells[1:]], widths, align, strict=True):
+        padded = []
+        for cell, width, letter in zip(["" if stacked else first, *cells[1:]], widths, align, strict=True):
             space = " " * (width - cell_len(cell))
             padded.append(cell + space if letter == "l" else space + cell)
-        return _GAP.join(padded).rstrip()
+        numbers = gap.join(padded).rstrip()
+        return f"{first}\n{numbers}" if stacked else numbers
 
     print_line(console, "")
     if title:
@@ -76,9 +87,34 @@ def print_table(
         print_line(console, line(row, leads[index] if leads else ""))
 
 
-def print_line(console: Console, text: str, style: str = "") -> None:
-    """Print a line without folding it, so that readers can search for it and paste it."""
+def print_line(console: Console, text: str, style: str = "", *, whole: bool = False) -> None:
+    """Print a line. On a terminal it is folded between words; in a pipe it stays whole, so that readers can search.
+
+    Args:
+        console: It says whether it is a terminal, and how wide.
+        text: The line.
+        style: Rich's name of its look.
+        whole: Do not fold it: it is there to be pasted.
+    """
+    if console.is_terminal and not whole:
+        text = "\n".join(_folded(line, console.width) for line in text.split("\n"))
     console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _folded(line: str, width: int) -> str:
+    """Lines of at most so many characters. A number and its unit share one, and a word is cut only if it is longer."""
+    if cell_len(line) <= width:
+        return line
+    margin = line[: len(line) - len(line.lstrip())]
+    bound = _WITH_NUMBER.sub(_BOUND, line.strip())
+    lines = textwrap.wrap(
+        bound,
+        width,
+        initial_indent=margin,
+        subsequent_indent=margin + _GAP,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace(_BOUND, " ")
 
 
 def print_verdict(console: Console, summary: Summary) -> None:

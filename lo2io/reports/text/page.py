@@ -57,9 +57,9 @@ def report_console(file: IO[str] | None = None) -> Console:
 def render_page(summary: Summary, console: Console) -> None:
     """Print everything. Empty sections are left out."""
     print_head(summary, console)
+    print_findings("Findings", summary.findings[:FIRST_FINDINGS], console)
     if summary.answer:
         print_answer(summary.answer, console)
-    print_findings("Findings", summary.findings[:FIRST_FINDINGS], console)
     if summary.processes:
         _processes(summary, console)
         _command_lines(summary, console)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,14 +14,16 @@ from build.tablemaker import READ, make_batch, write_trace
 from rich.console import Console
 
 from lo2io.reports.summary.answer import Answer, AnswerPart
-from lo2io.reports.summary.summary import Summary, summarize
+from lo2io.reports.summary.histogram import Latency
+from lo2io.reports.summary.summary import CpuLosses, DeviceRow, ErrorRow, FileRow, Summary, summarize
 from lo2io.reports.text.brief import render_brief
-from lo2io.reports.text.page import ROWS
+from lo2io.reports.text.page import ROWS, report_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+FIRST_WORDS = ("Findings", "Where the time went", "Process (pid)", "File", "Device")
 SCREEN = 50
 """Lines."""
 
@@ -36,27 +39,44 @@ def one_file(folder: Path) -> Summary:
     return summarize(write_trace(folder, [batch]))
 
 
-def lines_of(summary: Summary, width: int = 100) -> list[str]:
-    """The screen, a line each."""
+class Terminal(io.StringIO):
+    """A file that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """It says so."""
+        return True
+
+
+def lines_of(summary: Summary, width: int = 100, *, terminal: bool = False) -> list[str]:
+    """The screen, a line each, without colours."""
     out = io.StringIO()
-    render_brief(summary, Console(file=out, width=width, no_color=True, highlight=False, markup=False))
+    console = Console(file=out, width=width, color_system=None, force_terminal=terminal, highlight=False, markup=False)
+    render_brief(summary, console)
     return out.getvalue().splitlines()
 
 
-def crowded(tmp_path: Path) -> Summary:
-    """A summary in which every section has more rows than fit."""
+def crowded(tmp_path: Path, times: int = 20) -> Summary:
+    """A summary whose sections have so many rows each, and whose lines are long."""
     found = summarize(rings_example(tmp_path))
     assert found.findings
     assert found.processes
+    took = Latency(9, 3_000_000, 1_000, 2_000, 500_000, 9_000_000, 900_000_000, 9_000_000_000)
+    file = FileRow("named", "/data" * 30, None, None, found.processes[0].activity, 1, "storage")
     return dataclasses.replace(
         found,
-        findings=found.findings * 5,
-        processes=found.processes * 20,
-        files=found.files * 30,
-        devices=found.devices * 9,
-        errors=found.errors * 9,
-        answer=Answer("calls", 100, tuple(AnswerPart(f"reason {number}", 14) for number in range(7))),
-        living_on={f"daemon {number}": 1 for number in range(9)},
+        findings=[dataclasses.replace(found.findings[0], subject="/deep" * 30)] * times,
+        processes=found.processes * times,
+        files=[file] * times,
+        devices=[DeviceRow("sda", "write", 123_456, 1 << 33, 0, 0, 0, 0, took, took)] * times,
+        errors=[ErrorRow("ENOENT", 2, "no such file", 1_234, {"openat": 1_234})] * times,
+        answer=Answer("calls", 100, tuple(AnswerPart(f"reason {number}", 14) for number in range(min(times, 7)))),
+        living_on={f"daemon {number}": 1 for number in range(times)},
+        command=("/a/command", *(f"--option-{number}=value" for number in range(99))),
+        verdict="short",
+        losses=[CpuLosses(number, 1_000, 10, 1_000_000, 5) for number in range(times)],
+        notices=("a notice with so many words that it takes more than one line of most terminals, one would say",)
+        * times,
+        trace="T",
     )
 
 
@@ -66,19 +86,55 @@ def test_the_screen(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     golden("summary-brief.txt", "\n".join(lines_of(summary)) + "\n")
 
 
-def test_a_screen_does_not_grow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_a_screen_does_not_grow(tmp_path: Path, width: int) -> None:
     """However much a trace has, the screen has at most 50 lines, and says how much more there is."""
-    lines = lines_of(crowded(tmp_path))
+    lines = lines_of(crowded(tmp_path), width, terminal=True)
     assert len(lines) <= SCREEN
-    assert "and 12 more that cost less" in lines
-    assert any(line.startswith("Process (pid), 3 of ") for line in lines)
+    assert max(map(len, lines)) <= width
+    findings = sum(line.startswith("one-request-batches: ") for line in lines)
+    notes = sum(line.startswith("note: ") for line in lines)
+    assert findings
+    assert notes
+    assert f"and {20 - findings} more that cost less" in lines
+    assert f"and {20 - notes} further notes" in lines
+    assert any(re.match(r"Process \(pid\), [123] of 20 ", line) for line in lines)
 
 
 def test_narrow_terminals_keep_the_numbers(tmp_path: Path) -> None:
-    """On 60 columns names are shortened, numbers are not."""
+    """On 60 columns names are shortened and lines folded, and each number is there."""
+    summary = crowded(tmp_path, times=1)
+    narrow, wide = (lines_of(summary, width, terminal=True) for width in (60, 200))
+    assert max(map(len, narrow)) <= 60 < max(map(len, wide))
+    numbers = [
+        [word for line in lines[1:] for word in re.findall(r"[\d,.]+(?: [a-zµ]?[sB]| [KMG]iB)?\b", line)]
+        for lines in (narrow, wide)
+    ]
+    assert numbers[0] == numbers[1]
+
+
+def test_a_pipe_gets_whole_lines(tmp_path: Path) -> None:
+    """Readers of pipes search lines: none is folded, however narrow."""
     summary = crowded(tmp_path)
-    narrow, wide = ([line.split()[-1] for line in lines_of(summary, width) if line] for width in (60, 200))
-    assert narrow == wide
+    assert f"note: {summary.notices[0]}" in lines_of(summary, 60)
+    assert f"note: {summary.notices[0]}" not in lines_of(summary, 60, terminal=True)
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_no_color(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_color: str, *, coloured: bool) -> None:
+    """The user's NO_COLOR takes the colours away on a terminal (no-color.org)."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", no_color)
+    out = Terminal()
+    render_brief(crowded(tmp_path), report_console(out))
+    assert bool(re.search(r"\x1b\[(\d+;)*[349]\d", out.getvalue())) == coloured
+
+
+def test_findings_come_first(tmp_path: Path) -> None:
+    """They stand before where the time went, and before all tables."""
+    lines = lines_of(crowded(tmp_path))
+    starts = [next(index for index, line in enumerate(lines) if line.startswith(word)) for word in FIRST_WORDS]
+    assert starts == sorted(starts)
 
 
 def test_an_empty_trace_says_why(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_terminal_is_coloured_and_says_the_same(tmp_path: Path) -> None:
     out = io.StringIO()
     console = report_console(out)
     coloured = type(console)(
-        file=out, force_terminal=True, width=100, highlight=False, markup=False, color_system="standard"
+        file=out, force_terminal=True, width=200, highlight=False, markup=False, color_system="standard"
     )
     render_page(summary, coloured)
     assert "\x1b[" in out.getvalue()
