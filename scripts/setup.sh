@@ -105,6 +105,7 @@ if ! is_current test && ! is_current "$purpose"; then
         fi
         say "pip install into .venv: lo2io (compiling it), what it, its tests and lint need"
         pip --no-compile --no-build-isolation --group lint --group test -e . # Python compiles what is imported, which is less
+        pip --no-compile --no-deps 'darshan>=3.4' # a quarter of what it requires serves its plots alone
     else
         say "pip install into .venv: lo2io (compiling it) and what it needs"
         pip --no-build-isolation -e .

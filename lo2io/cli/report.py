@@ -47,7 +47,13 @@ def report(
 
     One screen answers: findings, and the largest processes, files and devices. --full has all of it, such as a table of
     system calls like that of strace -c, the slowest calls, access patterns, errors and losses.
+
+    T may also be another tool's OTF2 archive, or a log of Darshan, to compare with a trace of the same program.
     """
+    if trace.suffix == ".darshan":
+        narrowed = filters or begin or until or full or html or show or force
+        _print_darshan(trace, as_json=as_json, narrowed=bool(narrowed))
+        return
     prepare_libraries()
 
     from lo2io.otf2.foreign.opening import scratch_folders
@@ -71,6 +77,23 @@ def report(
         refused = open_page() if open_page else ""
     if refused:
         print(f"lo2io: the page is not shown in a browser: {refused}", file=sys.stderr)
+
+
+def _print_darshan(log: Path, *, as_json: bool, narrowed: bool) -> None:
+    from lo2io.reports.darshan.log import read_log
+
+    if narrowed:
+        reason = "a log of Darshan has sums alone: it can neither be narrowed nor drawn"
+        raise UsageError(f"report {log}", reason, "leave all options but --json away")
+    confine([log], [])
+    found = read_log(log)
+    if as_json:
+        print(found.to_json())
+        return
+    from lo2io.reports.text.darshan import render_log
+    from lo2io.reports.text.page import report_console
+
+    render_log(found, report_console(sys.stdout))
 
 
 def _browser(page: Path) -> AbstractContextManager[Callable[[], str]]:
