@@ -20,6 +20,7 @@ from build.tablemaker import CALLS, CLOSE, COPY, FSYNC, OPENAT, READ, READV, WRI
 
 from lo2io.errors import UsageError
 from lo2io.exports.formats import export
+from lo2io.exports.tables import csv as tables_as_csv
 from lo2io.exports.tables import tabular
 from lo2io.exports.tables.tabular import describe
 from lo2io.trace.names import DIRECTORY, METADATA_FILE
@@ -247,6 +248,17 @@ HOSTILE = {
     b"/plain=+-@\n\t": "/plain=+-@\n\t",
     b"": "",
 }
+
+
+def test_csv_of_several_threads_is_in_order(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rows each of them takes."""
+    export(trace, "csv", tmp_path / "whole", ignore)
+    monkeypatch.setattr(tables_as_csv, "_PART_ROWS", 3)
+    export(trace, "csv", tmp_path / "parts", ignore)
+    whole, parts = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("whole", "parts")
+    )
+    assert whole == parts
 
 
 @pytest.mark.parametrize("text", ["safe", "raw"])
