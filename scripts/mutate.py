@@ -9,9 +9,8 @@ possible change is equally likely (``scripts/mutations.py`` has them).
 
 1. All unit tests run once, with marks in lo2io that tell which lines each test reaches (``scripts/reached.py``). This
    is kept in ``.cache/mutants``: later, only test files that have changed run again. ``--anew`` forgets it.
-2. For each mutant, the tests that reach its line run until one fails (``scripts/forked_tests.py``): those of the
-   directory that mirrors the changed one first, of these the quickest first, 5 s of them at most. A mutant that none of
-   these notices is *open*.
+2. For each mutant, the tests that reach its line run until one fails (``scripts/forked_tests.py``): those that are most
+   about the changed file first, 5 s of them at most. A mutant that none of these notices is *open*.
 3. At the end, the open mutants meet the other tests that reach them: one minute of them at most. What is still not
    noticed survives. What no test reaches is *unreached*.
 4. With ``--kernel``, these two meet the tests of the kernel that reach them: 15 s of them at most. Such tests run as
@@ -312,23 +311,28 @@ class Judges:
             self._copies.put(copy)
 
     def begin(self, mutant: Mutant, text: bytes, most_s: float = FIRST_S) -> Verdict:
-        """Let the nearest and quickest tests judge."""
+        """Let the first tests judge."""
         if (key := mutant.key(text)) in self._equivalent:
             return Verdict(mutant, text, [], outcome="equivalent")
         if (outcome := self.earlier.get(key, "open")) not in {"open", "survived", "unreached"}:
             return Verdict(mutant, text, [], outcome=outcome)
         line = text.count(b"\n", 0, mutant.change.start) + 1
-        tests = self._sorted(self._reached.at(str(mutant.path), line), mutant.path.parent.relative_to("lo2io"))
+        tests = self._sorted(self._reached.at(str(mutant.path), line), str(mutant.path))
         return self.go_on(Verdict(mutant, text, tests), most_s)
 
-    def _sorted(self, tests: list[str], room: Path) -> list[str]:
-        """Tests of the same room first, of these the quick ones; tests of a file, which share fixtures, together."""
-        seconds, near = self._reached.tests, f"{TESTS / room}/"
-        order = {test: (not test.startswith(near), seconds[test] > SLOWEST_OF_QUICK_S) for test in tests}
-        files: dict[tuple[tuple[bool, bool], str], float] = collections.defaultdict(float)
+    def _sorted(self, tests: list[str], path: str) -> list[str]:
+        """Tests that are most about the changed file first; those of a test file, which share fixtures, together."""
+        share = {test: self._reached.share(test, path) for test in tests}
+        best: dict[str, float] = collections.defaultdict(float)
         for test in tests:
-            files[order[test], test.partition("::")[0]] += seconds[test]
-        return sorted(tests, key=lambda test: (order[test], files[key := (order[test], test.partition("::")[0])], key))
+            file = test.partition("::")[0]
+            best[file] = max(best[file], share[test])
+
+        def key(test: str) -> tuple[float, str, bool, float]:
+            file = test.partition("::")[0]
+            return -best[file], file, self._reached.tests[test] > SLOWEST_OF_QUICK_S, -share[test]
+
+        return sorted(tests, key=key)
 
     def go_on(self, verdict: Verdict, most_s: float) -> Verdict:
         """Run the tests that have not run yet: those that take so long together. Says so if it is decided."""

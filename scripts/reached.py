@@ -166,6 +166,12 @@ class Reached:
         last = first + text.count("\n") + 1
         return [test for test, hits in self._hits.items() if test.startswith(mirror) or _has(hits, first, last)]
 
+    def share(self, test: str, file: str) -> float:
+        """Of the lines that a test reaches, the share that lies in a file."""
+        first, hits = self._first[file], self._hits[test]
+        inside = np.searchsorted(hits, first + self.texts[file].count("\n") + 2) - np.searchsorted(hits, first)
+        return float(inside) / max(1, len(hits))
+
     def _c_begins(self, text: str, first: int, line: int) -> list[int]:
         """The lines at which the blocks of a line begin; empty: the line lies in no function.
 

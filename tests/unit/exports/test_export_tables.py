@@ -372,3 +372,25 @@ def test_damaged_descriptions_are_text() -> None:
     field = pa.field("fd", pa.int32(), metadata={"description": b"a \xff", "unit": b"\xfe"})
     (told,) = describe(pa.schema([field]))
     assert (told["description"], told["unit"]) == ("a \ufffd", "\ufffd")
+
+
+@pytest.mark.parametrize(("text", "shown"), [("safe", "'=1+1"), ("raw", "=1+1")])
+def test_what_is_said_of_columns_computes_nothing(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, shown: str
+) -> None:
+    """Another tool's table may have any name of a column."""
+    column = {"column": "=1+1", "type": "int64", "unit": "", "meaning": ""}
+    monkeypatch.setattr(tables_as_csv, "describe", lambda _: [column])
+    export(trace, "csv", tmp_path / "C", ignore, options=[f"text={text}", "tables=threads"])
+    rows = csv.DictReader((tmp_path / "C/columns.csv").read_text("utf-8").splitlines())
+    assert [row["column"] for row in rows] == [shown]
+
+
+def test_texts_of_parquet_are_coded(trace: Trace, tmp_path: Path) -> None:
+    """Each text of a column stands once; numbers are written one by one."""
+    export(trace, "parquet", tmp_path / "P", ignore, options=["tables=threads"])
+    group = pq.ParquetFile(tmp_path / "P/threads.parquet").metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    assert {column.path_in_schema: column.has_dictionary_page for column in columns}.items() >= {
+        ("comm", True), ("task", False), ("pid", False),
+    }  # fmt: skip

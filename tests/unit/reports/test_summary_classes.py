@@ -32,8 +32,9 @@ FILES = [
     {"file": 0, "path": b"/data/f", "mode": 0o100644},
     {"file": 1, "path": b"anon_inode:[eventfd]", "mode": 0o600},
     {"file": 2, "path": b"/odd", "mode": 0o600},
+    {"file": 3, "path": b"/data/last", "mode": 0o100644},
 ]
-HANDLES = [{"handle": number, "process": 7, "file": number, "fd": 3 + number} for number in range(3)]
+HANDLES = [{"handle": number, "process": 7, "file": number, "fd": 3 + number} for number in range(len(FILES))]
 
 
 @pytest.fixture

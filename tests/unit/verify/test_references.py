@@ -20,6 +20,8 @@ from build.otf2_builder import (
     correct,
 )
 
+from lo2io.verify import verify
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -193,3 +195,11 @@ def _interrupt_generator() -> tuple[object, ...]:
 def test_broken_in_exactly_one_way(rule: str, change: Callable[[Trace], object], tmp_path: Path) -> None:
     """Only that rule is reported, and the trace is ok unless it is an error."""
     breaks.check(rule, change, correct(), tmp_path / "T")
+
+
+def test_a_leave_of_an_unknown_region_breaks_two_rules(tmp_path: Path) -> None:
+    """It is not defined, and was not entered."""
+    trace = correct()
+    breaks.add_event(trace, "Leave", START + 400, UNDEFINED)
+    verdict = verify(trace.write(tmp_path / "T"))
+    assert set(verdict.broken) == {"reference.region", "region.not-entered"}
