@@ -427,7 +427,8 @@ def main() -> None:
             judges.earlier = earlier(given.again.read_text("utf-8"))
             mutants = (one for one in mutants if one[0].key(one[1]) in judges.earlier)
         while (missing := given.count - len(verdicts)) > 0 and (more := list(itertools.islice(mutants, missing))):
-            verdicts += [each for each in pool.map(lambda one: judges.begin(*one), more) if each.outcome in COUNTED]
+            begun = pool.map(lambda one: judges.begin(*one, ALL_S if given.again else FIRST_S), more)
+            verdicts += [each for each in begun if each.outcome in COUNTED]
             if time.monotonic() > end:
                 break
         list(pool.map(lambda each: judges.go_on(each, ALL_S), [each for each in verdicts if each.outcome == "open"]))

@@ -41,6 +41,19 @@ def test_structures_are_as_large_as_in_the_programs(name: str, struct: str) -> N
         programs.close()
 
 
+@pytest.mark.skipif(not loader.OBJECT.exists(), reason="built without kernel programs")
+def test_a_section_of_data_has_its_size() -> None:
+    """A value of another size is refused."""
+    programs = libbpf.BpfObject(loader.OBJECT.read_bytes())
+    try:
+        size = programs.value_bytes(".rodata.lo2io")
+        programs.set_value(".rodata.lo2io", bytes(size))
+        with pytest.raises(OSError, match="Invalid argument"):
+            programs.set_value(".rodata.lo2io", bytes(size - 1))
+    finally:
+        programs.close()
+
+
 def test_what_is_told_lies_where_the_programs_look() -> None:
     """A call's number leads to its place, and its place to its configuration."""
     calls = [CALL, loader.BpfCall(9, 10, 2, 3, lib.LO2_CALL_CLOSES, 1, fd=1, number=3)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import struct
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -116,3 +119,16 @@ def test_loads_of_maps_are_found_in_code() -> None:
     code = load(1, 5) + move + load(0, 9) + load(2, -3) + move + load(1, 6)
     assert list(prepared._map_loads(code)) == [(0, 5), (5, -3), (8, 6)]
     assert list(prepared._map_loads(b"")) == []
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_maps_that_cannot_be_filled_are_an_error(refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though a thread of its own fills them: whoever waits for it is told."""
+    put = Mock(side_effect=OSError(errno.ENOMEM, "no memory") if refused else None)
+    monkeypatch.setattr(prepared.libbpf, "put_fds", put)
+    made: Any = prepared._Loaded.__new__(prepared._Loaded)
+    made._maps = {"rings": 7}
+    told = pytest.raises(OSError, match="no memory") if refused else contextlib.nullcontext()
+    with told, made._filling({"rings": {0: 5}}):
+        pass
+    put.assert_called_once_with(7, {0: 5})

@@ -32,6 +32,7 @@ from build.otf2_rings import (
     rings,
     string,
 )
+from lo2io.native._lib import lib
 
 from lo2io.model import RingPath, RingStatus
 from lo2io.verify import verify
@@ -432,3 +433,20 @@ def test_an_end_fits_status_and_path(cancelled: bool) -> None:
     assert fits[1, None] is fits[1, 2] is not cancelled
     assert fits[1, 3] is False
     assert rule.ends_right(None, None, cancelled=cancelled) is not cancelled
+
+
+@pytest.mark.parametrize(
+    ("row", "changes", "is_right"),
+    [
+        (0, {"path": 3, "nr_polls": 1}, True),
+        (0, {"path": 3, "nr_polls": 0, "traits": lib.LO2_TRAIT_OLDER}, True),
+        (0, {"path": 3, "nr_polls": 0}, False),
+        (2, {"nr_completions": 0, "culprit": WORKED}, True),
+        (2, {"nr_completions": 0, "culprit": 0}, False),
+    ],
+)
+def test_ways_of_requests_in_the_table(row: int, changes: dict[str, int], is_right: bool, tmp_path: Path) -> None:
+    """A poll was armed, unless the request is older than the trace. A chain's end needs no completion."""
+    trace = rings()
+    trace.row("ring_requests", row).update(changes)
+    assert ("ring.path" not in verify(trace.write(tmp_path / "T")).broken) == is_right
