@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from build.tablemaker import READ, make_batch, write_trace
 
 LO2IO = str(Path(sys.executable).parent / "lo2io")
 
@@ -109,3 +110,13 @@ def test_what_is_no_spool(tmp_path: Path, content: str | None, words: str) -> No
     assert (done.returncode, done.stdout) == (4, "")
     assert words in done.stderr
     assert not (tmp_path / "T").exists()
+
+
+def test_why_answers_in_words_or_json(tmp_path: Path) -> None:
+    """Words, unless asked otherwise."""
+    rows = [{"id": 1, "task": 0, "call": READ, "begin_time_ns": 5, "end_time_ns": 900_000}]
+    write_trace(tmp_path, [make_batch(operations=rows)])
+    words, found = (run("why", str(tmp_path), "--call", "1", *more).stdout for more in ((), ("--json",)))
+    assert "read" in words
+    assert not words.startswith("[")
+    assert len(json.loads(found)) == 1

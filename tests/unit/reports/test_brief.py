@@ -179,3 +179,16 @@ def test_where_the_time_went_has_a_line_for_each_part(tmp_path: Path) -> None:
     bars = [row[-3] for row in rows]
     assert len(bars[2]) == 1
     assert len(bars[0]) * 399 == pytest.approx(len(bars[1]) * 600, rel=0.1)
+
+
+def test_each_part_of_the_screen_is_there(tmp_path: Path) -> None:
+    """Processes, files and devices, each with its heading."""
+    batch = make_batch(
+        tasks=[{"task": 0, "process": 0, "pid": 7, "tid": 7, "comm": b"dd"}],
+        files=[{"file": 0, "path": b"/data/in", "mode": 0o100644}],
+        handles=[{"handle": 0, "process": 0, "file": 0, "fd": 3}],
+        operations=[{"id": 1, "task": 0, "handle": 0, "call": READ, "begin_time_ns": 1, "end_time_ns": 5}],
+        requests=[{"id": 2, "device": 8 << 20, "task": 0, "issue_time_ns": 2, "complete_time_ns": 4}],
+    )
+    firsts = [line.partition(" ")[0] for line in lines_of(summarize(write_trace(tmp_path, [batch])))]
+    assert [word for word in firsts if word in {"Process", "File", "Device"}] == ["Process", "File", "Device"]
