@@ -41,7 +41,7 @@ attack:  ## another user exchanges files under lo2io's hands; 1,000 rounds take 
 	@scripts/setup.sh test
 	LO2IO_ATTACK_ROUNDS=$${LO2IO_ATTACK_ROUNDS:-125} $(python) -m pytest tests/kernel/test_harm.py -k nobody_has -o timeout=3600
 
-mutants:  ## changes of one place each that no unit test notices; MUTANTS=N of them (300) take hours
+mutants:  ## changes of one place each that no unit test notices; MUTANTS=N of them (300): an hour
 	@scripts/setup.sh test
 	nice -n 19 $(python) scripts/mutate.py --count $${MUTANTS:-300}
 
