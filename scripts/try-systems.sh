@@ -10,7 +10,7 @@
 # Prints a line for each step, with its seconds. What the steps print is in .cache/systems/SUITE.log. The wheel must be
 # in dist/ (`python scripts/wheels.py build`). The checked-out commit is tried, without uncommitted changes. debootstrap
 # makes the systems in .cache/systems, from the distributions' own servers; they take some GB until `make clean`.
-# noble needs ubuntu-archive-keyring, and tries an Ubuntu with main only, too.
+# noble tries an Ubuntu with main only, too. It needs Ubuntu's keys: Debian's package ubuntu-keyring, or KEYRING=FILE.
 set -eu
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "$0: debootstrap and chroot want root" >&2; exit 1; }
@@ -21,6 +21,7 @@ wheel=$(echo dist/lo2io-*_"$(uname -m)".whl)
 [ "${TRY_SYSTEMS_INSIDE:-}" ] || exec env TRY_SYSTEMS_INSIDE=1 unshare --mount scripts/try-systems.sh "$@"
 
 systems=$(pwd)/.cache/systems
+keyring=${KEYRING:-/usr/share/keyrings/ubuntu-archive-keyring.gpg}
 parts=" ${PARTS:-demo test package wheel} "
 mkdir -p "$systems"
 authorities=/etc/ssl/this-machine.crt # whom this machine trusts, which may include a proxy
@@ -137,7 +138,9 @@ for suite in ${*:-bookworm trixie noble}; do
     log=$systems/$suite.log
     : >"$log"
     case $suite in
-        noble) make_bare --components=main,universe "$suite" "$systems/$suite.bare" http://archive.ubuntu.com/ubuntu ;;
+        noble) # by the script of all Ubuntus: an older debootstrap knows no noble
+            make_bare --components=main,universe --keyring="$keyring" --force-check-gpg \
+                "$suite" "$systems/$suite.bare" http://archive.ubuntu.com/ubuntu /usr/share/debootstrap/scripts/gutsy ;;
         *) make_bare "$suite" "$systems/$suite.bare" http://deb.debian.org/debian ;;
     esac || continue
     if wants demo || wants test || wants unit || wants package; then try_clone; fi
