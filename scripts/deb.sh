@@ -76,5 +76,5 @@ Description: system-wide tracer of storage I/O
  missing, and says what made them slow. The result is an OTF2 trace.
 END
 chmod -R go=u,go-w "$tree"
-say "dpkg-deb --build"
-dpkg-deb --root-owner-group -Zxz -z3 --build "$tree" "dist/lo2io_${version}_$architecture.deb"
+say "dpkg-deb --build" # by zstd: xz takes twenty times as long, for a package 14 % smaller
+dpkg-deb --root-owner-group -Zzstd -z6 --build "$tree" "dist/lo2io_${version}_$architecture.deb"

@@ -89,8 +89,8 @@ if ! .venv/bin/python -c '' 2>/dev/null; then
     say "$python -m venv .venv"
     "$python" -m venv --clear .venv
 fi
-# setuptools warns at length about editable installations.
-pip() { PYTHONWARNINGS=ignore .venv/bin/python -m pip --disable-pip-version-check install -q "$@"; }
+# setuptools warns at length about editable installations. Python compiles what is imported, which is less than all.
+pip() { PYTHONWARNINGS=ignore .venv/bin/python -m pip --disable-pip-version-check install -q --no-compile "$@"; }
 if ! is_current test && ! is_current "$purpose"; then
     pwd >.venv/.path
     say "pip install into .venv: what building needs"
@@ -104,8 +104,8 @@ if ! is_current test && ! is_current "$purpose"; then
             export MAKEFLAGS="-j$(nproc)"
         fi
         say "pip install into .venv: lo2io (compiling it), what it, its tests and lint need"
-        pip --no-compile --no-build-isolation --group lint --group test -e . # Python compiles what is imported, which is less
-        pip --no-compile --no-deps 'darshan>=3.4' # a quarter of what it requires serves its plots alone
+        pip --no-build-isolation --group lint --group test -e .
+        pip --no-deps 'darshan>=3.4' # a quarter of what it requires serves its plots alone
     else
         say "pip install into .venv: lo2io (compiling it) and what it needs"
         pip --no-build-isolation -e .
