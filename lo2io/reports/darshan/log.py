@@ -2,7 +2,7 @@
 
 Darshan counts what each rank of a job does with each file, and writes the counts at the job's end. pydarshan reads them
 one after the other, so memory grows with the number of files alone. The counters' meaning: darshan-util.rst and
-the headers ``darshan-*-log-format.h`` of Darshan 3.5 (https://www.mcs.anl.gov/research/projects/darshan).
+the headers of log formats in Darshan 3.5 (https://www.mcs.anl.gov/research/projects/darshan).
 """
 
 from __future__ import annotations
