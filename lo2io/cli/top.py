@@ -42,11 +42,11 @@ def top(
 ) -> None:
     """Show live which process, file or device does how much I/O.
 
-    The key q ends it.
+    Arrows and Enter list a process' files, or a file's processes; Escape goes back. / finds rows by a text. q ends it.
     """
-    from lo2io.top.page import Look, check_look
+    from lo2io.top.look import Look, check_look
     from lo2io.top.screen import Pipe, Terminal
-    from lo2io.top.session import TopOptions, watch
+    from lo2io.top.session import FIRST_S, TopOptions, watch
 
     look = check_look(Look(by, sort))
     given = [("--events", value) for value in events or ()] + [("--filter", value) for value in filters or ()]
@@ -54,6 +54,7 @@ def top(
         (name, value) for name, value in (("--cpus", cpus), ("--cgroup", cgroup), ("--backend", backend)) if value
     ]
     arguments = tuple(text for pair in given for text in pair)
-    options = TopOptions(trace, parse_seconds(interval) or 0.0, count, arguments)
-    with Pipe(as_json=as_json) if as_json or not sys.stdout.isatty() else Terminal() as screen:
+    piped = as_json or not sys.stdout.isatty()
+    options = TopOptions(trace, parse_seconds(interval) or 0.0, None if piped else FIRST_S, count, arguments)
+    with Pipe(as_json=as_json) if piped else Terminal() as screen:
         watch(options, screen, look)

@@ -5,7 +5,6 @@ In: a :class:`~lo2io.top.window.Window`. Out: a page that rich prints. This modu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
@@ -13,19 +12,19 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from lo2io.errors import UsageError
 from lo2io.reports.text.lines import shorten
-from lo2io.reports.words import printable, who
+from lo2io.reports.words import count_of, printable
+from lo2io.top.look import rows_of
+from lo2io.top.window import Activity
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from lo2io.top.window import Activity, DeviceNow, FileNow, ProcessNow, Spread, Window
+    from lo2io.top.look import Look, Row
+    from lo2io.top.window import DeviceNow, Spread, Window
 
-VIEWS: Final = ("process", "file", "device")
-SORTS: Final = ("bytes", "operations", "time", "latency")
-KEYS: Final = "p processes · f files · d devices · s sort · space pause · q quit"
+KEYS: Final = "p f d lists · s sort · / find · ↑↓ Enter open · Esc back · space pause · q quit"
 REDRAW: Final = "\x0c"
 """Ctrl-L: the key that draws the view again."""
 _FRAME: Final = 7
@@ -37,51 +36,27 @@ _FIRST_TO_GO: Final = ("in flight", "queue p99", "failed", "p50", "max", "in cal
 """Columns that a narrow terminal leaves out, in this order. A column is never cut: half a number is a wrong number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The user's choices for the view."""
-
-    view: str = VIEWS[0]
-    sort: str = SORTS[0]
-    paused: bool = False
-    notice: str = ""
-    """The recorder's last message."""
-
-    @property
-    def heading(self) -> str:
-        """The heading of the list: the kind of its rows, and their order."""
-        return f"by {self.view}, most {self.sort} first"
-
-
-def check_look(look: Look) -> Look:
-    """Return the look if its view and order exist.
-
-    Raises:
-        UsageError: There is no such view or order.
-    """
-    for what, chosen, known in (("list by", look.view, VIEWS), ("sort by", look.sort, SORTS)):
-        if chosen not in known:
-            raise UsageError(f"{what} {chosen!r}", "top does not know this", f"choose one of {', '.join(known)}")
-    return look
-
-
 def render_top(window: Window, look: Look, width: int, height: int | None = None) -> Group:
     """The page. With ``height`` None the page has all rows."""
-    room = None if height is None else max(1, height - _FRAME)
-    rows = _devices(window) if look.view == "device" else _owners(window, look)
-    shown = rows if room is None else rows[:room]
-    headings = (look.view.capitalize(), *(_DEVICE_HEADINGS if look.view == "device" else _HEADINGS))
+    rows = [_line(row, window.span_ns) for row in rows_of(window, look)]
+    selected = None if height is None else min(look.row, len(rows) - 1)
+    room = len(rows) if height is None else max(1, height - _FRAME)
+    first = 0 if selected is None else max(0, selected - room + 1)
+    shown = rows[first : first + room]
+    headings = (look.kind.capitalize(), *(_DEVICE_HEADINGS if look.kind == "device" else _HEADINGS))
     places, widths = _fitting(headings, shown, width)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for place in places:
         table.add_column(headings[place], justify="right" if place else "left", no_wrap=True, width=widths[place])
-    for row in shown:
+    for number, row in enumerate(shown, first):
         cells = (shorten(row[0], widths[0]), *row[1:])
-        table.add_row(*(Text(cells[place]) for place in places))
+        table.add_row(*(Text(cells[place]) for place in places), style="reverse" if number == selected else "")
     hidden = len(rows) - len(shown)
     foot = [Text(f"and {hidden:,} more")] if hidden else []
+    if look.of and window.unlisted_pairs:
+        foot.append(Text(f"{count_of(window.unlisted_pairs, 'pair')} of process and file that did less are in no list"))
     if height is not None:
-        foot.append(Text(KEYS, style="dim"))
+        foot.append(Text(KEYS, style="dim", no_wrap=True, overflow="ellipsis"))
     if look.notice:
         foot.append(Text(printable(look.notice), style="yellow", no_wrap=True, overflow="ellipsis"))
     return Group(*_head(window, look, width), Text(""), table, *foot)
@@ -106,7 +81,8 @@ def _head(window: Window, look: Look, width: int) -> list[Text]:
     missing += [f"{window.vanished:,} vanished"] if window.vanished else []
     complete = "complete" if window.proven and not missing else ", ".join(missing) or "not proven complete"
     style = "green" if complete == "complete" else "bold yellow"
-    return [Text(first, style="bold"), Text.assemble(paused, (complete, style), f" · {look.heading}")]
+    second = Text.assemble(paused, (complete, style), f" · {look.heading}", no_wrap=True, overflow="ellipsis")
+    return [Text(first, style="bold"), second]
 
 
 _HEADINGS: Final = ("ops/s", "read/s", "written/s", "failed", "in calls", "p50", "p99", "max")
@@ -121,12 +97,6 @@ _DEVICE_HEADINGS: Final = (
     "p99",
     "max",
 )
-_WEIGHTS: Final[dict[str, Callable[[Activity], int]]] = {
-    "bytes": lambda a: a.bytes_read + a.bytes_written,
-    "operations": lambda a: a.operations,
-    "time": lambda a: a.time_ns,
-    "latency": lambda a: a.latency.p99_ns,
-}
 
 
 def _fitting(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[int]]:
@@ -143,22 +113,9 @@ def _fitting(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int)
     return places, widths
 
 
-def _owners(window: Window, look: Look) -> list[Sequence[str]]:
-    """One row for each process or file. Equal rows keep the window's order."""
-    rows: Sequence[ProcessNow | FileNow] = window.processes if look.view == "process" else window.files
-    weight = _WEIGHTS[look.sort]
-    ordered = sorted(rows, key=lambda row: -weight(row.activity))
-    return [[_name(row), *_cells(row.activity, window.span_ns)] for row in ordered]
-
-
-def _name(row: ProcessNow | FileNow) -> str:
-    kind = getattr(row, "kind", "process")
-    if kind == "named":
-        return printable(getattr(row, "path", None) or "unknown")
-    if kind == "none":
-        return "no descriptor"
-    name = who(row.pid, row.process)
-    return f"unnamed, of {name}" if kind == "unnamed" else name
+def _line(row: Row, span: int) -> list[str]:
+    """The cells of a row."""
+    return [row.name, *(_cells(row.facts, span) if isinstance(row.facts, Activity) else _device_cells(row.facts, span))]
 
 
 def _cells(activity: Activity, span: int) -> list[str]:
@@ -170,11 +127,6 @@ def _cells(activity: Activity, span: int) -> list[str]:
         _share(activity.time_ns, span),
         *_latencies(activity.latency),
     ]
-
-
-def _devices(window: Window) -> list[Sequence[str]]:
-    """One row for each device, in the window's order. There are few devices, so they are not sorted again."""
-    return [[printable(row.name), *_device_cells(row, window.span_ns)] for row in window.devices]
 
 
 def _device_cells(row: DeviceNow, span: int) -> list[str]:

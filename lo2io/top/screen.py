@@ -20,7 +20,7 @@ from lo2io.top.page import REDRAW, render_top
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from lo2io.top.page import Look
+    from lo2io.top.look import Look
     from lo2io.top.window import Window
 
 
@@ -69,6 +69,8 @@ class Terminal:
         pressed = os.read(self._keys, 1) if ready else b""
         if ready and not pressed:  # the terminal was hung up
             self._keys = -1
+        if pressed == b"\x1b" and select.select([self._keys], [], [], 0)[0]:  # an arrow is Escape and two more bytes
+            pressed += os.read(self._keys, 2).replace(b"O", b"[")
         return pressed.decode("ascii", "replace")
 
 

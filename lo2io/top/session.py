@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import shutil
 import signal
@@ -27,14 +28,17 @@ from lo2io.errors import CaptureError, Lo2ioError, UsageError
 from lo2io.folder import Folder
 from lo2io.signals import ended_by_signals
 from lo2io.spool.format import CONTROL_NAME
+from lo2io.top.look import pressed, rows_of
 from lo2io.trace.names import SPOOL
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from lo2io.top.page import Look
+    from lo2io.top.look import Look
     from lo2io.top.window import Window
 
+FIRST_S: Final = 0.5
+"""On a terminal the first view covers this time."""
 MIN_INTERVAL_S: Final = 1.0
 """A window takes half a second of work. With a shorter interval the view would mostly show lo2io itself."""
 _KEY_S: Final = 0.1
@@ -53,12 +57,14 @@ class TopOptions:
     Attributes:
         trace: A recording that runs already, by its ``-o``; None: start one of the whole machine.
         interval_s: Time between two views. A view covers at least this time.
+        first_s: The time until the first view, if that is shorter: somebody waits for it.
         count: Views until the end; None: until somebody quits.
         arguments: Further options of `lo2io system-wide`.
     """
 
     trace: Path | None = None
     interval_s: float = 3.0
+    first_s: float | None = None
     count: int | None = None
     arguments: tuple[str, ...] = ()
 
@@ -111,7 +117,7 @@ class Recorder:
 
     def window(self) -> Window:
         """The sums of the recorder's newest part. The files of the window are removed afterwards."""
-        from lo2io.top.window import watch_window  # noqa: PLC0415 - while these load, the recording goes on
+        from lo2io.top.window import watch_window  # noqa: PLC0415 - the command starts without them
         from lo2io.trace.reader import open_trace  # noqa: PLC0415
 
         self.await_ready()
@@ -247,6 +253,8 @@ class _Loop:
         self._options, self._screen, self._recorder = options, screen, recorder
         self._look = look
         self._window: Window | None = None
+        first = options.interval_s if options.first_s is None else options.first_s
+        self._wait_s = min(first, options.interval_s)
         self._over = False
 
     def run(self, pool: ThreadPoolExecutor) -> None:
@@ -265,8 +273,11 @@ class _Loop:
 
     def _next(self) -> Window | None:
         """The window after one more interval; None: the view is over. Runs in a thread of its own."""
+        for module in ("lo2io.top.window", "lo2io.trace.reader"):  # they load while the recorder starts
+            importlib.import_module(module)
         self._recorder.await_ready()  # the interval begins with the recording
-        end = time.monotonic() + self._options.interval_s
+        end = time.monotonic() + self._wait_s
+        self._wait_s = self._options.interval_s
         while not self._over and (rest := end - time.monotonic()) > 0:
             time.sleep(min(rest, _KEY_S))
         return None if self._over else self._recorder.window()
@@ -278,18 +289,14 @@ class _Loop:
             self._screen.show(window, self._look)
 
     def _press(self, key: str) -> None:
-        from lo2io.top.page import REDRAW, SORTS, VIEWS  # noqa: PLC0415 - rich is loaded by whoever draws
+        from lo2io.top.page import REDRAW  # noqa: PLC0415 - rich is loaded by whoever draws
 
-        look = self._look
-        views = {view[0]: view for view in VIEWS}
-        if key in ("q", "\x03"):
+        if not key:
+            return
+        if key == "\x03" or (key == "q" and not self._look.typing):
             self._over = True
-        elif key in views:
-            look = replace(look, view=views[key])
-        elif key == "s":
-            look = replace(look, sort=SORTS[(SORTS.index(look.sort) + 1) % len(SORTS)])
-        elif key == " ":
-            look = replace(look, paused=not look.paused)
+        names = [row.name for row in rows_of(self._window, self._look)] if self._window else []
+        look = pressed(self._look, key, names)
         if look != self._look or key == REDRAW:
             self._look = look
             if self._window is not None:

@@ -1,7 +1,7 @@
 """The sums of one window by process, file and device, for ``lo2io top``.
 
 In: the tables of a window. Out: a :class:`Window` of plain values; its field names are the keys of ``--json``. A window
-is short, so all latencies are kept and percentiles are exact. Memory: about 16 B for each operation of the window.
+is short, so all latencies are kept and percentiles are exact. Memory: about 28 B for each operation of the window.
 """
 
 from __future__ import annotations
@@ -100,6 +100,17 @@ class DeviceNow:
 
 
 @dataclass(frozen=True, slots=True)
+class PairNow:
+    """What one process did with one file."""
+
+    process: int
+    """The row of ``processes``."""
+    file: int
+    """The row of ``files``."""
+    activity: Activity
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """The newest part of a running recording.
 
@@ -117,6 +128,9 @@ class Window:
     """Samples that the kernel counted and never delivered."""
     proven: bool
     """True if the counts of the window are proven: counted = read + lost, for each event and CPU."""
+    pairs: tuple[PairNow, ...] = ()
+    unlisted_pairs: int = 0
+    """Pairs of a process and a file that are not in ``pairs``: others did more, or one of the two is in no list."""
 
     def as_json(self) -> dict[str, Any]:
         """One object a window, with its schema."""
@@ -136,6 +150,7 @@ _REQUEST_COLUMNS: Final = (
     "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "end_latest_ns",
     "bytes_result", "error",
 )  # fmt: skip
+_SUMS: Final = ("operations", "errors", "bytes_read", "bytes_written", "time_ns")
 _COMPLETED, _IN_FLIGHT, _MERGED, _INFERRED, _END_UNKNOWN = range(5)
 _READ, _WRITE = REQUEST_OPERATION.index("read"), REQUEST_OPERATION.index("write")
 NO_SPREAD: Final = Spread(0, 0, 0, 0)
@@ -160,6 +175,7 @@ def watch_window(trace: Trace, leave_out: Collection[int] = ()) -> Window:
     process_names = people.names(process_rows)
     processes, files = tally.by_process.spreads(), tally.by_file.spreads()
     file_rows = _busiest(tally.by_file)
+    pairs = _pairs(tally, process_rows, file_rows)
     names = file_names(trace, owners, people, file_rows)
     return Window(
         span_ns=span,
@@ -173,7 +189,21 @@ def watch_window(trace: Trace, leave_out: Collection[int] = ()) -> Window:
         lost=proof.lost - proof.vanished,
         vanished=proof.vanished,
         proven=proof.proven,
+        pairs=pairs,
+        unlisted_pairs=int(np.count_nonzero(_used(tally.by_pair))) - len(pairs),
     )
+
+
+def _pairs(tally: _Tally, process_rows: Sequence[int], file_rows: Sequence[int]) -> tuple[PairNow, ...]:
+    """The pairs whose process and file are listed, those with most bytes first."""
+    processes, files = ({key: row for row, key in enumerate(rows)} for rows in (process_rows, file_rows))
+    keys, known = list(tally.by_pair.numbers), tally.by_pair.spreads()
+    found = []
+    for number in _busiest(tally.by_pair):
+        process, file = divmod(keys[number], tally.by_pair.nr_files)
+        if process in processes and file in files:
+            found.append(PairNow(processes[process], files[file], tally.by_pair.activity(number, known)))
+    return tuple(found)
 
 
 def spreads(keys: NDArray[Any], values: NDArray[np.int64]) -> dict[int, Spread]:
@@ -196,7 +226,7 @@ class _Sums:
 
     def __init__(self, keys: int) -> None:
         self.operations, self.errors, self.bytes_read, self.bytes_written, self.time_ns = (
-            np.zeros(keys, np.int64) for _ in range(5)
+            np.zeros(keys, np.int64) for _ in _SUMS
         )
         self._keys: list[NDArray[np.int32]] = []
         self._latencies: list[NDArray[np.int64]] = []
@@ -224,6 +254,28 @@ class _Sums:
         )
 
 
+class _PairSums(_Sums):
+    """Sums by process and file. A pair gets the next number when it is first met.
+
+    Attributes:
+        numbers: The number of each pair met, ``process * nr_files + file``, in their order.
+    """
+
+    def __init__(self, nr_files: int) -> None:
+        super().__init__(0)
+        self.nr_files = nr_files
+        self.numbers: dict[int, int] = {}
+
+    def number(self, process: NDArray[Any], file: NDArray[Any]) -> NDArray[np.intp]:
+        """The number of each pair."""
+        pairs, inverse = np.unique(process.astype(np.int64) * self.nr_files + file, return_inverse=True)
+        found = [self.numbers.setdefault(pair, len(self.numbers)) for pair in pairs.tolist()]
+        for name in _SUMS:
+            values = getattr(self, name)
+            setattr(self, name, np.append(values, np.zeros(len(self.numbers) - len(values), np.int64)))
+        return np.array(found, np.intp)[inverse]
+
+
 class _Tally:
     """Sums of all calls and requests of rings that ended in the window."""
 
@@ -233,6 +285,7 @@ class _Tally:
         self.whole, self.by_process, self.by_file = (
             _Sums(keys) for keys in (1, owners.nr_processes + 1, owners.nr_groups)
         )
+        self.by_pair = _PairSums(owners.nr_groups)
         calls, opcodes = (
             np.array(
                 [(kind in _TIMED, kind == "copy", mode == "read", mode == "write") for kind, mode in rows]
@@ -264,11 +317,16 @@ class _Tally:
         }
         timed = timed & known
         self.whole.add(np.zeros(len(task), np.intp), facts, timed)
-        self.by_process.add(self._owners.processes(task), facts, timed)
+        process, file = self._owners.processes(task), self._files(handle)
+        self.by_process.add(process, facts, timed)
         if copies.any():  # a copy's written bytes belong to its target file
-            np.add.at(self.by_file.bytes_written, self._files(handle2[copies]), moved[copies])
+            target, written = self._files(handle2[copies]), moved[copies]
+            pair = self.by_pair.number(process[copies], target)
+            np.add.at(self.by_file.bytes_written, target, written)
+            np.add.at(self.by_pair.bytes_written, pair, written)
             facts["bytes_written"] = facts["bytes_written"] * ~copies
-        self.by_file.add(self._files(handle), facts, timed)
+        self.by_file.add(file, facts, timed)
+        self.by_pair.add(self.by_pair.number(process, file), facts, timed)
 
     def _files(self, handle: NDArray[np.uint32]) -> NDArray[np.intp]:
         """Group by path: files that replace each other under one path share a row."""
@@ -287,10 +345,15 @@ def _modes_of_opcodes(trace: Trace) -> list[tuple[str, str]]:
     return [(row["kind"], row["io_mode"]) for row in rows]
 
 
+def _used(sums: _Sums) -> NDArray[np.bool_]:
+    """True for each key that did anything."""
+    return (sums.operations > 0) | (sums.bytes_read + sums.bytes_written > 0)
+
+
 def _busiest(sums: _Sums) -> Sequence[int]:
     """The keys with most bytes, then time, then operations."""
     moved = sums.bytes_read + sums.bytes_written
-    used = np.flatnonzero((sums.operations > 0) | (moved > 0))
+    used = np.flatnonzero(_used(sums))
     order = np.lexsort((-sums.operations[used], -sums.time_ns[used], -moved[used]))
     rows: list[int] = used[order][:MAX_ROWS].tolist()
     return rows

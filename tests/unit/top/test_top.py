@@ -33,7 +33,8 @@ from rich.console import Console
 from lo2io.errors import CaptureError, UsageError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind
 from lo2io.reports.summary.summary import summarize
-from lo2io.top.page import Look, check_look, render_top
+from lo2io.top.look import DOWN, ESCAPE, UP, Look, check_look
+from lo2io.top.page import render_top
 from lo2io.top.screen import Pipe, Terminal
 from lo2io.top.session import Recorder, TopOptions, _Loop, watch
 from lo2io.top.window import NO_SPREAD, Activity, DeviceNow, FileNow, ProcessNow, Spread, Window, spreads, watch_window
@@ -156,6 +157,23 @@ def test_a_window_agrees_with_plain_python(
         if here or written:
             expected[name] = activity(here, written)
     assert {row.path or row.pid: row.activity for row in window.files} == expected
+    pairs = {}
+    for pid in PIDS:
+        for name in (*GROUPS.values(), None):
+            mine = [row for row in added if row["pid"] == pid]
+            here = [
+                {**row, "bytes_written": 0 if row["copies"] else row["bytes_written"]}
+                for row in mine
+                if row["file"] == name
+            ]
+            to = [row["bytes_written"] for row in mine if row["copies"] and row["target"] == name]
+            if here or sum(to):
+                pairs[pid, name] = activity(here, sum(to))
+    assert {
+        (window.processes[pair.process].pid, window.files[pair.file].path or window.files[pair.file].pid): pair.activity
+        for pair in window.pairs
+    } == pairs
+    assert window.unlisted_pairs == 0
 
 
 @settings(max_examples=20, deadline=None)
@@ -191,6 +209,22 @@ def test_who_only_looks_on_is_left_out(tmp_path: Path) -> None:
     window = watch_window(write_trace(tmp_path, [make_batch(tasks=THREADS, operations=calls)]), {200})
     assert [(row.pid, row.activity.operations) for row in window.processes] == [(100, 1)]
     assert (window.total.operations, window.total.bytes_read) == (1, 7)
+
+
+@pytest.mark.parametrize(("rows", "found", "unlisted"), [(1, [], 3), (2, [9, 5], 1), (3, [9, 5, 5], 0)])
+def test_pairs_that_are_in_no_list_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, found: list[int], unlisted: int
+) -> None:
+    """Those that did less than others, and those whose process or file is not listed."""
+    monkeypatch.setattr("lo2io.top.window.MAX_ROWS", rows)
+    calls = [
+        {"end_time_ns": 5, "begin_time_ns": 0, "task": task, "handle": handle, "call": READ, "bytes_result": moved}
+        for task, handle, moved in ((0, 0, 9), (0, 1, 5), (1, 1, 5))
+    ]
+    batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=calls)
+    window = watch_window(write_trace(tmp_path, [batch]))
+    assert [pair.activity.bytes_read for pair in window.pairs] == found
+    assert window.unlisted_pairs == unlisted
 
 
 def test_a_request_older_than_the_window_has_no_latency(tmp_path: Path) -> None:
@@ -463,6 +497,14 @@ def test_the_first_line_has_whole_numbers(width: int) -> None:
     assert lines[1].startswith("paused · ")
 
 
+def test_the_first_view_comes_sooner() -> None:
+    """Somebody waits for it: it does not take the interval of an hour."""
+    screen = FakeScreen("")
+    with ThreadPoolExecutor(1) as pool:
+        _Loop(TopOptions(interval_s=3600, first_s=0, count=1), screen, Look(), FakeRecorder()).run(pool)
+    assert screen.shown == [Look()]
+
+
 def test_count_ends_it() -> None:
     """With keys pressed or not."""
     assert look_on("", count=3) == [Look()] * 3
@@ -504,6 +546,10 @@ def test_keys_count_until_the_terminal_hangs_up(monkeypatch: pytest.MonkeyPatch)
     assert screen.key(0) == ""
     os.write(writer, b"q")
     assert (screen.key(0), screen.key(0)) == ("q", "")
+    os.write(writer, b"\x1bOA\x1b[B")
+    assert (screen.key(0), screen.key(0), screen.key(0)) == (UP, DOWN, "")
+    os.write(writer, b"\x1b")
+    assert screen.key(0) == ESCAPE
     os.close(writer)
     assert screen.key(0) == ""
     os.close(reader)
