@@ -40,7 +40,8 @@ def render_top(window: Window, look: Look, width: int, height: int | None = None
     """The page. With ``height`` None the page has all rows."""
     rows = [_line(row, window.span_ns) for row in rows_of(window, look)]
     selected = None if height is None else min(look.row, len(rows) - 1)
-    room = len(rows) if height is None else max(1, height - _FRAME)
+    unlisted = window.unlisted_pairs if look.of else 0
+    room = len(rows) if height is None else max(1, height - _FRAME - bool(unlisted))
     first = 0 if selected is None else max(0, selected - room + 1)
     shown = rows[first : first + room]
     headings = (look.kind.capitalize(), *(_DEVICE_HEADINGS if look.kind == "device" else _HEADINGS))
@@ -53,8 +54,9 @@ def render_top(window: Window, look: Look, width: int, height: int | None = None
         table.add_row(*(Text(cells[place]) for place in places), style="reverse" if number == selected else "")
     hidden = len(rows) - len(shown)
     foot = [Text(f"and {hidden:,} more")] if hidden else []
-    if look.of and window.unlisted_pairs:
-        foot.append(Text(f"{count_of(window.unlisted_pairs, 'pair')} of process and file that did less are in no list"))
+    if unlisted:
+        told = f"{count_of(unlisted, 'pair')} of process and file that did less are in no list"
+        foot.append(Text(told, no_wrap=True, overflow="ellipsis"))
     if height is not None:
         foot.append(Text(KEYS, style="dim", no_wrap=True, overflow="ellipsis"))
     if look.notice:

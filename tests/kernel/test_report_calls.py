@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -9,11 +10,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 from workloads.record import Recorded, record
 from workloads.served import lo2io
 
 from lo2io.reports.summary.io import TIME_PARTS
 from lo2io.reports.summary.summary import summarize
+from lo2io.reports.text.brief import render_brief
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,6 +110,15 @@ def test_what_stands_out(summary: Summary) -> None:
         assert (finding.evidence["syncs"], finding.evidence["synced_writes"], finding.rows) == (110, 110, 110)
     rules = {finding.rule for finding in summary.findings}  # the duration of syncs depends on the disk
     assert rules - {"sync-bound"} == {"sync-per-write"}
+
+
+def test_it_can_be_read_in_60_columns(summary: Summary) -> None:
+    """No line of the screen is longer; only what is there to be pasted, with the trace's path."""
+    out = io.StringIO()
+    render_brief(summary, Console(file=out, width=60, force_terminal=True, color_system=None, highlight=False))
+    lines = out.getvalue().splitlines()
+    assert "Findings" in lines
+    assert [line for line in lines if len(line) > 60 and str(summary.trace) not in line] == []
 
 
 def test_what_is_cheap_one_by_one(tmp_path: Path) -> None:

@@ -109,3 +109,5 @@ def test_the_head_says_what_is_listed() -> None:
     told = "7 pairs of process and file that did less are in no list"
     fewer = replace(WINDOW, unlisted_pairs=7)
     assert (told in page(after([ENTER]), 20, fewer), told in page(Look(), 20, fewer)) == (True, False)
+    crowded = replace(fewer, pairs=WINDOW.pairs * 20)
+    assert len(page(after([ENTER, "x"], Look(notice="halved")), 20, crowded).splitlines()) == 20
