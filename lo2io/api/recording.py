@@ -99,6 +99,8 @@ def record(
 ) -> Recording:
     """Record a command to its end; or, with ``pid``, processes until the recording is stopped.
 
+    In a rank of a job this rank records alone: the others need not call the function.
+
     Args:
         command: Program and arguments. Its input and output are this process's.
         pid: A running process, or several. The function returns when the recording has begun.
@@ -114,7 +116,7 @@ def record(
         raise UsageError("record", "give either a command or processes", "lo2io.record([...]) or lo2io.record(pid=...)")
     chosen = [word for each in pids for word in ("-p", str(each))]
     target = _temporary() if output is None else Path(output)
-    words = ["record", "-o", os.fspath(target), "-q", *options, *chosen, *(["--"] if command else []), *command]
+    words = ["record", "-o", os.fspath(target), "-q", *options, *chosen, *(["--alone", "--", *command] if command else [])]
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "lo2io", *words], stderr=None if command else subprocess.PIPE, text=True
     )

@@ -32,6 +32,15 @@ def test_a_command(tmp_path: Path) -> None:
         lo2io.record(["/nothing"], output=tmp_path / "none")
 
 
+def test_a_command_of_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other rank of the node records nothing, and is not waited for."""
+    for name, value in (("RANK", 0), ("SIZE", 2), ("LOCAL_RANK", 0), ("LOCAL_SIZE", 2)):
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
+    done = lo2io.record(["true"], output=tmp_path / "T")
+    assert done.exit_code == 0
+    assert done.trace.query("select distinct rank from threads").fetchall() == [(0,)]
+
+
 def test_the_program_itself(tmp_path: Path) -> None:
     """From inside of the block only."""
     file = tmp_path / "file"
