@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Changes lo2io in one place at a time, and tells which changes no unit test notices.
 
-    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--minutes N] [--jobs N] [--anew] [--again FILE] [PATH…]
+    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--again FILE] [OPTION…] [PATH…]
 
 A changed lo2io is a mutant. If no test fails, the mutant *survives*: the tests do not hold what that place means.
 Mutants are made of the Python modules of ``lo2io`` and of the C files of ``lo2io/native``; PATH restricts them. Each
@@ -401,6 +401,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300, metavar="N", help="how many mutants (300)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="which (1)")
     parser.add_argument("--minutes", type=float, default=1e6, metavar="N", help="begin none after this time")
+    help_seconds = "CPU time of the tests that an open mutant meets at the end (60)"
+    parser.add_argument("--seconds", type=float, default=ALL_S, metavar="N", help=help_seconds)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="so many at a time (one a CPU)")
     help_kernel = "survivors meet these tests of the kernel, too, as root (all of tests/kernel)"
     parser.add_argument("--kernel", nargs="*", type=Path, metavar="FILE", help=help_kernel)
@@ -427,11 +429,15 @@ def main() -> None:
             judges.earlier = earlier(given.again.read_text("utf-8"))
             mutants = (one for one in mutants if one[0].key(one[1]) in judges.earlier)
         while (missing := given.count - len(verdicts)) > 0 and (more := list(itertools.islice(mutants, missing))):
-            begun = pool.map(lambda one: judges.begin(*one, ALL_S if given.again else FIRST_S), more)
+            begun = pool.map(lambda one: judges.begin(*one, given.seconds if given.again else FIRST_S), more)
             verdicts += [each for each in begun if each.outcome in COUNTED]
             if time.monotonic() > end:
                 break
-        list(pool.map(lambda each: judges.go_on(each, ALL_S), [each for each in verdicts if each.outcome == "open"]))
+        list(
+            pool.map(
+                lambda each: judges.go_on(each, given.seconds), [each for each in verdicts if each.outcome == "open"]
+            )
+        )
         judges.check(verdicts)
         for copy in copies:
             copy.close()

@@ -115,15 +115,17 @@ def test_a_submitter_that_has_ended_proves_in_its_process_alone(rig: RequestRig,
     assert [h["fd"] for h in rig.rows["handles"] if h["fd"] == 3] == [3] * proven
 
 
-def test_two_requests_prove_the_same_descriptor(rig: RequestRig) -> None:
+@pytest.mark.parametrize("fd", [0, 4])
+def test_two_requests_prove_the_same_descriptor(rig: RequestRig, fd: int) -> None:
     """In whatever order they looked it up."""
     rig.submit(1, opcode=SPLICE)
     rig.submit(2, opcode=RECV)
-    rig.gets(2, 4)
-    rig.gets(1, 4)
+    rig.gets(2, fd)
+    rig.gets(1, fd)
     rig.cqe(1, 5)
     rig.cqe(2, 5)
-    assert len([h for h in rig.run().rows["handles"] if h["fd"] == 4]) == 1
+    assert rig.all()[0]["handle2"] is not None
+    assert len([h for h in rig.run().rows["handles"] if h["fd"] == fd]) == 1
     assert rig.all()[0]["handle2"] == rig.all()[1]["handle"]
 
 
