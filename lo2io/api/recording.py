@@ -116,7 +116,8 @@ def record(
         raise UsageError("record", "give either a command or processes", "lo2io.record([...]) or lo2io.record(pid=...)")
     chosen = [word for each in pids for word in ("-p", str(each))]
     target = _temporary() if output is None else Path(output)
-    words = ["record", "-o", os.fspath(target), "-q", *options, *chosen, *(["--alone", "--", *command] if command else [])]
+    chosen += ["--alone", "--", *(os.fspath(word) for word in command)] if command else []
+    words = ["record", "-o", os.fspath(target), "-q", *options, *chosen]
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "lo2io", *words], stderr=None if command else subprocess.PIPE, text=True
     )
