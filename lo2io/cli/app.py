@@ -213,16 +213,29 @@ def verify(trace: TraceArgument, as_json: Json = False) -> None:
     raise typer.Exit(rules.exit_code(found))
 
 
-@app.command(epilog="Examples: `lo2io doctor` | `lo2io doctor --json`")
+@app.command(epilog="Examples: `lo2io doctor` | `srun --ntasks-per-node=1 lo2io doctor`")
 def doctor(as_json: Json = False) -> None:
-    """Check whether recording can work on this machine.
+    """Check whether recording can work on this machine, or on the nodes of a job.
 
-    For each problem, name the least change that helps.
+    For each problem, name the least change that helps. Started on several nodes by srun or mpirun, one rank prints one
+    table of all. Without mpi4py, each rank prints its own.
     """
     from lo2io.catalog.catalog import load_catalog
+    from lo2io.cluster.diagnosis import gather_diagnoses, is_of_many
+    from lo2io.errors import UsageError
+    from lo2io.reports.doctor import nodes as report_nodes
     from lo2io.reports.doctor import report as report_doctor
 
     diagnosis = report_doctor.diagnose(load_catalog())
+    if is_of_many():
+        try:
+            hosts, code = gather_diagnoses(diagnosis)
+        except UsageError as error:
+            print(f"lo2io: {error}; {error.remedy}", file=sys.stderr)
+        else:
+            if hosts is not None:
+                print(report_nodes.to_json(hosts) if as_json else report_nodes.render(hosts))
+            raise typer.Exit(code)
     print(report_doctor.to_json(diagnosis) if as_json else report_doctor.render(diagnosis))
     raise typer.Exit(diagnosis.exit_code)
 

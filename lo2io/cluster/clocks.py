@@ -49,11 +49,12 @@ def compare_clocks(directory: Path) -> Compared | None:
     Raises:
         UsageError: There is no MPI, or the directory cannot be written.
     """
-    from lo2io.cluster.pinging import compare, finish, world  # noqa: PLC0415 - merging needs no MPI
+    from lo2io.cluster.mpi import finish, world  # noqa: PLC0415 - merging needs no MPI
+    from lo2io.cluster.pinging import compare  # noqa: PLC0415
     from lo2io.trace.directory import open_directory  # noqa: PLC0415
 
     place = find_place()
-    comm = world(place.job.nr_ranks if place else None)
+    comm = world("compare the clocks of the nodes", place.job.nr_ranks if place else None)
     host = place.job.host if place else os.uname().nodename
     found = compare(comm, host, clock_id())
     compared = None

@@ -5,7 +5,7 @@
     rank 0     t0 ──────►           ──────► t1       rank 0 takes (t0 + t1) / 2 for the moment of `their`,
     rank r            their ──────►                  and is wrong by (t1 - t0) / 2 at most
 
-Of many such round trips the tightest counts. mpi4py is imported only here, for that initializes MPI.
+Of many such round trips the tightest counts.
 """
 
 from __future__ import annotations
@@ -16,46 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lo2io.cluster.comparison import Comparison, Ping
-from lo2io.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 NR_PINGS = 100
-_TRIED = "compare the clocks of the nodes"
 
 
 def read_raw() -> int:
     """CLOCK_MONOTONIC_RAW."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-
-
-def world(nr_ranks: int | None) -> Any:
-    """The communicator of all ranks.
-
-    Args:
-        nr_ranks: The number of ranks by the launcher; None: it does not tell.
-
-    Raises:
-        UsageError: There is no MPI, or it is not the launcher's.
-    """
-    try:
-        from mpi4py import MPI  # noqa: PLC0415 - initializes MPI
-    except (ImportError, RuntimeError) as error:
-        remedy = "pip install 'lo2io[cluster]', and load a module of MPI; without, CLOCK_REALTIME aligns the nodes"
-        raise UsageError(_TRIED, str(error).partition("\n")[0], remedy) from error
-    comm = MPI.COMM_WORLD
-    if nr_ranks is not None and comm.Get_size() != nr_ranks:
-        raise UsageError(
-            _TRIED,
-            f"the launcher started {nr_ranks} ranks, and MPI knows {comm.Get_size()}: {_library(MPI)}",
-            "name the launcher's own MPI in MPI4PY_LIBMPI; with srun, choose one by --mpi",
-        )
-    return comm
-
-
-def _library(mpi: Any) -> str:
-    return str(mpi.Get_library_version()).partition(",")[0].partition("\n")[0].strip()
 
 
 def compare(
@@ -109,10 +79,3 @@ def _answer(comm: Any, read: Callable[[], int], nr_pings: int) -> None:
         comm.Recv(message, 0)
         message[0] = read()
         comm.Send(message, 0)
-
-
-def finish() -> None:
-    """End MPI. lo2io ends without Python's own end, which would do this; launchers take that for a crash."""
-    from mpi4py import MPI  # noqa: PLC0415 - as above
-
-    MPI.Finalize()

@@ -10,14 +10,15 @@ import sys
 import time
 from dataclasses import asdict
 
-from lo2io.cluster.pinging import compare, finish, read_raw, world
+from lo2io.cluster.mpi import finish, world
+from lo2io.cluster.pinging import compare, read_raw
 
 BETWEEN_S = 1.0
 
 
 def main() -> None:
     """Compare, wait, compare."""
-    comm = world(None)
+    comm = world("compare clocks", None)
     offset_ns, ppm = (int(word) for word in sys.argv[1:])
     is_first = comm.Get_rank() == 0
 
