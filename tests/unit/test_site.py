@@ -16,7 +16,7 @@ def test_the_menu_has_each_page_once() -> None:
     """In the sections of docs/index.md."""
     menu = SITE["menu"]()
     sections = [title for entry in menu for title in entry]
-    assert sections == ["Start", "All pages", "Tutorial", "How to", "Reference", "Explanation", "The project"]
+    assert sections == ["Start", "All pages", "Tutorials", "How to", "Reference", "Explanation", "The project"]
     pages = [page for entry in menu for part in entry.values() for page in ([part] if isinstance(part, str) else part)]
     inside = [str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")]
     assert sorted(pages) == sorted([*inside, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"])
