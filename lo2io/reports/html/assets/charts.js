@@ -318,8 +318,9 @@ function latencyHistogram() {
   const inside = x.map((time) => time >= from && time <= to);
   const sums = row.counts.map((counts) => counts.reduce((sum, value, index) => sum + (inside[index] ? value : 0), 0));
   const text = sums.map((_, index) => `${duration(pictures.latency.edges_ns[index])} to ${duration(pictures.latency.edges_ns[index + 1])}`);
+  const few = greatest([sums]) < 5 ? { dtick: 1 } : {}; // nothing happens half a time
   const data = [{ type: "bar", x: sums.map((_, index) => index), y: sums, text, textposition: "none", marker: { color: classColor(0) }, hovertemplate: "%{text}: %{y}<extra></extra>" }];
-  return { data, keys: [], layout: { xaxis: { ...latencyTicks(isNarrow() ? 20 : 8), tickangle: 0, title: { text: "latency" } }, yaxis: { title: { text: "how often" }, tickformat: "~s" }, bargap: 0.05 } };
+  return { data, keys: [], layout: { xaxis: { ...latencyTicks(isNarrow() ? 20 : 8), tickangle: 0, title: { text: "latency" } }, yaxis: { title: { text: "how often" }, tickformat: "~s", ...few }, bargap: 0.05 } };
 }
 
 const DRAW = {
