@@ -42,8 +42,8 @@ SCHEMA: Final = "lo2io-nodes-summary"
 SCHEMA_VERSION: Final = 1
 MAX_ROWS: Final = 100
 """Rows of processes, files and ranks that are listed."""
-_AT_ONCE: Final = 64
-"""So many nodes' rows are in memory before they are added up."""
+_AT_ONCE: Final = 100_000
+"""So many rows are in memory before they are added up, or twice as many as the last time left, if that is more."""
 COMPARED: Final = ("bytes_read", "bytes_written", "time_ns", "errors", "device_p99_ns")
 """Fields of a host's row by which it may stand out."""
 
@@ -210,7 +210,7 @@ def add_up(
     adder = _Adder()
     for facts, table in nodes:
         adder.add(facts, table)
-    rows = adder.rows()
+    rows, nr_files = adder.rows()
     hosts = tuple(sorted(adder.hosts, key=lambda host: (-host.activity.time_ns, host.host)))
     errors = [host.error_ns for host in hosts]
     compared = {what: [_number(host, what) for host in hosts] for what in COMPARED}
@@ -233,7 +233,7 @@ def add_up(
         ranks=tuple(sorted(adder.ranks, key=lambda row: (-row.activity.time_ns, row.rank, row.host)))[:MAX_ROWS],
         nr_ranks=len({row.rank for row in adder.ranks}),
         files=_files(rows[FILE], rows[OTHER_FILES]),
-        nr_files=len(rows[FILE]),
+        nr_files=nr_files,
         other_files=sum(row["members"] for row in rows[OTHER_FILES]),
     )
 
@@ -248,6 +248,7 @@ class _Adder:
         self.disks: dict[str, dict[str, int]] = defaultdict(dict)
         """Operation → host → its disks that had such requests."""
         self._waiting: list[pa.Table] = []
+        self._room = _AT_ONCE
 
     def add(self, facts: HostFacts, table: pa.Table) -> None:
         own = _by_kind(table.filter(pc.is_in(table["kind"], pa.array([NODE, DEVICE, RANK, FINDING]))))
@@ -273,12 +274,25 @@ class _Adder:
         )
         once = pa.array(np.ones(table.num_rows, np.int64))
         self._waiting.append(table.drop_columns(["p99_ns"]).append_column("hosts", once))
-        if len(self._waiting) == _AT_ONCE:
+        if sum(each.num_rows for each in self._waiting) > self._room:
             self._waiting = [_grouped(self._waiting)]
+            self._room = max(_AT_ONCE, 2 * self._waiting[0].num_rows)
 
-    def rows(self) -> dict[str, list[Row]]:
-        """Kind → its rows, each for one combination of keys; ``hosts``: on how many nodes."""
-        return _by_kind(_grouped(self._waiting)) if self._waiting else defaultdict(list)
+    def rows(self) -> tuple[dict[str, list[Row]], int]:
+        """The rows of each kind, one for each combination of keys; ``hosts``: on how many nodes. Few rows of files.
+
+        Returns:
+            Kind → its rows; and the number of all files.
+        """
+        if not self._waiting:
+            return defaultdict(list), 0
+        whole = _grouped(self._waiting)
+        is_file = pc.equal(whole["kind"], FILE)
+        files = whole.filter(is_file)
+        order = pc.sort_indices(files, [("time_ns", "descending"), ("nr", "descending"), ("name", "ascending")])
+        rows = _by_kind(whole.filter(pc.invert(is_file)))
+        rows[FILE] = files.take(order[:MAX_ROWS]).to_pylist()
+        return rows, files.num_rows
 
 
 def _grouped(tables: list[pa.Table]) -> pa.Table:
@@ -356,9 +370,8 @@ def _processes(rows: Iterable[Row]) -> tuple[NodesProcess, ...]:
 
 
 def _files(rows: Iterable[Row], others: Iterable[Row]) -> tuple[NodesFile, ...]:
-    """By time; ``most_…`` of a path is the sum over the nodes that have a row for it, of the others over all nodes."""
+    """``most_…`` of a path is the sum over the nodes that have a row for it, of the others over all nodes."""
     most_ns, most_bytes = (sum(row[name] for row in others) for name in ("most_ns", "most_bytes"))
-    ordered = sorted(rows, key=lambda row: (-row["time_ns"], -row["nr"], row["name"] or ""))
     return tuple(
         NodesFile(
             path=row["name"],
@@ -367,7 +380,7 @@ def _files(rows: Iterable[Row], others: Iterable[Row]) -> tuple[NodesFile, ...]:
             more_ns=most_ns - row["most_ns"],
             more_bytes=most_bytes - row["most_bytes"],
         )
-        for row in ordered[:MAX_ROWS]
+        for row in rows
     )
 
 
