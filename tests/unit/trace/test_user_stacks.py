@@ -1,13 +1,20 @@
-"""The caller of a function without a frame of its own, which frame pointers skip."""
+"""Callers of functions without a frame of their own, which frame pointers skip; programs that are looked into."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import pytest
+from build.tablemaker import CALLS, COMPLETE, OPCODES, make_batch, meta
 
 from lo2io.model.recording import UserStack
+from lo2io.model.trace import Totals
 from lo2io.trace.user_stacks import _caller
+from lo2io.trace.writer import TableWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LEAF = Mock(returns_from_top=lambda offset: offset == 5, address_of=lambda offset: 7 if offset < 100 else None)
 
@@ -33,3 +40,19 @@ def test_the_word_at_the_top_names_it(
     assert _caller(stack, {"a": LEAF, "b": LEAF}) == caller
     assert _caller(stack, {"b": LEAF}) is None
     assert _caller(stack, {"a": LEAF}) == (caller if caller and caller[0] == "a" else None)
+
+
+@pytest.mark.parametrize("layers", [(), ("stacks",)])
+def test_programs_are_noted_where_stacks_are(tmp_path: Path, layers: tuple[str, ...]) -> None:
+    """Paths of files, and first words of command lines; nothing without stacks."""
+    seen: list[str | None] = []
+    batch = make_batch(
+        files=[{"file": 0, "path": b"/lib/x.so"}],
+        tasks=[{"task": 0, "pid": 7, "tid": 7, "cmdline": b"/bin/app -v"}],
+        operations=[{"id": 1}],
+    )
+    with TableWriter(tmp_path, meta(layers=layers), CALLS, OPCODES) as writer:
+        writer._modules = Mock(see=seen.extend)
+        writer.write(batch)
+        writer.close(Totals(), COMPLETE, 0, 10)
+    assert {path for path in seen if path} == ({"/lib/x.so", "/bin/app"} if layers else set())
