@@ -119,6 +119,17 @@ def test_workers_that_live_already_serve_a_new_ring(rig: Rig) -> None:
     assert rig.ring()["nr_workers"] == 0
 
 
+def test_workers_that_have_ended_serve_no_new_ring(rig: Rig) -> None:
+    """Of two, the one that lives does."""
+    rig.worker(W1)
+    rig.worker(W2)
+    rig.ends(PID, W1)
+    rig.setup()
+    first = rig.submit(1)
+    rig.run()
+    assert rig.of("ring_states", "time_ns", "workers") == [(first, 0), (first, 1)]
+
+
 def test_workers_older_than_the_trace(tmp_path: Path) -> None:
     """Facts tell of them; they live, and were not born."""
     rig = Rig(tmp_path, born=False)
