@@ -215,7 +215,7 @@ def verify(trace: TraceArgument, as_json: Json = False) -> None:
 
 @app.command(epilog="Examples: `lo2io doctor` | `srun --ntasks-per-node=1 lo2io doctor`")
 def doctor(as_json: Json = False) -> None:
-    """Check whether recording can work on this machine, or on the nodes of a job.
+    """Check whether recording can work, here or on many nodes.
 
     For each problem, name the least change that helps. Started on several nodes by srun or mpirun, one rank prints one
     table of all. Without mpi4py, each rank prints its own.
@@ -228,13 +228,12 @@ def doctor(as_json: Json = False) -> None:
 
     diagnosis = report_doctor.diagnose(load_catalog())
     if is_of_many():
+        to_text = report_nodes.to_json if as_json else report_nodes.render
         try:
-            hosts, code = gather_diagnoses(diagnosis)
+            code = gather_diagnoses(diagnosis, lambda hosts: print(to_text(hosts), flush=True))
         except UsageError as error:
             print(f"lo2io: {error}; {error.remedy}", file=sys.stderr)
         else:
-            if hosts is not None:
-                print(report_nodes.to_json(hosts) if as_json else report_nodes.render(hosts))
             raise typer.Exit(code)
     print(report_doctor.to_json(diagnosis) if as_json else report_doctor.render(diagnosis))
     raise typer.Exit(diagnosis.exit_code)

@@ -9,6 +9,8 @@ from lo2io.cluster.comparison import clock_id
 from lo2io.cluster.mpi import finish, world
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lo2io.reports.doctor.report import Diagnosis
 
 
@@ -18,13 +20,18 @@ def is_of_many() -> bool:
     return place is not None and (place.job.nr_ranks or 1) > 1
 
 
-def gather_diagnoses(own: Diagnosis) -> tuple[dict[str, Diagnosis] | None, int]:
-    """Bring the diagnoses of all nodes together. All ranks call this.
+def gather_diagnoses(own: Diagnosis, tell: Callable[[dict[str, Diagnosis]], None]) -> int:
+    """Bring the diagnoses of all nodes together, and have rank 0 tell them. All ranks call this.
+
+    Launchers end the other ranks as soon as one has ended with an error, so all wait until rank 0 has told.
+
+    Args:
+        own: This rank's diagnosis.
+        tell: Rank 0 calls it, with host → its diagnosis. Of a host with several ranks it is that of the first. Of hosts
+            with one name, the later ones have the id of their clock behind it.
 
     Returns:
-        Host → its diagnosis, for rank 0; None for other ranks. Of a host with several ranks it is that of the first.
-        Of hosts with one name, the later ones have the id of their clock behind it. And the exit code of all, which is
-        that of the worst node.
+        The exit code of all, which is that of the worst node.
 
     Raises:
         UsageError: There is no MPI, or it is not the launcher's.
@@ -33,15 +40,18 @@ def gather_diagnoses(own: Diagnosis) -> tuple[dict[str, Diagnosis] | None, int]:
     comm = world("bring the diagnoses of the nodes together", place.job.nr_ranks if place else None)
     host = place.job.host if place else ""
     gathered: list[tuple[str, str, Diagnosis]] = comm.allgather((host, clock_id(), own))
-    exit_code = max(diagnosis.exit_code for _, _, diagnosis in gathered)
-    rank = comm.Get_rank()
+    if comm.Get_rank() == 0:
+        tell(_by_host(gathered))
+    comm.Barrier()
     finish()
-    if rank:
-        return None, exit_code
+    return max(diagnosis.exit_code for _, _, diagnosis in gathered)
+
+
+def _by_host(gathered: list[tuple[str, str, Diagnosis]]) -> dict[str, Diagnosis]:
     nodes: dict[tuple[str, str], Diagnosis] = {}
     for name, clock, diagnosis in gathered:
         nodes.setdefault((name, clock), diagnosis)
     hosts: dict[str, Diagnosis] = {}
     for (name, clock), diagnosis in nodes.items():
         hosts[name if name not in hosts else f"{name} ({clock})"] = diagnosis
-    return hosts, exit_code
+    return hosts

@@ -119,8 +119,8 @@ def test_writes_of_another_process(disk: Path, tmp_path: Path, monkeypatch: pyte
 
     Whether they are slower depends on the disk, so that the rule's thresholds are not asked here.
     """
-    for threshold in ("DEAR_NS", "OFTEN", "SLOWER", "MANY"):
-        monkeypatch.setattr(rules, threshold, 0)
+    for threshold, least in (("DEAR_NS", -1 << 60), ("OFTEN", -1 << 60), ("SLOWER", 0), ("MANY", 1)):
+        monkeypatch.setattr(rules, threshold, least)
     (tmp_path / "mnt").mkdir()
     with waits.mounted(disk, tmp_path / "mnt", "mkfs.ext4", "-q", "-F") as folder:
         heavy.prepare(folder / "big")

@@ -19,7 +19,7 @@ from lo2io.trace.columns import CHARGED, PART_KIND, REQUEST_OPERATION
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Times = NDArray[np.int64]
     Ids = NDArray[np.uint64]
     Chosen = NDArray[np.bool_]
+    Places = NDArray[np.intp]
 
 DEAR_NS: Final = 100_000_000
 """Least time: nobody notices less."""
@@ -86,14 +87,23 @@ def write_back_storm(sums: TraceSums) -> list[Finding]:
     least_ns = max(DEAR_NS, OFTEN * sums.span_ns)
     found = []
     reads = (requests["operation"] == _READ) & (requests["process"] < sums.owners.nr_processes)
-    for device, process in {*zip(requests["device"][reads].tolist(), requests["process"][reads].tolist(), strict=True)}:
+    for device in np.unique(requests["device"][owner != _NOBODY]).tolist():
         at = requests["device"] == device
-        own = reads & at & (requests["process"] == process)
-        others = at & (owner != _NOBODY) & (owner != process)
-        storm = _Storm(requests, own, others)
-        if storm.fits and storm.cost_ns >= least_ns:
-            found.append(_storm_finding(sums, device, process, storm, owner))
+        writes = np.flatnonzero(at & (owner != _NOBODY))
+        for process, own in _by_process(requests, np.flatnonzero(reads & at)):
+            storm = _Storm(requests, own, writes[owner[writes] != process])
+            if storm.fits and storm.cost_ns >= least_ns:
+                found.append(_storm_finding(sums, device, process, storm, owner))
     return found
+
+
+def _by_process(requests: Columns, places: Places) -> Iterator[tuple[int, Places]]:
+    """The processes with enough of these requests, and the places of each."""
+    ordered = places[np.argsort(requests["process"][places], kind="stable")]
+    processes, first, numbers = np.unique(requests["process"][ordered], return_index=True, return_counts=True)
+    for process, begin, number in zip(processes.tolist(), first.tolist(), numbers.tolist(), strict=True):
+        if number >= MANY + SOME:
+            yield process, ordered[begin : begin + number]
 
 
 def double_caching(sums: TraceSums) -> list[Finding]:
@@ -132,7 +142,7 @@ REQUEST_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
 class _Storm:
     """Reads of a process at a device, those beside others' writes and those without, and what the former cost."""
 
-    def __init__(self, requests: Columns, own: Chosen, others: Chosen) -> None:
+    def __init__(self, requests: Columns, own: Places, others: Places) -> None:
         begin, end = requests["begin"], requests["end"]
         beside = _overlap(begin[own], end[own], begin[others], end[others])
         lasted = end[own] - begin[own]
@@ -145,12 +155,12 @@ class _Storm:
         self.cost_ns = len(self.ids) * (self.beside_ns - self.calm_ns)
         self.fits = self.beside_ns >= SLOWER * self.calm_ns
         touched = _overlap(begin[others], end[others], begin[own], end[own])
-        self.writes: Ids = np.flatnonzero(others)[touched].astype(np.uint64)
+        self.writes: Places = others[touched]
 
 
 def _storm_finding(sums: TraceSums, device: int, process: int, storm: _Storm, owner: NDArray[np.int64]) -> Finding:
     """Name the process whose writes were most often beside the reads."""
-    writers, times = np.unique(owner[storm.writes.astype(np.int64)], return_counts=True)
+    writers, times = np.unique(owner[storm.writes], return_counts=True)
     writer = int(writers[np.argmax(times)])
     whose = process_name(sums, writer) if writer < sums.owners.nr_processes else "processes that were not recorded"
     return _finding(

@@ -25,7 +25,7 @@ from lo2io.kernel.tracefs import (
 from lo2io.model import EventFormat, FieldLayout
 
 DATA = Path(__file__).parents[2] / "data"
-RELEASES = sorted(path.name for path in DATA.iterdir() if path.is_dir())
+RELEASES = sorted(path.name for path in DATA.iterdir() if (path / "events").is_dir())
 FILES = sorted(path.relative_to(DATA).as_posix() for path in DATA.glob("*/events/*/*/format"))
 ISSUE = (DATA / "6.18/events/block/block_rq_issue/format").read_text(encoding="ascii")
 
