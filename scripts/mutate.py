@@ -395,8 +395,8 @@ def table(verdicts: list[Verdict]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Try mutants, one on each CPU at a time."""
+def options() -> argparse.Namespace:
+    """What the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=300, metavar="N", help="how many mutants (300)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="which (1)")
@@ -412,7 +412,12 @@ def main() -> None:
     parser.add_argument(
         "paths", nargs="*", type=Path, default=[Path("lo2io")], metavar="PATH", help="files or folders (lo2io)"
     )
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Try mutants, one on each CPU at a time."""
+    given = options()
     os.chdir(PROJECT)
     end = time.monotonic() + 60 * given.minutes
     if given.anew:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _VIEW = re.compile(r"^-- (\w+): .*\n((?:(?!--).*\n?)+)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 _OF_NODES = re.compile(r"\{(.*?)\} ?")
-"""What is a part of a view only for many nodes."""
+"""Braces in a view enclose the words that only a trace of many nodes needs."""
 _ON_DISK: Final = "_"
 """Before the name of a table of many nodes, as it lies on the disk."""
 

@@ -30,7 +30,7 @@ for fd in 0, 1, 2:
     os.dup2(null, fd)
 sys.exit(0 if webbrowser.open(page.as_uri()) else {_NO_BROWSER})
 """
-"""What the process runs. A browser that goes on has none of lo2io's streams: whoever reads them waits for their end."""
+"""The program that starts the browser. It closes lo2io's streams: their readers would wait until the browser ends."""
 _NAMED_BY: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 

@@ -82,7 +82,5 @@ def _load(node: Node) -> pa.Table:
             table = reader.read_all()
         table.validate(full=True)
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise TraceError(
-            f"cannot read the sums {path}", str(error), "remove the file: the tables count then"
-        ) from error
+        raise TraceError(f"cannot read the sums {path}", str(error), _REMEDY) from error
     return table

@@ -18,6 +18,7 @@ import numpy as np
 from lo2io.errors import TraceError
 from lo2io.exports.target import ExportSummary
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallClass
+from lo2io.model.trace import CUT, frame_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,8 +59,6 @@ _INTERVAL: Final = 1
 """The phase of a marker that has begin and end."""
 _LIBRARY: Final = 1
 """The type of a resource that is a file of code."""
-_CUT: Final = "[cut]"
-"""Stands for the functions beyond what was copied of a stack."""
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -147,11 +146,11 @@ def _frames_of_stacks(trace: Trace, calls: Mapping[int, Iterable[_Call]]) -> dic
     for row in trace.table("stacks").to_pylist():
         if row["stack"] in wanted:
             file = row["file"] or ""
-            function = row["function"] or f"{file.rpartition('/')[2] or '?'}+{row['offset']:#x}"
+            function = frame_words(row["function"], file, row["offset"])
             found.setdefault(row["stack"], []).append(_Frame(function, file, row["build_id"] or ""))
             if row.get("end") == "cut":
                 cut.add(row["stack"])
-    first = {stack: [_Frame(_CUT, "", "")] for stack in cut}
+    first = {stack: [_Frame(CUT, "", "")] for stack in cut}
     return {stack: [*first.get(stack, ()), *reversed(frames)] for stack, frames in found.items()}
 
 

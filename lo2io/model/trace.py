@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -195,6 +195,15 @@ class Reconciliation:
     """The part of ``counted`` that exec may have read itself, without a call."""
 
 
+CUT: Final = "[cut]"
+"""Stands for the functions that lie beyond what was copied of a stack."""
+
+
+def frame_words(function: str | None, file: str | None, offset: int) -> str:
+    """A frame's function. Where its name is not known, its file and its place there: ``libc.so.6+0x2724a``."""
+    return function or f"{(file or '').rpartition('/')[2] or '?'}+{offset:#x}"
+
+
 class Frame(NamedTuple):
     """A row of the table ``stacks``: a function of a program that led to a call."""
 
@@ -211,7 +220,7 @@ class Frame(NamedTuple):
     way: int = 0
     """How it was found: ``lo2io.unwind.walk.Way``."""
     end: int = 0
-    """What is known beyond the whole stack: ``lo2io.unwind.walk.End``."""
+    """Why the stack has no further frames: ``lo2io.unwind.walk.End``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,10 @@ def test_calls_name_the_functions_that_led_to_them(folder: Path, how: str) -> No
         assert [frame["way"] for frame in found[below_much] if frame["function"] == "main"] == [FRAME_POINTERS]
     verified(folder / "T")
     of_call = {row["operation"]: row["stack"] for row in run.trace.table("call_stacks").to_pylist()}
-    words = {number: ";".join(map(in_words, reversed(frames))) for number, frames in stacks_of(run).items()}
+    words = {
+        number: ";".join((*(("[cut]",) if frames[0]["end"] == "cut" else ()), *map(in_words, reversed(frames))))
+        for number, frames in stacks_of(run).items()
+    }
     assert stacks_in_archive(folder / "T") == {
         number: words[stack] for number, stack in of_call.items() if stack is not None
     }

@@ -148,13 +148,14 @@ static int effects(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
     }
 }
 
-/* Which rows may follow. An open that succeeded needs no path, for the file has a name. */
+/* The rows that may follow the call's own. An open that succeeded needs no path, for the file has a name. */
 static uint8_t lacks_of(const lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row)
 {
     const lo2_otf2_call *call = &w->config.calls[o->call[row]];
     uint32_t nr_paths = call->kind == LO2_CALL_OPEN && !o->error[row] ? 0 : call->nr_paths;
     uint8_t lacks = (uint8_t)((1u << nr_paths) - 1u);
-    bool slow = o->begin_time_ns[row] != UNKNOWN && o->end_time_ns[row] - o->begin_time_ns[row] >= w->config.slow_from_ns;
+    int64_t begin = o->begin_time_ns[row], end = o->end_time_ns[row];
+    bool slow = begin != UNKNOWN && end >= begin && otf2_between(begin, end) >= (uint64_t)w->config.slow_from_ns;
     return slow ? lacks | LACKS_STACK : lacks;
 }
 

@@ -99,7 +99,7 @@ typedef struct { int64_t time; uint64_t id; uint32_t next; } submission;
 /* A thread's submissions by time; 0: none was dropped. */
 typedef struct { uint32_t first, last, count; int64_t dropped_until; } submitter;
 
-/* What a call still lacks. */
+/* Attributes that a call still lacks. */
 enum lack { LACKS_PATH = 1, LACKS_PATH2 = 2, LACKS_STACK = 4 };
 
 /* A call that has ended. Its Leave waits for what the call lacks, which may stand in the next batch. */

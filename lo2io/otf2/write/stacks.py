@@ -6,8 +6,10 @@ context's callers to have lower numbers. The functions are known at the end.
 
 from __future__ import annotations
 
-from pathlib import PurePath
 from typing import TYPE_CHECKING
+
+from lo2io.model.trace import CUT, frame_words
+from lo2io.unwind.walk import End
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def stack_texts(frames: Iterable[Frame]) -> dict[int, str]:
-    """Number of a stack → its functions, the outermost first, with ; between them."""
+    """Number of a stack → its functions, the outermost first, with ; between them. What was cut is named."""
     found: dict[int, list[str]] = {}
+    cut = set[int]()
     for frame in frames:
-        found.setdefault(frame.stack, []).append(_words(frame))
-    return {stack: ";".join(reversed(functions)) for stack, functions in found.items()}
-
-
-def _words(frame: Frame) -> str:
-    """The function. Where its name is not known, its file and its place there."""
-    return frame.function or f"{PurePath(frame.file).name or '?'}+{frame.offset:#x}"
+        found.setdefault(frame.stack, []).append(frame_words(frame.function, frame.file, frame.offset))
+        if frame.end == End.CUT:
+            cut.add(frame.stack)
+    return {
+        stack: ";".join((*((CUT,) if stack in cut else ()), *reversed(functions))) for stack, functions in found.items()
+    }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION: Final = 1
 _NAMED: Final = 4
-"""So many hosts are named in a row."""
+"""Most hosts that a row names."""
 _ORDER: Final = (FAIL, WARN, OK)
 
 

@@ -54,8 +54,7 @@ _COLUMNS: Final = ("id", "device", "operation", "task", "insert_time_ns", "issue
 
 def swapping(sums: TraceSums) -> list[Finding]:
     """A process reads its memory back from swap again and again."""
-    swapped = _of_parts(sums, ("kind",), lambda rows: rows["kind"] == _SWAP)
-    requests = _requests(sums, swapped)
+    requests = _requests(sums, _swapped(sums))
     requests = {name: values[requests["operation"] == _READ] for name, values in requests.items()}
     least_ns = max(DEAR_NS, OFTEN * sums.span_ns)
     found = []
@@ -113,11 +112,14 @@ def double_caching(sums: TraceSums) -> list[Finding]:
         for device in sums.trace.metadata.get("devices", ())
         if device.get("image") and device.get("image_direct") is False
     }
+    requests = _requests(sums, devices=list(images))
+    ids, sizes = _cached(sums, requests["id"])
+    place = np.searchsorted(ids, requests["id"]).clip(max=max(len(ids) - 1, 0))
     found = []
     for device, image in images.items():
-        requests = _requests(sums, device=device)
-        of_device = requests["id"][np.argsort(requests["id"])]
-        ids, nr_bytes = _cached(sums, of_device)
+        own = np.flatnonzero(requests["device"] == device)
+        own = own[ids[place[own]] == requests["id"][own]] if len(ids) else own[:0]
+        nr_bytes = int(sizes[place[own]].sum())
         if nr_bytes >= LEAST_TWICE:
             found.append(
                 _finding(
@@ -125,8 +127,8 @@ def double_caching(sums: TraceSums) -> list[Finding]:
                     device_name(sums.trace.metadata, device),
                     f"{format_bytes(nr_bytes)} of files on it went through the page cache twice: as these files, and "
                     f"as the image {printable(image)}",
-                    {"bytes": nr_bytes, "requests": len(ids)},
-                    ids=ids,
+                    {"bytes": nr_bytes, "requests": len(own)},
+                    ids=requests["id"][own],
                 )
             )
     return found
@@ -181,8 +183,8 @@ def _storm_finding(sums: TraceSums, device: int, process: int, storm: _Storm, ow
     )
 
 
-def _requests(sums: TraceSums, ids: Ids | None = None, device: int | None = None) -> Columns:
-    """Requests whose begin and end are known: all, these ids, or of this device; with ``process``, ``begin``, ``end``.
+def _requests(sums: TraceSums, ids: Ids | None = None, devices: Sequence[int] | None = None) -> Columns:
+    """Requests whose begin and end are known: all, these, or these devices'; with ``process``, ``begin`` and ``end``.
 
     A request begins when it is queued, or issued where it is not queued.
     """
@@ -193,8 +195,8 @@ def _requests(sums: TraceSums, ids: Ids | None = None, device: int | None = None
         known = (begin != UNKNOWN_I64) & (rows["complete_time_ns"] != UNKNOWN_I64)
         if ids is not None:
             known &= np.isin(rows["id"], ids)
-        if device is not None:
-            known &= rows["device"] == device
+        if devices is not None:
+            known &= np.isin(rows["device"], devices)
         part = {"process": sums.owners.processes(rows["task"]), "begin": begin, "end": rows["complete_time_ns"]}
         part |= {name: rows[name] for name in ("id", "device", "operation")}
         parts.append({name: values[known] for name, values in part.items()})
@@ -202,23 +204,24 @@ def _requests(sums: TraceSums, ids: Ids | None = None, device: int | None = None
     return {name: np.concatenate([part[name] for part in parts] or [np.zeros(0, np.int64)]) for name in names}
 
 
-def _of_parts(sums: TraceSums, columns: Sequence[str], fits: Callable[[Columns], Chosen]) -> Ids:
-    """Ids of the requests that have a fitting part."""
-    batches = sums.trace.batches("request_parts", ("request", *columns))
-    return np.unique(np.concatenate([np.zeros(0, np.uint64), *(rows["request"][fits(rows)] for rows in batches)]))
+def _swapped(sums: TraceSums) -> Ids:
+    """Ids of the requests that carried swapped memory."""
+    batches = sums.trace.batches("request_parts", ("request", "kind"))
+    found = [rows["request"][rows["kind"] == _SWAP] for rows in batches]
+    return np.unique(np.concatenate([np.zeros(0, np.uint64), *found]))
 
 
-def _cached(sums: TraceSums, of_device: Ids) -> tuple[Ids, int]:
-    """Of these requests: those that carried a file's pages from or to the page cache, and the bytes of these pages."""
-    nr_bytes = 0
-
-    def fits(rows: Columns) -> Chosen:
-        nonlocal nr_bytes
-        chosen: Chosen = (rows["kind"] == _FILE) & ~rows["direct"] & np.isin(rows["request"], of_device)
-        nr_bytes += int(rows["bytes"][chosen].sum())
-        return chosen
-
-    return _of_parts(sums, ("kind", "direct", "bytes"), fits), nr_bytes
+def _cached(sums: TraceSums, of_devices: Ids) -> tuple[Ids, NDArray[np.int64]]:
+    """Of these requests, those that carried a file's pages from or to the page cache; ascending, with these bytes."""
+    ids, sizes = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    for rows in sums.trace.batches("request_parts", ("request", "kind", "direct", "bytes")):
+        chosen = (rows["kind"] == _FILE) & ~rows["direct"] & np.isin(rows["request"], of_devices)
+        ids.append(rows["request"][chosen])
+        sizes.append(rows["bytes"][chosen].astype(np.int64))
+    found, place = np.unique(np.concatenate(ids), return_inverse=True)
+    total = np.zeros(len(found), np.int64)
+    np.add.at(total, place, np.concatenate(sizes))
+    return found, total
 
 
 def _dirtied(sums: TraceSums) -> tuple[Ids, NDArray[np.int64]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.model.trace import CUT, frame_words
 
 if TYPE_CHECKING:
     from lo2io.reports.summary.sums import TraceSums
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 MAX_ROWS: Final = 100
 """Stacks listed by the time of their calls."""
-CUT: Final = "[cut]"
-"""Stands for the functions that lie beyond what was copied of a stack."""
 FRAME_POINTERS: Final = "frame pointers"
 
 
@@ -109,8 +108,8 @@ def functions_of(trace: Trace, stacks: set[int]) -> dict[int, tuple[str, ...]]:
     names, cut = dict[int, list[str]](), set[int]()
     for row in trace.table("stacks").to_pylist() if stacks else ():
         if row["stack"] in stacks:
-            file = (row["file"] or "").rpartition("/")[2] or "?"
-            names.setdefault(row["stack"], []).append(row["function"] or f"{file}+{row['offset']:#x}")
+            words = frame_words(row["function"], row["file"], row["offset"])
+            names.setdefault(row["stack"], []).append(words)
             if row.get("end") == "cut":
                 cut.add(row["stack"])
     return {stack: (*((CUT,) if stack in cut else ()), *reversed(frames)) for stack, frames in names.items()}

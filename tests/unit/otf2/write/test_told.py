@@ -12,6 +12,7 @@ from build.otf2_written import Written, attributes, label
 
 from lo2io.model import UNKNOWN_I64, Frame
 from lo2io.otf2.write.writer import Otf2Writer
+from lo2io.unwind.walk import End
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,8 +102,8 @@ def test_more_requests_than_are_kept(tmp_path: Path) -> None:
 FRAMES = (
     Frame(4, 0, "ab", 0x20, "/bin/app", "write_all"),
     Frame(4, 1, "ab", 0x40, "/bin/app", "main"),
-    Frame(5, 0, "", 0xF00, "", ""),
-    Frame(5, 1, "cd", 0x80, "/lib/libx.so", ""),
+    Frame(5, 0, "", 0xF00, "", "", end=End.CUT),
+    Frame(5, 1, "cd", 0x80, "/lib/libx.so", "", end=End.CUT),
 )
 """Of two stacks, innermost first."""
 STACKS_FROM_10 = {"meta": replace(META, layers=("stacks",), slow_from_ns=10), "end": replace(END, frames=FRAMES)}
@@ -125,7 +126,7 @@ def test_stacks_of_slow_calls(write: Write) -> None:
         {CALL_ID: ids[1], STACK: "?"},
         {},
     ]
-    assert leaves(written.of("thread fio 101")) == [{CALL_ID: late[0], STACK: "libx.so+0x80;?+0xf00"}]
+    assert leaves(written.of("thread fio 101")) == [{CALL_ID: late[0], STACK: "[cut];libx.so+0x80;?+0xf00"}]
     assert leaves(written.of("thread fio 102")) == [{}, {}]
 
 
