@@ -8,9 +8,25 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from common import Settings, build, column, in_turns, lo2io, middle, require, run, spread, table, verdict
+from common import (
+    HERE,
+    LO2IO,
+    Settings,
+    answer,
+    build,
+    column,
+    in_turns,
+    lo2io,
+    middle,
+    require,
+    run,
+    spread,
+    table,
+    verdict,
+)
 from overhead import fio_command, make_cached
 
 if TYPE_CHECKING:
@@ -18,10 +34,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "aftermath"
+LIBRARY = "libotf2 alone"
 LETTER = "b"
 CALLS = 1_000_000
 TARGET_S = 0.5
 """Per million calls."""
+EVENTS_PER_CALL = 4
+"""Of OTF2, for a call that reads: otf2_events.py."""
 
 
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -37,7 +56,16 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "fio, four times": _record(folder, timed, reads[1]),
         "small files": _record(folder, timed, [str(loop), "files", str(calls // 4), str(folder / "files")]),
     }
-    return {"calls": calls}, in_turns(NAME, variants, settings, ours=variants)
+    ours = tuple(variants)
+    variants[LIBRARY] = partial(_write_alone, folder, calls)
+    return {"calls": calls}, in_turns(NAME, variants, settings, ours=ours)
+
+
+def _write_alone(folder: Path, calls: int) -> dict[str, Any]:
+    """The floor: one core's time for the OTF2 events of as many calls, without all that comes before and beside."""
+    answered = answer(LO2IO.parent / "python", HERE / "otf2_events.py", "--operations", calls, "--threads", 1,
+                      "--repeat", 1, "--directory", folder)  # fmt: skip
+    return {"after_s": calls * EVENTS_PER_CALL / 1e6 / float(answered.split()[0]), "calls": calls}
 
 
 def _record(folder: Path, timed: Path, command: Sequence[str]) -> Callable[[], dict[str, Any]]:
@@ -64,7 +92,7 @@ def render(document: Mapping[str, Any]) -> str:
     """Table and verdict."""
     rows = document["runs"]
     names = list(dict.fromkeys(row["variant"] for row in rows))
-    ours = {row["variant"] for row in rows if not row.get("baseline")}
+    ours = {row["variant"] for row in rows if not row.get("baseline")} - {LIBRARY}
     for row in rows:
         row["per_million_s"] = row["after_s"] / row["calls"] * 1e6
     lines = [
@@ -73,8 +101,7 @@ def render(document: Mapping[str, Any]) -> str:
             f"{middle(rows, name, 'calls'):,.0f}",
             spread(column(rows, name, "after_s")),
             spread(column(rows, name, "per_million_s")),
-            spread([rss / 2**20 for rss in column(rows, name, "max_rss_bytes")], 0),
-            spread(column(rows, name, "background_s"), 1),
+            *([""] * 2 if name == LIBRARY else _of_recorder(rows, name)),
         ]
         for name in names
     ]
@@ -85,3 +112,10 @@ def render(document: Mapping[str, Any]) -> str:
         f"Target: at most {TARGET_S} s per million calls: {worst:.2f} at worst "
         f"({verdict(met=worst <= TARGET_S)})."
     )
+
+
+def _of_recorder(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    return [
+        spread([rss / 2**20 for rss in column(rows, name, "max_rss_bytes")], 0),
+        spread(column(rows, name, "background_s"), 1),
+    ]

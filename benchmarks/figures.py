@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
+from aftermath import LIBRARY
 from aftermath import NAME as AFTERMATH
 from backends import BPF, LOOPS
 from backends import NAME as BACKENDS
@@ -23,6 +24,7 @@ from rates import NAME as RATES
 from rings import NAME as RINGS
 from start import NAME as START
 from start import RECORD
+from tracers import FLOOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +46,8 @@ class Figure:
         of: The number of one run, from its row.
         untraced: The variant by whose number of the same turn it is divided; empty: it is not.
         beside: The variants of other recorders, by recorder.
+        goal: What the figure should be at most; None: there is no goal.
+        floor: The variant that does the least that such a recorder must do; empty: none was measured.
         least: A change below this counts as none, in the figure's unit.
     """
 
@@ -55,6 +59,8 @@ class Figure:
     untraced: str = ""
     beside: Mapping[str, str] = field(default_factory=dict)
     least: float = 0.0
+    goal: float | None = None
+    floor: str = ""
 
     def values(self, rows: Sequence[Row], variant: str) -> list[float]:
         """The numbers of all turns in which the variant ran; empty: it did not run, or its rows lack the number."""
@@ -93,15 +99,16 @@ def _loops() -> list[Figure]:
     beside = {PERF: "loops, perf record -a", BPFTRACE: "loops, bpftrace, counting", STRACE: "loops, strace"}
     return [
         Figure(f"loop of {LOOPS[mode]}", "x", BACKENDS, f"loops, {BPF}", _key(f"inside_{mode}_ns"),
-               "loops, untraced", beside)
-        for mode in ("pread", "seek", "pwrite", "open")
+               "loops, untraced", beside, goal=goal, floor=f"loops, {FLOOR}")
+        for mode, goal in (("pread", 1.4), ("seek", 1.5), ("pwrite", 1.35), ("open", 1.3))
     ]  # fmt: skip
 
 
 def _direct() -> list[Figure]:
     return [
         Figure(f"{job}, direct, depth 32, wall clock", "x", MACHINE, f"{job}, lo2io system-wide -a", _key("wall_s"),
-               f"{job}, untraced", {PERF: f"{job}, perf record -a", BPFTRACE: f"{job}, bpftrace, sums"})
+               f"{job}, untraced", {PERF: f"{job}, perf record -a", BPFTRACE: f"{job}, bpftrace, sums"},
+               goal=1.03, floor=f"{job}, {FLOOR}")
         for job in DEFAULT_JOBS
     ]  # fmt: skip
 
@@ -110,7 +117,7 @@ def _cached() -> list[Figure]:
     beside = {PERF: "cached, perf record -a", BPFTRACE: "cached, bpftrace, sums"}
     return [
         Figure(f"cached reads of one process, `{name.removeprefix('lo2io ')}`, wall clock", "x", MACHINE,
-               f"cached, {name}", _key("wall_s"), "cached, untraced", beside)
+               f"cached, {name}", _key("wall_s"), "cached, untraced", beside, goal=1.4, floor=f"cached, {FLOOR}")
         for name in ("lo2io system-wide -a", LAST)
     ]  # fmt: skip
 
@@ -118,34 +125,39 @@ def _cached() -> list[Figure]:
 def _rings() -> list[Figure]:
     return [
         Figure(text, "x", RINGS, f"{job}, lo2io record", _key("wall_s"), f"{job}, untraced",
-               {PERF: f"{job}, perf record -a", BPFTRACE: f"{job}, bpftrace, counting"})
-        for job, text in (("nop", "io_uring NOPs, 32 a call"), ("cached", "cached reads through a ring, 32 a call"))
+               {PERF: f"{job}, perf record -a", BPFTRACE: f"{job}, bpftrace, counting"},
+               goal=goal, floor=f"{job}, {FLOOR}")
+        for job, text, goal in (
+            ("nop", "io_uring NOPs, 32 a call", 4),
+            ("cached", "cached reads through a ring, 32 a call", 1.3),
+        )
     ]  # fmt: skip
 
 
 _FIO = {PERF: "perf record -a", BPFTRACE: "bpftrace, sums", STRACE: "strace -f -c"}
 FIGURES = (
     Figure("fio psync, cached pread 4 KiB, wall clock", "x", OVERHEAD, "lo2io record", _key("wall_s"), "untraced",
-           _FIO),
+           _FIO, goal=1.25, floor=FLOOR),
     *_loops(),
     *_rings(),
     *_direct(),
     *_cached(),
     Figure("cached pread of a neighbour that is filtered out (`--cgroup`)", "x", PRICES, NEIGHBOUR, _key("round_ns"),
-           "untraced pread"),
+           "untraced pread", goal=1.15, floor=f"{NEIGHBOUR}, {FLOOR}"),
     Figure("pipe ping-pong with `--sched`", "x", PRICES, SCHED, _key("round_ns"), "untraced switch",
-           {PERF: f"{SCHED}, perf record -a"}),
+           {PERF: f"{SCHED}, perf record -a"}, goal=1.1, floor=f"{SCHED}, {FLOOR}"),
     Figure("futex ping-pong with `-e +futex`", "x", PRICES, FUTEX, _key("round_ns"), "untraced futex",
-           {PERF: f"{FUTEX}, perf record -a"}),
+           {PERF: f"{FUTEX}, perf record -a"}, floor=f"{FUTEX}, {FLOOR}"),
     Figure("idle, `-a`", "% of one CPU", RATES, "idle, lo2io system-wide -a", _key("share", 100),
-           beside={PERF: "idle, perf record -a"}, least=0.5),
-    Figure("start, until the command runs", "s", START, RECORD, _key("until_exec_s"), least=0.02),
-    Figure("start and end of `record -- true`", "s", START, RECORD, _key("wall_s"), least=0.03),
-    Figure("end, per million calls", "s", AFTERMATH, "fio", _end, least=0.05),
+           beside={PERF: "idle, perf record -a"}, least=0.5, goal=0.3),
+    Figure("start, until the command runs", "s", START, RECORD, _key("until_exec_s"), least=0.02,
+           goal=0.1),
+    Figure("start and end of `record -- true`", "s", START, RECORD, _key("wall_s"), least=0.03, goal=0.25),
+    Figure("end, per million calls", "s", AFTERMATH, "fio", _end, least=0.05, goal=0.25, floor=LIBRARY),
     Figure("events lost at default buffers, two readers", "events", RATES, "2 at once, lo2io system-wide -a", _lost,
-           beside={PERF: "2 at once, perf record -a"}),
+           beside={PERF: "2 at once, perf record -a"}, goal=0),
     Figure("trace per call", "bytes", OVERHEAD, "lo2io record", lambda row: row["bytes"] / row["reads"],
-           beside={PERF: "perf record -a"}, least=0.5),
+           beside={PERF: "perf record -a"}, least=0.5, goal=60),
 )  # fmt: skip
 
 
@@ -186,10 +198,11 @@ def overview(documents: Mapping[str, Mapping[str, Any]]) -> str:
     commits = {document["baseline"] for document in documents.values() if document.get("baseline")}
     baseline = commits.pop() if len(commits) == 1 else ""
     lines = [_line(figure, documents.get(figure.benchmark, {}), baseline) for figure in FIGURES]
-    head = ["", "lo2io", *([f"`{baseline}`"] if baseline else []), *RIVALS]
+    head = ["", "lo2io", "goal", "floor", *([f"`{baseline}`"] if baseline else []), *RIVALS]
     return (
         "Medians of runs in turns, for lo2io with the quartiles. Figures with x are ratios to the untraced run of the "
-        "same turn.\n\n"
+        "same turn. A floor is what the kernel takes for empty programs at the same tracepoints, or what libotf2 "
+        "takes to write a million operations.\n\n"
         f"{table(head, lines)}"
     )
 
@@ -204,7 +217,8 @@ def _line(figure: Figure, document: Mapping[str, Any], baseline: str) -> list[st
         cells.append(f"{_text(figure, ours.value)} ({' to '.join(_text(figure, each) for each in ours.quartiles)})")
     else:
         cells.append(_text(figure, ours.value))
-    variants = [baseline_name(figure.variant, baseline)] if baseline else []
+    cells.append("" if figure.goal is None else _text(figure, figure.goal))
+    variants = [figure.floor, *([baseline_name(figure.variant, baseline)] if baseline else [])]
     variants += [figure.beside.get(rival, "") for rival in RIVALS]
     for variant in variants:
         found = summed_up(figure.values(rows, variant))

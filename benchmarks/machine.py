@@ -25,7 +25,7 @@ from common import (
 )
 from overhead import BLOCK, FILE_BYTES, fio_command, make_cached, one_run
 from perf_data import count
-from tracers import Bpftrace, Untraced, default_events, seen_and_lost
+from tracers import CALLS, FLOOR, REQUEST_PASSES, SWITCHES, Bpftrace, Floor, Untraced, default_events, seen_and_lost
 
 from lo2io.kernel.tracefs import find_tracefs, load_format
 
@@ -48,6 +48,13 @@ ENGINES = ("io_uring", "libaio")
 WITH_ALL = " with default events"
 DEFAULT_JOBS = tuple(f"{engine}{WITH_ALL}" for engine in ENGINES)
 """The jobs of both engines again, with all default events instead of those of the block layer alone."""
+BLOCK_PASSES = ("block_bio_queue", "block_rq_insert", "block_rq_issue", "block_rq_complete")
+PASSED = {
+    DEFAULT_JOBS[0]: (*REQUEST_PASSES, *BLOCK_PASSES, *SWITCHES),
+    DEFAULT_JOBS[1]: (*BLOCK_PASSES, *SWITCHES),
+    "cached": (),
+}
+"""The raw tracepoints that a read of each job passes besides those of system calls."""
 LAST = "lo2io system-wide -a --last 60s"
 """The flight recorder."""
 ISSUE, PREAD = "block:block_rq_issue", "syscalls:sys_exit_pread64"
@@ -178,6 +185,7 @@ def _tracers(job: str) -> dict[str, Tracer]:
         counted = PREAD if job == "cached" else ISSUE
         return {
             "untraced": Untraced(),
+            FLOOR: Floor(*CALLS, *PASSED[job]),
             "lo2io system-wide -a": Lo2io(counted),
             **({LAST: Lo2io(counted, "--last", "60s")} if job == "cached" else {}),
             "perf record -a": PerfRecord(counted, default_events()),
@@ -246,15 +254,16 @@ def _table(rows: Sequence[Mapping[str, Any]], job: str, reads: int) -> str:
 
     def line(name: str) -> list[str]:
         variant, traced = f"{job}, {name}", name != "untraced"
+        recorded = traced and name != FLOOR
         ratios = [[value / base[key] for value in column(rows, variant, key)] for key in base]
-        missing = [max(0, reads - seen) for seen in column(rows, variant, "seen")] if traced else []
+        missing = [max(0, reads - seen) for seen in column(rows, variant, "seen")] if recorded else []
         return [
             name,
             *(spread(each) if traced else "1" for each in ratios),
             spread(column(rows, variant, "wall_s")),
             spread(column(rows, variant, "recorder_cpu_s")) if traced else "",
-            spread(missing, 0) if traced else "",
-            spread(column(rows, variant, "lost"), 0) if traced else "",
+            spread(missing, 0) if recorded else "",
+            spread(column(rows, variant, "lost"), 0) if recorded else "",
         ]
 
     head = [f"{job}: {reads:,} reads", "wall ratio", "CPU ratio", "latency ratio", "wall s", "recorder's CPU s"]

@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from common import Settings, build, column, in_turns, middle, require, run, spread, table, verdict
-from tracers import variants
+from tracers import FLOOR, variants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -168,8 +168,8 @@ def ratios(rows: Sequence[Mapping[str, Any]], variant: str, key: str) -> list[fl
 
 
 def _line(rows: Sequence[Mapping[str, Any]], name: str, reads: int) -> list[str]:
-    traced = name != "untraced"
-    missing = [max(0, reads - seen) for seen in column(rows, name, "reads")] if traced else []
+    traced, recorded = name != "untraced", name not in ("untraced", FLOOR)
+    missing = [max(0, reads - seen) for seen in column(rows, name, "reads")] if recorded else []
     return [
         name,
         spread(ratios(rows, name, "wall_s")) if traced else "1",
@@ -177,7 +177,7 @@ def _line(rows: Sequence[Mapping[str, Any]], name: str, reads: int) -> list[str]
         spread(column(rows, name, "wall_s")),
         spread(column(rows, name, "cpu_s")),
         spread(column(rows, name, "recorder_cpu_s")) if traced else "",
-        spread(missing, 0) if traced else "",
-        spread(column(rows, name, "lost"), 0) if traced else "",
+        spread(missing, 0) if recorded else "",
+        spread(column(rows, name, "lost"), 0) if recorded else "",
         spread(column(rows, name, "getppid_ns"), 0),
     ]

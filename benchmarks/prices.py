@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from common import BenchError, Settings, build, column, in_turns, lo2io, require, run, spread, table
 from overhead import make_cached
-from tracers import default_events
+from tracers import CALLS, FLOOR, SWITCHES, Floor, default_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,6 +57,13 @@ PRICES: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
     "default, other CPUs (`--cpus`)": ("pread", 2, "pread64", ("--cpus", "{other}")),
 }
 """Name in the table: loop, events in a round, description of a round, options."""
+FLOORS = {
+    "default": CALLS,
+    NEIGHBOUR: CALLS,
+    SCHED: (*CALLS, *SWITCHES),
+    FUTEX: (*CALLS, *SWITCHES),
+}
+"""Of these, empty programs run at the same raw tracepoints."""
 RIVALS = {
     "default": (),
     SCHED: ("sched:sched_switch",),
@@ -82,6 +89,8 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         for name, more in RIVALS.items():
             perf = partial(_perf, settings.directory, (*default_events(), *more))
             variants[f"{name}, perf record -a"] = _one(settings, events, data, PRICES[name][0], perf)
+        for name, tracepoints in FLOORS.items():
+            variants[f"{name}, {FLOOR}"] = _one(settings, events, data, PRICES[name][0], Floor(*tracepoints).words)
         rows = in_turns(NAME, variants, settings, ours=(SCHED, NEIGHBOUR))
     return {"rounds": {mode: settings.scaled(count) for mode, count in ROUNDS.items()}}, rows
 

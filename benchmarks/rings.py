@@ -29,7 +29,7 @@ from common import (
 )
 from overhead import make_cached
 from perf_data import count
-from tracers import Untraced, read_trace
+from tracers import CALLS, FLOOR, REQUEST_PASSES, Floor, Untraced, read_trace
 
 from lo2io.kernel.tracefs import find_tracefs, load_format
 
@@ -148,6 +148,7 @@ def _tracers() -> dict[str, Tracer]:
     named = ",\n".join(f"tracepoint:io_uring:{name}" for name in others)
     return {
         "untraced": Untraced(),
+        FLOOR: Floor(*CALLS, *REQUEST_PASSES),
         "lo2io record": Lo2io(),
         "lo2io record -e io_uring": Lo2io("-e", "io_uring"),
         "perf record -a": PerfRecord(),
@@ -227,15 +228,16 @@ def _table(rows: Sequence[Mapping[str, Any]], job: str, number: int) -> str:
 
     def line(name: str) -> list[str]:
         variant, traced = f"{job}, {name}", name != "untraced"
+        recorded = traced and name != FLOOR
         ratios = [[value / base[key] for value in column(rows, variant, key)] for key in base]
-        missing = [max(0, number - seen) for seen in column(rows, variant, "seen")] if traced else []
+        missing = [max(0, number - seen) for seen in column(rows, variant, "seen")] if recorded else []
         return [
             name,
             *(spread(each) if traced else "1" for each in ratios),
             spread(column(rows, variant, "wall_s"), 3),
             spread(column(rows, variant, "recorder_cpu_s")) if traced else "",
-            spread(missing, 0) if traced else "",
-            spread(column(rows, variant, "lost"), 0) if traced else "",
+            spread(missing, 0) if recorded else "",
+            spread(column(rows, variant, "lost"), 0) if recorded else "",
         ]
 
     head = [f"{number:,} {WORDS[job]}", "wall ratio", "CPU ratio", "wall s", "recorder's CPU s", "missing", "lost"]

@@ -9,7 +9,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
-from common import answer, lo2io, size_of
+from common import HERE, LO2IO, answer, lo2io, size_of
 from perf_data import count
 
 from lo2io.catalog.catalog import load_catalog
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENTER, EXIT = "syscalls:sys_enter_", "syscalls:sys_exit_"
+CALLS = ("sys_enter", "sys_exit")
+"""The raw tracepoints that all system calls pass."""
+REQUEST_PASSES = ("io_uring_submit_req", "io_uring_file_get", "io_uring_complete")
+"""The raw tracepoints that a read through io_uring passes, a NOP all but the second."""
+SWITCHES = ("sched_switch", "sched_waking")
+"""The raw tracepoints of the layer `waits`."""
+FLOOR = "empty programs"
+"""The variant of :class:`Floor`."""
 
 OPEN_TRACE = """
 import json, pathlib, sys
@@ -105,6 +113,25 @@ class Lo2io:
             "bytes": size_of(trace),
             "proven": proof["proven"],
         }
+
+
+class Floor:
+    """Empty programs at the tracepoints where lo2io's programs run: the floor below every recorder by programs."""
+
+    def __init__(self, *tracepoints: str) -> None:
+        self.tracepoints = tracepoints
+
+    def words(self) -> list[str]:
+        """What stands before the command."""
+        return [str(LO2IO.parent / "python"), str(HERE / "floor.py"), ",".join(self.tracepoints)]
+
+    def command(self, _: Path, workload: Path) -> list[str]:
+        """The workload, with the programs attached."""
+        return [*self.words(), str(workload)]
+
+    def outcome(self, _folder: Path, _output: str) -> dict[str, Any]:
+        """Empty, for nothing is recorded."""
+        return {"lost": None, "reads": None}
 
 
 class PerfRecord:
@@ -231,6 +258,7 @@ def variants() -> dict[str, Tracer]:
     """Every way to record, by its name in results and tables. All others are divided by `untraced`."""
     return {
         "untraced": Untraced(),
+        FLOOR: Floor(*CALLS),
         "lo2io record": Lo2io(),
         "perf record -a": PerfRecord("-a"),
         "perf record -a -m 4M": PerfRecord("-a", "-m", "4M"),
