@@ -38,8 +38,12 @@ static int64_t covered_until(const lo2_spans *s, int32_t task, int64_t moment)
     return s->before[place] - beyond;
 }
 
+/* Most calls meet no stretch: then one search is enough. */
 static int64_t covered(const lo2_spans *s, int32_t task, int64_t begin, int64_t duration)
 {
+    int64_t first = s->first[task], last = s->first[task + 1], place = first == last ? first : place_of(s, task, begin);
+    if ((place == first || s->ends[place - 1] <= begin) && (place == last || s->starts[place] > begin + duration))
+        return 0;
     int64_t until = covered_until(s, task, begin + duration);
     return until - covered_until(s, task, begin);
 }
@@ -56,6 +60,9 @@ static void requests_within(const lo2_call_spans *spans, uint32_t task, int64_t 
     int32_t number = number_of(spans, task, duration);
     *device_ns = *queue_ns = 0;
     if (number < 0)
+        return;
+    const lo2_spans *all = spans->knows_cpu ? &spans->away_or_either : &spans->either;
+    if (!covered(all, number, begin, duration))
         return;
     int64_t device = covered(&spans->device, number, begin, duration);
     int64_t either = covered(&spans->either, number, begin, duration);

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.reports.summary.adding import Adder, RowContext
+from lo2io.reports.summary.cache import COLUMNS as CACHE_COLUMNS
 from lo2io.reports.summary.cache import CacheTally
 from lo2io.reports.summary.call_time import OffCpuTally, Sleeps, TimeTally
 from lo2io.reports.summary.names import People
@@ -66,10 +67,13 @@ def gather(trace: Trace) -> TraceSums:
     operations, time = OperationTally(calls, owners), TimeTally(owners, spans)
     context = RowContext(calls, owners, spans, pattern.is_direct)
     adder = Adder(context, operations, pattern, time)
-    sleeps, waits = Sleeps(trace, spans), WaitTally(trace)
-    columns = (*OPERATION_COLUMNS, *(SHARES if waits.recorded else ()))
+    sleeps, waits, cache = Sleeps(trace, spans), WaitTally(trace), CacheTally(trace, owners)
+    layers = (*(SHARES if waits.recorded else ()), *(CACHE_COLUMNS if cache.recorded else ()))
+    columns = tuple(dict.fromkeys((*OPERATION_COLUMNS, *layers)))
     for batch in read_ahead(trace.batches("operations", columns)):
         adder.add(batch, None if spans.knows_cpu else sleeps.worked(batch))
+        if cache.recorded:
+            cache.add(batch)
         if waits.recorded:
             which = waits.which(batch)
             rows = {name: values[which] for name, values in batch.items()}
@@ -89,5 +93,5 @@ def gather(trace: Trace) -> TraceSums:
         requests=requests,
         spans=spans,
         usage=UsageTally(trace, owners),
-        cache=CacheTally(trace, owners),
+        cache=cache,
     )
