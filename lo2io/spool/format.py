@@ -19,7 +19,7 @@ from lo2io.model import ClockSync, SpoolMeta
 from lo2io.units import MAX_RATE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 MAGIC = "lo2io-spool"
 VERSION = 3
@@ -109,12 +109,18 @@ def parse_segment_start(content: bytes, name: str = SEGMENT_NAME) -> SegmentStar
 def dump_meta(meta: SpoolMeta) -> bytes:
     """The content of ``spool.json``: one key a line."""
     version = VERSION if meta.has_event_files else 2 if meta.has_kernel_records else 1
-    document = {"magic": MAGIC, "version": version, **_members(meta)}
-    lines = (f' "{key}": {json.dumps(value, default=_members)}' for key, value in document.items())
+    return dump_document({"magic": MAGIC, "version": version, **members(meta)})
+
+
+def dump_document(document: Mapping[str, Any]) -> bytes:
+    """An object of JSON, one key a line. Dataclasses are objects, too."""
+    # Python's encoder in C takes no indentation. The other one takes ten times as long.
+    lines = (f' "{key}": {json.dumps(value, default=members)}' for key, value in document.items())
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")
 
 
-def _members(value: Any) -> dict[str, Any]:
+def members(value: Any) -> dict[str, Any]:
+    """Field → value of a dataclass."""
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 

@@ -9,8 +9,6 @@ is in ``trace/reader.py``. Columns of many rows go to Arrow without a copy; a bi
 from __future__ import annotations
 
 import contextlib
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -25,6 +23,7 @@ from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_I64, Batch, CallSpec, Columns, Completeness, OpcodeSpec, SpoolMeta, Totals
 from lo2io.model.command_lines import command_line
 from lo2io.model.layers import STACKS
+from lo2io.spool.format import dump_document, members
 from lo2io.trace.clock_readings import read_readings
 from lo2io.trace.names import DIRECTORY, METADATA_FILE, PART, table_file
 from lo2io.trace.reader import (
@@ -178,7 +177,7 @@ class TableWriter:
                 **(extra or {}),
             }
             part = self._directory / f"{METADATA_FILE}{PART}"
-            part.write_text(json.dumps(metadata, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
+            part.write_bytes(dump_document(metadata))
             for table in self._open.values():
                 table.rename()
             part.rename(self._directory / METADATA_FILE)
@@ -404,7 +403,7 @@ def _metadata(
     totals: Totals,
     completeness: Completeness,
 ) -> dict[str, Any]:
-    recorded = {key: value for key, value in asdict(meta).items() if key not in _NOT_IN_METADATA}
+    recorded = {key: value for key, value in members(meta).items() if key not in _NOT_IN_METADATA}
     labels = call_labels(calls)
     return {
         "format": FORMAT,
@@ -427,8 +426,8 @@ def _metadata(
             for opcode in opcodes
         ],
         "wait_reasons": list(load_reasons().names),
-        "totals": asdict(totals),
-        "completeness": {key: value for key, value in asdict(completeness).items() if key != "events"},
+        "totals": totals,
+        "completeness": {key: value for key, value in members(completeness).items() if key != "events"},
     }
 
 
