@@ -130,7 +130,10 @@ INLINE bool lo2_is_cached(const struct file *file, const struct inode *inode)
     return LO2_READ(how, struct address_space_operations___pages, readpage);
 }
 
-/* Writes FILE for the file in the CPU's look. False: no name was told, so the next call must tell the file again. */
+/*
+ * Writes FILE for the file in the CPU's look, with the time of a call, or of now: 0. False: no name was told, so the next call must
+ * tell the file again.
+ */
 LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
 {
     struct lo2_moment moment = { .task = bpf_get_current_task_btf(), .time_ns = time_ns };
@@ -147,6 +150,8 @@ LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
     if (!moment.cpu)
         return false;
     moment.ring = lo2_ring(&cpu_number);
+    if (!time_ns)
+        moment.time_ns = bpf_ktime_get_ns();
     if (of == LO2_FILE_OF_REQUEST && moment.cpu->slot.occupied) /* the call that submits the request began earlier */
         lo2_flush_slot(moment.cpu, moment.ring);
     names = &moment.cpu->names;

@@ -122,16 +122,15 @@ LO2_ONCE int lo2_forget_asked(__u64 ctx, __u64 address)
  * Tells which file a request names, by a place of a ring or by a descriptor. Leaves the file's address in the CPU's
  * look.
  */
-LO2_ONCE int lo2_tell_asked(__u64 time_ns, __u64 ctx, __u32 number, __u32 registered)
+LO2_ONCE int lo2_tell_asked(__u64 ctx, __u32 number, __u32 registered)
 {
-    struct lo2_moment moment = { .task = bpf_get_current_task_btf(), .time_ns = time_ns };
+    struct lo2_moment moment = { .task = bpf_get_current_task_btf() };
     __u64 table = ctx, file;
     __u32 cpu_number, ends;
 
     moment.cpu = lo2_this_cpu(&cpu_number);
     if (!moment.cpu)
         return 0;
-    moment.ring = lo2_ring(&cpu_number);
     if (!registered)
         table = lo2_number(&moment.cpu->names, LO2_READ(moment.task, struct task_struct, files));
     ends = lo2_count_ends(moment.cpu, table, number);
@@ -147,7 +146,7 @@ INLINE __u64 lo2_asked_file(const struct lo2_moment *moment, __u64 ctx, __u32 nu
 {
     if (registered && later)
         return 0;
-    lo2_tell_asked(moment->time_ns, ctx, number, registered);
+    lo2_tell_asked(ctx, number, registered);
     return moment->cpu->look.file;
 }
 
@@ -193,7 +192,6 @@ INLINE bool lo2_ask(const struct io_kiocb *request, bool typed, lo2_asked *asked
         return true;
     if (!lo2_take_cpu(moment.cpu))
         return false;
-    moment.time_ns = bpf_ktime_get_ns();
     flags = LO2_MEMBER(typed, request, struct io_kiocb, flags);
     later = flags & LO2_SQE_LATER || LO2_MEMBER(typed, ctx, struct io_ring_ctx, submit_state.link.head);
     ring = lo2_as_number(ctx);
