@@ -186,7 +186,9 @@ class Tasks:
         pid, tid = values["pid"], values["tid"]
         parent = self.alive.get(values["ptid"])
         self.end_unseen(self.alive.get(tid))
-        if parent is not None:
+        if parent is None:
+            parent = self._unknown_maker(values)
+        else:
             parent.lives()
         if parent is None and pid == values["ppid"] and self.process(pid) is not None:
             self._adopt(pid, tid, None).start = time  # an unknown thread has made a thread of a known process
@@ -220,6 +222,13 @@ class Tasks:
         if parent is not None:
             task.comm, task.from_exec = parent.comm, waiting
             self._born(task, parent, time)
+
+    def _unknown_maker(self, values: dict[str, Any]) -> Task | None:
+        """On the whole machine: the thread of an unknown process that has made another one of that process."""
+        pid = values["pid"]
+        if pid == values["ppid"] and self.process(pid) is None and self.engine.all_tasks:
+            return self._adopt(pid, values["ptid"], None)
+        return None
 
     def _born(self, task: Task, parent: Task, time: int) -> None:
         """A thread that the kernel makes for a thread in a call, or for one of its own threads."""

@@ -74,6 +74,17 @@ static void forget_old(engine *e, uint32_t tid)
 
 /* ---- beginnings ---- */
 
+/*
+ * The thread that made another one of its own process. Nothing has told of that process yet: its TASK fact comes when /proc
+ * has been read, and threads are made meanwhile.
+ */
+static task *unknown_maker(engine *e, uint32_t pid, uint32_t tid)
+{
+    bool wanted = e->config.all_tasks && tid < TID_LIMIT && process_of(e, pid) == NONE;
+    uint32_t index = wanted ? task_adopt(e, pid, tid, NONE, NULL) : NONE;
+    return index == NONE ? NULL : &e->tasks.at[index];
+}
+
 /* Is a new process recorded whose parent thread is not known? */
 static bool born_recorded(engine *e, uint32_t pid, uint32_t ppid)
 {
@@ -99,6 +110,8 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
         return;
     forget_old(e, tid);
     task *parent = task_of(e, ptid);
+    if (!parent && pid == ppid)
+        parent = unknown_maker(e, pid, ptid);
     char comm[16] = {0};
     if (parent) {
         task_lives(parent);

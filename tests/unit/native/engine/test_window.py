@@ -238,6 +238,16 @@ def test_an_exec_under_way_at_the_beginning(run: Run, window: SpoolBuilder) -> N
     assert (tables["totals"]["nr_orphan_exits"], tables["operations"][0]["handle"]) == (1, None)
 
 
+def test_a_thread_made_before_the_look_at_its_process(run: Run, window: SpoolBuilder) -> None:
+    """The process is recorded, and so are those that it makes; the look tells its parent, and the maker is older."""
+    window.fork(60_000, 0, 10, 11, 10, 10).fact_task(60_010, 10, 10, ppid=5, comm=b"ten")
+    window.fork(60_020, 0, 12, 12, 10, 11).call(60_030, 0, 12, "read", EBADF, fd=3)
+    tables = run(window)
+    known = columns(tables, "pid", "tid", "ppid", "start_time_ns", table="tasks")
+    assert sorted(known) == [(10, 10, 5, None), (10, 11, 5, 60_000), (12, 12, 10, 60_020)]
+    assert columns(tables, "pid", "call") == [(12, "read")]
+
+
 def test_a_gap_at_the_beginning_begins_with_the_window(run: Run, window: SpoolBuilder) -> None:
     """The time of a loss before its first record is unknown."""
     window.lost(60_000, 0, 5)
