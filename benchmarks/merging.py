@@ -1,4 +1,4 @@
-"""What merging costs, from one host to a thousand: seconds of CPU, seconds that pass, peak memory.
+"""What merging costs, from one host to a thousand, and reading what was merged: seconds of CPU and peak memory.
 
     sudo .venv/bin/python benchmarks/merging.py [--hosts 1,10,100,1000] [--directory DIR] [--trace T]
 
@@ -81,6 +81,7 @@ def main() -> None:
             usage = run([LO2IO, "merge", "--keep-corrections", cluster], folder / "output.txt")
             found = json.loads((cluster / "cluster.json").read_text(encoding="utf-8"))["hosts"]
             assert len(found) == hosts, found
+            reading = [run([LO2IO, command, cluster], folder / "output.txt") for command in ("verify", "report")]
             locations = sum(host["locations"] for host in found)
             rows.append(
                 [
@@ -92,10 +93,12 @@ def main() -> None:
                     f"{usage.cpu_s / locations * 1e3:.3f}",
                     f"{usage.max_rss_bytes / 1e6:.0f}",
                     f"{(cluster / 'traces.def').stat().st_size / 1e6:.1f}",
+                    *(text for one in reading for text in (f"{one.cpu_s:.1f}", f"{one.max_rss_bytes / 1e6:.0f}")),
                 ]
             )
             print(rows[-1], file=sys.stderr, flush=True)
     head = ["hosts", "locations", "events, M", "CPU, s", "wall, s", "ms CPU per location", "peak, MB", "traces.def, MB"]
+    head += ["verify: CPU, s", "peak, MB", "report: CPU, s", "peak, MB"]
     print(table(head, rows))
 
 

@@ -20,6 +20,7 @@ from lo2io.folder import private_umask
 from lo2io.otf2.library import Library
 from lo2io.otf2.merge.merger import Merger
 from lo2io.otf2.merge.part import Head, Part, read_head
+from lo2io.otf2.read.hosts import HOSTS_PROPERTY, is_merged
 from lo2io.otf2.write.archive import CHUNK_BYTES
 from lo2io.trace.correction import load_correction
 from lo2io.trace.directory import locked_directory, whole_trace
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from lo2io.folder import Folder
     from lo2io.otf2.merge.merger import Written
 
-HOSTS_PROPERTY: Final = "HOSTS"
-"""The property ``LO2IO::…`` of merged archives: how many hosts they have."""
 _NS_RESOLUTION: Final = 1_000_000_000
 _SUMS: Final = (
     *("LOST", "VANISHED", "LATE", "ORPHAN", "IN_FLIGHT", "SAMPLES", "INFERRED_ENDS", "UNKNOWN_ENDS", "THROTTLED"),
@@ -120,8 +119,8 @@ def _check_replaceable(library: Library, directory: Path) -> None:
     if not (directory / ANCHOR).exists():
         return
     with library.reader(directory / ANCHOR) as reader:
-        hosts = library.property(reader, f"LO2IO::{HOSTS_PROPERTY}")
-    if hosts is None:
+        merged = is_merged(library, reader)
+    if not merged:
         raise UsageError(f"merge {directory}", f"its {ANCHOR} is not a merged archive", "move it to another directory")
 
 

@@ -81,7 +81,7 @@ class ContextRules:
         """True if any sample so far was taken in a region of file I/O."""
         regions = self._definitions.table("region")
         found = {self.region(context) for context in self._sampled}
-        return any(regions[region][3] in _IO_ROLES for region in found if region in regions)
+        return any(regions[region][3] in _IO_ROLES for region in found if region is not None and region in regions)
 
     def _report(self, rule: str, state: LocationState, time: int, text: str) -> None:
         self._verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)

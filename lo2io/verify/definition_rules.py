@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from lo2io.otf2.library import UNDEFINED_U64
+import numpy as np
+
+from lo2io.otf2.library import UNDEFINED_U32, UNDEFINED_U64
 from lo2io.otf2.read.definitions import (
     GROUP_REGIONS,
     HANDLE_PARENT,
@@ -20,6 +22,7 @@ from lo2io.otf2.read.definitions import (
     narrowed,
     undefined,
 )
+from lo2io.otf2.read.tables import Places, Table, references
 from lo2io.verify.metrics import check_metrics
 
 if TYPE_CHECKING:
@@ -40,6 +43,10 @@ _DEVICES = (7, 8)
 _SIZES = {0: 0, 1: 1, 2: 2, 3: 2, 4: 2, 5: 3, 6: 4}
 """Domain → rank by size, a greater rank for a smaller domain. Sockets, NUMA domains and caches may hold one another."""
 _GENERATOR_MODES, _BASES = 2, 2
+_ALIKE = "IoDirectory"
+"""The record that has the same values as the other one of files, and shares its table."""
+_CHUNK = 1 << 20
+"""Definitions that are checked at once."""
 
 
 def check_definitions(found: Definitions, verdict: Verification) -> None:
@@ -95,21 +102,43 @@ def _rule(kind: str) -> str:
 def _references(found: Definitions) -> Iterator[tuple[str, str]]:
     """The rule and the finding's text for each reference of a definition to an undefined id."""
     for record in RECORDS.values():
-        owner = record.name
+        table = {} if record.kind is None else found.table(record.kind)
         if record.kind is None:
-            for values in found.unnamed.get(owner, ()):
-                yield from _record_references(found, record, f"{owner} of {values[0]}", values)
-            continue
-        names = found.record_of[record.kind]
-        for ref, values in found.table(record.kind).items():
-            if names.get(ref, owner) == owner:
-                yield from _record_references(found, record, f"{owner} {ref}", values)
+            for values in found.unnamed.get(record.name, ()):
+                yield from _record_references(found, record, f"{record.name} of {values[0]}", values)
+        elif not isinstance(table, Table):
+            names = found.record_of[record.kind]
+            for ref, values in table.items():
+                if names.get(ref, record.name) == record.name:
+                    yield from _record_references(found, record, f"{record.name} {ref}", values)
+        elif record.name != _ALIKE:
+            yield from _column_references(found, record, table)
+    yield from _member_references(found)
+
+
+def _member_references(found: Definitions) -> Iterator[tuple[str, str]]:
     for (kind, ref), members in found.members.items():
         record_name = found.record_of[kind].get(ref, "Group")
         target = member_kind(record_name, found.table(kind)[ref])
         for member in members if target else ():
             if target and member not in found.table(target):
                 yield _rule(target), f"{record_name} {ref}: member {member} is not defined"
+
+
+def _column_references(found: Definitions, record: Record, table: Table) -> Iterator[tuple[str, str]]:
+    odd = np.zeros(len(table), np.bool_)
+    for field in record.fields:
+        if field.kind is not None:
+            values, places = table.column(field.name), Places(references(found.table(field.kind)))
+            for first in range(0, len(table), _CHUNK):
+                some = values[first : first + _CHUNK]
+                unknown = places.of(some) < 0
+                odd[first : first + _CHUNK] |= unknown & (field.needed | (some != undefined(field.kind)))
+    for place in np.flatnonzero(odd).tolist():
+        ref, name = int(table.refs[place]), record.name
+        if record.kind == "file" and table[ref][-1]:
+            name = _ALIKE
+        yield from _record_references(found, record, f"{name} {ref}", table[ref])
 
 
 def _record_references(
@@ -175,8 +204,12 @@ def _check_paradigms(found: Definitions, verdict: Verification) -> None:
 
 def _check_handles(found: Definitions, verdict: Verification) -> None:
     stated = {values[0] for values in found.unnamed.get("IoPreCreatedHandleState", ())}
-    handles = found.table("handle")
-    for ref, values in handles.items():
+    handles = found.columns("handle")
+    flags, parents = handles.column("flags"), handles.column("parent")
+    odd = ((flags & HANDLE_PRE_CREATED) != 0) != np.isin(handles.refs, list(stated))
+    odd |= parents != UNDEFINED_U32
+    for ref in handles.refs[odd].tolist():
+        values = handles[ref]
         parent = handles.get(values[HANDLE_PARENT])
         if parent is not None and values[HANDLE_PARENT] != ref and parent[2] == values[2]:
             text = f"handle {ref} has the parent {values[HANDLE_PARENT]}, which is of the same I/O paradigm"
@@ -192,7 +225,13 @@ def _check_trees(found: Definitions, verdict: Verification) -> None:
     for kind, field in _TREES.items():
         record = next(record for record in RECORDS.values() if record.kind == kind)
         place = record.index(field)
-        parents = {ref: values[place] for ref, values in found.table(kind).items()}
+        table = found.table(kind)
+        if isinstance(table, Table):
+            column = table.column(field)
+            some = column != UNDEFINED_U32
+            parents = dict(zip(table.refs[some].tolist(), column[some].tolist(), strict=True))
+        else:
+            parents = {ref: values[place] for ref, values in table.items()}
         for ref in _cycles(parents):
             verdict.report(
                 "definition.cycle", f"{_article(kind)} with id {ref} is its own {field}, or that of its own {field}s"

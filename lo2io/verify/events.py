@@ -48,13 +48,13 @@ class EventRules:
 
     Args:
         definitions: The trace's definitions.
-        readable: Locations with events, in the order in which blocks count them.
         verdict: Collects the findings.
         partial: True if some requests of rings were left out of the trace.
+        compared: False if no tables are there to compare with what the trace tells.
     """
 
     def __init__(
-        self, definitions: Definitions, readable: Sequence[int], verdict: Verification, *, partial: bool = False
+        self, definitions: Definitions, verdict: Verification, *, partial: bool = False, compared: bool = True
     ) -> None:
         self.verdict = verdict
         self.io = IoRules(definitions, verdict)
@@ -75,14 +75,26 @@ class EventRules:
         self._end = self._start + (verdict.length or 0)
         self._now = self._latest = -1
         self._styles: dict[str, tuple[int, int]] = {}
-        self._states = [self.locations[ref] for ref in readable]
-        self._groups = np.array([state.group for state in self._states], np.int64)
-        self._screen = Screen(definitions, readable, self.io, self.metrics, self.rings)
+        self._compared = compared
+        self._states: list[LocationState] = []
+        self._groups = np.empty(0, np.int64)
+        self._screen = Screen(definitions, self.io, self.metrics, self.rings)
         self._block: Block
         self._apply = self._by_kind(dict(self._rules()))
         self._watch = [self.synchronous.watch(event) for event in KINDS]
 
     # ---- blocks ----
+
+    def start(self, locations: Sequence[int]) -> None:
+        """Go on with the events of these locations, in the order in which blocks count them.
+
+        Their events are about no handle of locations before.
+        """
+        self.io.forget()
+        self._now = self._latest = -1
+        self._states = [self.locations[ref] for ref in locations]
+        self._groups = np.array([state.group for state in self._states], np.int64)
+        self._screen.start(locations)
 
     def take(self, block: Block) -> None:
         """Count the plain events of a block, and check the others one by one."""
@@ -91,8 +103,9 @@ class EventRules:
         ordered = self._is_ordered(columns.time)
         in_span = (columns.time >= self._start) & (columns.time <= self._end)
         attributes = self._screen.attributes(columns)
-        self.write_backs.take(columns)
-        self.calls.take(columns)
+        if self._compared:
+            self.write_backs.take(columns)
+            self.calls.take(columns)
         left = np.full(columns.number, -1, np.int64)
         if ordered and not self.synchronous:
             right = in_span & ~attributes.wrong & ~attributes.asking

@@ -21,7 +21,7 @@ from lo2io.otf2.read.definitions import (
     RING_PARADIGMS,
     handles_of,
 )
-from lo2io.otf2.read.events import Places
+from lo2io.otf2.read.tables import Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.otf2.read.definitions import Definitions
+    from lo2io.otf2.read.tables import Table
     from lo2io.verify.rules import Verification
 
 NON_BLOCKING = 1
@@ -80,17 +81,24 @@ ANYONE: Final = -2
 class HandleColumns:
     """The states of handles as columns, for whole columns of events. Handles with a communicator are left out."""
 
-    def __init__(self, handles: dict[int, Handle], rings: frozenset[int], disks: frozenset[int]) -> None:
-        self.places = Places(list(handles))
-        ordered = [handles[ref] for ref in self.places.refs.tolist()]
-        for place, handle in enumerate(ordered):
-            handle.place = place
-        self.active = np.array([handle.active for handle in ordered], np.bool_)
-        self.group = np.full(len(ordered), UNCLAIMED, np.int64)
+    def __init__(self, handles: Table, rings: frozenset[int], disks: frozenset[int]) -> None:
+        self.places = Places(handles.refs)
+        flags = handles.column("flags")
+        self.active = flags & HANDLE_PRE_CREATED != 0
+        self.anyone = flags & HANDLE_ALL_PROXY != 0
+        self.group = np.full(len(handles), UNCLAIMED, np.int64)
         """For each handle the location group that uses it, :data:`UNCLAIMED` or :data:`ANYONE`."""
-        self.alone = np.array([handle.per_group is None for handle in ordered], np.bool_)
-        self.of_ring = np.array([handle.ref in rings for handle in ordered], np.bool_)
-        self.of_disk = np.array([handle.ref in disks for handle in ordered], np.bool_)
+        self.alone = handles.column("communicator") == UNDEFINED_U32
+        self.of_ring = np.isin(handles.refs, list(rings))
+        self.of_disk = np.isin(handles.refs, list(disks))
+
+    def handle(self, ref: int, place: int) -> Handle:
+        """The handle, in the state that was noted last."""
+        group = int(self.group[place])
+        handle = Handle(ref, place, active=bool(self.active[place]), anyone=bool(self.anyone[place]))
+        handle.group = group if group >= 0 else None
+        handle.per_group = None if self.alone[place] else {}
+        return handle
 
     def note(self, handle: Handle) -> None:
         """Take over the state of a handle that has changed."""
@@ -145,14 +153,21 @@ class IoRules:
         self._paradigms = definitions.table("paradigm")
         self._files = definitions.table("file")
         self._handles: dict[int, Handle] = {}
-        self._definitions = definitions.table("handle")
-        for ref, values in self._definitions.items():
-            flags, communicator = values[3], values[4]
-            handle = Handle(ref, 0, active=bool(flags & HANDLE_PRE_CREATED), anyone=bool(flags & HANDLE_ALL_PROXY))
-            if communicator != UNDEFINED_U32:
-                handle.per_group = {}
-            self._handles[ref] = handle
-        self.columns = HandleColumns(self._handles, self._rings, self._disks)
+        """Handles that events were looked at for."""
+        self._definitions = definitions.columns("handle")
+        self.columns = HandleColumns(self._definitions, self._rings, self._disks)
+
+    def forget(self) -> None:
+        """End a node of a merged archive: no further event is about its handles, and its matching ids are its own."""
+        self.settle()
+        held = {handle.ref for handle, _ in self._open}
+        self._handles = {
+            ref: handle for ref, handle in self._handles.items() if handle.per_group is not None or ref in held
+        }
+        self._ended.clear()
+        self._ended_at = -1
+        if self._ids is not None:
+            self._ids = Ids()
 
     # ---- whole columns ----
 
@@ -223,7 +238,7 @@ class IoRules:
 
     def _handle(self, state: LocationState, time: int, ref: int) -> Handle | None:
         """The handle of a reference. If the handle is not defined, report this and return None."""
-        handle = self._handles.get(ref)
+        handle = self._known(ref)
         if handle is None:
             self._report("reference.handle", state, time, f"I/O handle {ref} is not defined")
             return None
@@ -233,6 +248,12 @@ class IoRules:
             if handle is None:
                 handle = Handle(ref, shared.place, active=shared.active, anyone=shared.anyone)
                 shared.per_group[state.group] = handle  # type: ignore[index]
+        return handle
+
+    def _known(self, ref: int) -> Handle | None:
+        handle = self._handles.get(ref)
+        if handle is None and (place := self._definitions.place(ref)) >= 0:
+            handle = self._handles[ref] = self.columns.handle(ref, place)
         return handle
 
     def _claim(self, handle: Handle, state: LocationState, time: int) -> None:
@@ -293,7 +314,7 @@ class IoRules:
 
     def duplicate(self, state: LocationState, time: int, forced: bool, old: int, new: int, *_: Any) -> bool:
         """IoDuplicateHandle."""
-        target = self._handles.get(new)
+        target = self._known(new)
         if not forced and target is not None and target.active:
             return False
         if not self.use(state, time, forced, old) or not self.create(state, time, forced, new):
@@ -453,7 +474,8 @@ class IoRules:
         ``sampled``: the trace has samples of I/O, which count as I/O.
         """
         self.settle()
-        if not (sampled or self._deleted or any(h.group is not None or h.per_group for h in self._handles.values())):
+        used = (self.columns.group != UNCLAIMED).any() or any(handle.per_group for handle in self._handles.values())
+        if not (sampled or self._deleted or used):
             self.verdict.report("trace.no-io", "no event of the trace concerns a handle, an operation or a file")
         hidden = [(key, operation) for key, operations in self._hidden.items() for operation in operations]
         self.verdict.counts.in_flight = len(self._open) + len(hidden)

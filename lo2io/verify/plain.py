@@ -18,7 +18,8 @@ import numpy as np
 
 from lo2io.otf2.library import UNDEFINED_U32, UNDEFINED_U64
 from lo2io.otf2.read.definitions import REFERENCE_TYPES, undefined
-from lo2io.otf2.read.events import KINDS, Places
+from lo2io.otf2.read.events import KINDS
+from lo2io.otf2.read.tables import Places, references
 from lo2io.verify.operations import ANYONE, FLUSH, NON_BLOCKING, UNCLAIMED
 
 if TYPE_CHECKING:
@@ -120,13 +121,12 @@ class Attributes:
 class Screen:
     """Finds the plain events of blocks.
 
-    The arguments are the trace's definitions and locations, and the rules whose state decides.
+    The arguments are the trace's definitions, and the rules whose state decides.
     """
 
     def __init__(
         self,
         definitions: Definitions,
-        locations: Sequence[int],
         io: IoRules,
         metrics: MetricRules,
         rings: RingRules,
@@ -134,7 +134,7 @@ class Screen:
         self._io, self._handles, self._rings = io, io.columns, rings
         self._definitions = definitions
         self._tables: dict[str, Places] = {}
-        self._refs = np.array(locations, np.uint64)
+        self._refs = np.empty(0, np.uint64)
         self._regions = self._places("region")
         self._attributes = self._places("attribute")
         table = definitions.table("attribute")
@@ -150,9 +150,13 @@ class Screen:
         self._work_contexts = np.array([ref for ref, values in contexts if values[0] in rings.works], np.uint32)
         self._expect(metrics)
 
+    def start(self, locations: Sequence[int]) -> None:
+        """Go on with these locations, in the order in which blocks count them."""
+        self._refs = np.array(locations, np.uint64)
+
     def _places(self, kind: str) -> Places:
         if kind not in self._tables:
-            self._tables[kind] = Places(list(self._definitions.table(kind)))
+            self._tables[kind] = Places(references(self._definitions.table(kind)))
         return self._tables[kind]
 
     # ---- attributes ----

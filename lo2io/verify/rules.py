@@ -141,7 +141,11 @@ _RULES = (
     Rule("operation.id-in-use", _E, "A matching id is not begun again on its handle while its operation is open."),
     Rule("operation.order", _E, "Begin, Complete; or non-blocking Begin, Issued, Tests, Complete or Cancelled."),
     Rule("operation.mode", _E, "An operation reads, writes or flushes."),
-    Rule("operation.id-again", _W, "A matching id serves once in the whole trace (otf-profiler knows no handles)."),
+    Rule(
+        "operation.id-again",
+        _W,
+        "A matching id serves once in the trace, or in a host's part of it (otf-profiler knows no handles).",
+    ),
     Rule("operation.elsewhere", _W, "An operation ends on the location that began it (otf-profiler loses others)."),
     Rule(
         "operation.bytes",

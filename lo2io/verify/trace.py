@@ -9,6 +9,7 @@ from lo2io.otf2.read.anchor import find_anchor, readable_locations
 from lo2io.otf2.read.definitions import Definitions, read_definitions
 from lo2io.otf2.read.ends import check_ends
 from lo2io.otf2.read.events import read_events
+from lo2io.otf2.read.hosts import by_host, is_merged
 from lo2io.trace.names import DIRECTORY, METADATA_FILE
 from lo2io.verify.definition_rules import check_definitions
 from lo2io.verify.events import EventRules
@@ -16,7 +17,7 @@ from lo2io.verify.markers import check_markers
 from lo2io.verify.rules import Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from lo2io.trace.reader import Trace
@@ -35,7 +36,7 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
 
     Returns:
         The verdict. Memory grows with the number of definitions and of matching ids (about a bit for each id if ids
-        are dense), not with the number of events.
+        are dense), not with the number of events. Of a merged archive, it grows with the ids of one host.
 
     Raises:
         TraceError: This is no trace, or files of it are missing, truncated or unreadable.
@@ -54,12 +55,38 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
         readable = readable_locations(anchor, definitions, undefined)
         check_markers(library, reader, anchor, definitions, verdict)
         partial = any(library.property(reader, name) for name in _PARTIAL)
-        rules = EventRules(definitions, readable, verdict, partial=partial)
-        read_events(library, reader, anchor, readable, rules, progress=progress)
+        merged = is_merged(library, reader)
+        rules = EventRules(definitions, verdict, partial=partial, compared=_has_tables(anchor))
+        _read(library, anchor, by_host(definitions, readable) if merged else [readable], rules, progress)
         rules.finish()
     _check_tables(anchor, verdict, rules)
     _count(definitions, verdict)
     return verdict
+
+
+def _read(
+    library: Library,
+    anchor: Path,
+    parts: Sequence[Sequence[int]],
+    rules: EventRules,
+    progress: Callable[[int], None] | None,
+) -> None:
+    """Read all parts of the locations, each by a reader of its own."""
+    done = 0
+
+    def step(number: int) -> None:
+        if progress is not None:
+            progress(done + number)
+
+    for locations in parts:
+        rules.start(locations)
+        with library.reader(anchor) as reader:
+            read_events(library, reader, anchor, locations, rules, progress=step)
+        done += sum(rules.locations[ref].events for ref in locations)
+
+
+def _has_tables(anchor: Path) -> bool:
+    return (anchor.parent / DIRECTORY / METADATA_FILE).exists()
 
 
 def _check_tables(anchor: Path, verdict: Verification, rules: EventRules) -> None:
@@ -70,7 +97,7 @@ def _check_tables(anchor: Path, verdict: Verification, rules: EventRules) -> Non
     from lo2io.verify.futexes import check_futexes  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
 
-    if (anchor.parent / DIRECTORY / METADATA_FILE).exists():
+    if _has_tables(anchor):
         trace = open_trace(anchor.parent)
         check_rows(trace, verdict)
         if has_rings(trace.metadata):

@@ -170,7 +170,6 @@ def file_columns(definitions: Definitions, texts: Texts) -> Columns:
     """Rows of the files table: every file and directory, numbered in the order of their references."""
     facts = Properties(definitions, "IoFileProperty")
     refs = sorted(definitions.table("file"))
-    records = definitions.record_of["file"]
     devices = [facts.device(ref) for ref in refs]
     sources = [facts.text(ref, "Name Source") for ref in refs]
     return make_columns(
@@ -178,7 +177,7 @@ def file_columns(definitions: Definitions, texts: Texts) -> Columns:
         len(refs),
         file=range(len(refs)),
         mode=[
-            stat.S_IFDIR if records.get(ref) == "IoDirectory" else _TYPES.get(facts.text(ref, "Type") or "", 0)
+            stat.S_IFDIR if definitions.table("file")[ref][2] else _TYPES.get(facts.text(ref, "Type") or "", 0)
             for ref in refs
         ],
         device=np.array([0 if device is None else os.makedev(*device) for device in devices], np.uint64),

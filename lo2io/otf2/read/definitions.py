@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from lo2io.otf2.library import (
     ADDRESS,
@@ -17,9 +19,12 @@ from lo2io.otf2.library import (
     definition_type,
     has,
 )
+from lo2io.otf2.read.tables import Rows, StringRows, repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from lo2io.otf2.read.tables import Table
 
 UNDEFINED = {"paradigm": 0xFF, "location": 2**64 - 1}
 """Kinds whose undefined reference is not 32 bits wide."""
@@ -218,15 +223,24 @@ RECORDS = {
 arguments than its caller passes."""
 
 
+IS_DIRECTORY = "is directory"
+"""The value of a file that its record's name tells."""
+COLUMNS = {
+    "file": (*(f.name for f in RECORDS["IoRegularFile"].fields), IS_DIRECTORY),
+    "handle": tuple(f.name for f in RECORDS["IoHandle"].fields),
+}
+"""Kinds of which an archive may have millions → the columns of their :class:`~lo2io.otf2.read.tables.Table`."""
+
+
 @dataclass(slots=True)
 class Definitions:
-    """Tables by kind: id → values in the order of the record's fields."""
+    """Tables by kind: id → values in the order of the record's fields; of files, then whether it is a directory."""
 
-    tables: dict[str, dict[int, tuple[Any, ...]]] = field(default_factory=dict)
+    tables: dict[str, Mapping[int, tuple[Any, ...]]] = field(default_factory=dict)
     unnamed: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
     """Records that define no id (properties, states), by record name."""
     record_of: dict[str, dict[int, str]] = field(default_factory=dict)
-    """For kinds that several records define (files, metrics, communicators): id → record name."""
+    """For kinds that several records define (metrics, communicators): id → record name. Files tell it themselves."""
     members: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     """(kind, id) → members of groups and metric classes."""
     duplicates: list[tuple[str, int]] = field(default_factory=list)
@@ -236,9 +250,13 @@ class Definitions:
     anchor_number: int = 0
     anchor_locations: int = 0
 
-    def table(self, kind: str) -> dict[int, tuple[Any, ...]]:
+    def table(self, kind: str) -> Mapping[int, tuple[Any, ...]]:
         """All definitions of a kind."""
         return self.tables.setdefault(kind, {})
+
+    def columns(self, kind: str) -> Table:
+        """All definitions of a kind that has columns: files or handles."""
+        return cast("Table", self.tables[kind])
 
     def text(self, string: int) -> str:
         """The text of a string reference."""
@@ -253,8 +271,10 @@ class Definitions:
 
 def handles_of(found: Definitions, *paradigms: str) -> frozenset[int]:
     """The handles of these paradigms, by their identification."""
-    meant = {ref for ref, values in found.table("paradigm").items() if found.text(values[0]) in paradigms}
-    return frozenset(ref for ref, values in found.table("handle").items() if values[2] in meant)
+    meant = [ref for ref, values in found.table("paradigm").items() if found.text(values[0]) in paradigms]
+    handles = found.columns("handle")
+    refs: list[int] = handles.refs[np.isin(handles.column("paradigm"), meant)].tolist()
+    return frozenset(refs)
 
 
 def read_definitions(library: Library, reader: int) -> Definitions:
@@ -269,8 +289,12 @@ def read_definitions(library: Library, reader: int) -> Definitions:
     handle = library.Reader_GetGlobalDefReader(reader)
     if not handle:
         library.check(91, "opening the trace's global definitions (.def)")
+    many: dict[str, Rows | StringRows] = {
+        "string": StringRows(),
+        **{kind: Rows(names) for kind, names in COLUMNS.items()},
+    }
     with library.callbacks("GlobalDefReader") as callbacks:
-        keep = [_register(library, callbacks, record, found) for record in RECORDS.values()]
+        keep = [_register(library, callbacks, record, found, many) for record in RECORDS.values()]
         keep.append(_register_clock(library, callbacks, found))
         library.check(
             library.Reader_RegisterGlobalDefCallbacks(reader, handle, callbacks, None), "registering for definitions"
@@ -279,6 +303,9 @@ def read_definitions(library: Library, reader: int) -> Definitions:
         "Reader_ReadAllGlobalDefinitions", reader, handle, tried="reading the trace's global definitions (.def)"
     )
     library.Reader_CloseGlobalDefReader(reader, handle)
+    for kind, rows in many.items():
+        found.duplicates += [(kind, ref) for ref in repeated(rows.array())]
+        found.tables[kind] = rows.table()
     return found
 
 
@@ -292,11 +319,16 @@ def _register_clock(library: Library, callbacks: int, found: Definitions) -> Any
     return function
 
 
-def _register(library: Library, callbacks: int, record: Record, found: Definitions) -> Any:
+def _register(
+    library: Library, callbacks: int, record: Record, found: Definitions, many: Mapping[str, Rows | StringRows]
+) -> Any:
     """Register a callback for one record. The caller must keep the returned C function alive."""
     if not has(f"GlobalDefReaderCallbacks_Set{record.name}Callback"):
         return None
-    keep = _keep_unnamed(record, found) if record.kind is None else _keep(record, record.kind, found)
+    if record.kind is not None and record.kind in many:
+        keep = _keep_row(record, many[record.kind])
+    else:
+        keep = _keep_unnamed(record, found) if record.kind is None else _keep(record, record.kind, found)
     ids = () if record.kind is None else (_ref(record.kind).ctype,)
     function = definition_type(*ids, *(f.ctype for f in record.fields))(keep)
     library.set_callback("GlobalDefReader", callbacks, record.name, function)
@@ -313,8 +345,26 @@ def _keep_unnamed(record: Record, found: Definitions) -> Callable[..., int]:
     return keep
 
 
+def _keep_row(record: Record, rows: Rows | StringRows) -> Callable[..., int]:
+    add = rows.add
+    if record.kind != "file":
+
+        def keep(_user: int, *row: Any) -> int:
+            add(*row)
+            return CONTINUE
+
+        return keep
+    is_directory = int(record.name == "IoDirectory")
+
+    def keep_file(_user: int, *row: Any) -> int:
+        add(*row, is_directory)
+        return CONTINUE
+
+    return keep_file
+
+
 def _keep(record: Record, kind: str, found: Definitions) -> Callable[..., int]:
-    table = found.table(kind)
+    table = cast("dict[int, tuple[Any, ...]]", found.tables.setdefault(kind, {}))
     shared = sum(r.kind == kind for r in RECORDS.values()) > 1
     names = found.record_of.setdefault(kind, {})
     counted = any(f.name == "members" for f in record.fields)

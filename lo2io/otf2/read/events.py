@@ -251,31 +251,3 @@ def _most_events(anchor: Path, locations: Sequence[int]) -> list[int]:
     if (directory / SION).exists():
         return [2**64 - 1] * len(locations)
     return [(directory / f"{ref}.evt").stat().st_size // _LEAST_EVENT_BYTES for ref in locations]
-
-
-class Places:
-    """Finds the places of references in the ascending list of references, for whole columns."""
-
-    _LOOSE: Final = 4
-    """A table finds the references if it has at most this many entries for each reference; else a binary search
-    does."""
-
-    def __init__(self, refs: Sequence[int]) -> None:
-        self.refs = np.sort(np.array(refs, np.uint64))
-        self._table: NDArray[np.int64] | None = None
-        highest = int(self.refs[-1]) if len(refs) else 0
-        if highest < self._LOOSE * len(refs) + 1024:
-            self._table = np.full(highest + 2, -1, np.int64)
-            self._table[self.refs.astype(np.int64)] = np.arange(len(refs))
-
-    def __len__(self) -> int:
-        return len(self.refs)
-
-    def of(self, column: NDArray[Any]) -> NDArray[np.int64]:
-        """The place of each reference; -1: not in the list."""
-        if self._table is not None:
-            capped = np.minimum(column, np.uint64(len(self._table) - 1)).astype(np.int64)
-            found: NDArray[np.int64] = self._table[capped]
-            return found
-        found = np.minimum(np.searchsorted(self.refs, column.astype(np.uint64)), len(self.refs) - 1)
-        return np.where(self.refs[found] == column, found, np.int64(-1))

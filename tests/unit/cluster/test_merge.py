@@ -52,7 +52,10 @@ def test_merged_is_its_parts(tmp_path: Path, mode: str, sched: bool) -> None:
     assert not found
     verdict = verify(cluster)
     assert exit_code(verdict) == 0, verdict.findings
-    assert set(verdict.broken) <= {"operation.id-again"}
+    assert not verdict.broken
+    of_parts = [verify(cluster / f"host={host}").counts for host in "ab"]
+    for name in ("events", "operations", "completed", "locations", "samples", "metrics"):
+        assert getattr(verdict.counts, name) == sum(getattr(counts, name) for counts in of_parts), name
 
 
 def groups(trace: Path) -> list[list[str]]:

@@ -11,7 +11,7 @@ import pytest
 from build import otf2_builder as build
 
 from lo2io.otf2.read import events
-from lo2io.otf2.read.events import Places
+from lo2io.otf2.read.tables import Places
 from lo2io.verify import verify
 from lo2io.verify.events import EventRules
 from lo2io.verify.operations import Ids

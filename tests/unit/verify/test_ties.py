@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lo2io.otf2.read.definitions import Definitions
+from lo2io.otf2.read.definitions import COLUMNS, Definitions
+from lo2io.otf2.read.tables import Rows
 from lo2io.verify import Verification
 from lo2io.verify.operations import IoRules, LocationState
 
@@ -24,9 +25,10 @@ class Run:
 
     def __init__(self) -> None:
         definitions = Definitions()
-        definitions.table("handle").update(
-            {ref: (0, NONE32, 0, flags, NONE32, NONE32) for ref, flags in ((ORDINARY, 0), (ACTIVE, 1))}
-        )
+        handles = Rows(COLUMNS["handle"])
+        for ref, flags in ((ORDINARY, 0), (ACTIVE, 1)):
+            handles.add(ref, 0, NONE32, 0, flags, NONE32, NONE32)
+        definitions.tables["handle"] = handles.table()
         self.verdict = Verification("T")
         self.rules = IoRules(definitions, self.verdict)
         self.locations = [LocationState(ref, 0) for ref in range(3)]
