@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from lo2io.api.queries import VIEWS, Queries
 from lo2io.api.table import Table
-from lo2io.cluster.nodes import HOSTS, Nodes, is_of_nodes, open_nodes
+from lo2io.cluster.nodes import HOSTS, Nodes, has_tables, is_of_nodes, open_nodes
 from lo2io.errors import UsageError
 from lo2io.otf2.foreign.opening import open_any
 from lo2io.reports.summary.summary import summarize
+from lo2io.trace.names import ANCHOR
 from lo2io.trace.reader import TABLES
 from lo2io.trace.selection.selection import select
 
@@ -243,13 +244,15 @@ def _text(moment: Moment | None) -> str | None:
 def open_trace(path: str | os.PathLike[str]) -> Trace:
     """Open a trace of lo2io, or any other OTF2 archive: a directory, or its ``.otf2`` file.
 
-    The directory of a recording on many nodes has the tables of all nodes.
+    The directory of a recording on many nodes, or the merged archive in it, has the tables of all nodes. Without them,
+    the merged archive is read.
 
     Raises:
         TraceError: The path is neither of them, or the trace is damaged.
     """
-    if is_of_nodes(Path(path)):
-        return Trace(open_nodes(Path(path)))
+    directory = Path(path).parent if Path(path).name == ANCHOR else Path(path)
+    if is_of_nodes(directory) and (has_tables(directory) or not (directory / ANCHOR).exists()):
+        return Trace(open_nodes(directory))
     with contextlib.ExitStack() as closing:
         reader = closing.enter_context(open_any(Path(path)))
         return Trace(reader, closing.pop_all())

@@ -207,6 +207,11 @@ def is_of_nodes(path: Path) -> bool:
     return path.is_dir() and not (path / DIRECTORY / METADATA_FILE).exists() and bool(host_folders(path))
 
 
+def has_tables(directory: Path) -> bool:
+    """True if any node's tables are there."""
+    return any((folder / DIRECTORY / METADATA_FILE).exists() for folder in host_folders(directory).values())
+
+
 def open_nodes(directory: Path) -> Nodes:
     """Open the traces of all nodes. Nodes without a readable trace are left out.
 

@@ -101,7 +101,10 @@ def test_hosts_tell_their_doubt(cluster: Path) -> None:
 
 
 def test_clocks_are_aligned_as_merging_does(tmp_path: Path) -> None:
-    """Without `clock.arrow` they are aligned in memory, and nothing is written. Merging yields the same."""
+    """Without `clock.arrow` they are aligned in memory, and nothing is written. Merging yields the same.
+
+    The merged archive opens as the tables of its hosts, and without any of them as an archive.
+    """
     directory = small_cluster(tmp_path / "T", "ab")
     before = sorted(directory.rglob("*"))
     whole = lo2io.open(directory)
@@ -111,8 +114,14 @@ def test_clocks_are_aligned_as_merging_does(tmp_path: Path) -> None:
     assert (whole.metadata["start_ns"], whole.metadata["stop_ns"]) == (rows[0]["start_ns"], rows[0]["stop_ns"])
     merge(directory)
     assert lo2io.open(directory).hosts.to_arrow().to_pylist() == rows
-    with lo2io.open(directory / "traces.otf2") as archive:
-        assert archive.tables[0] == "operations"
+    with lo2io.open(directory / "traces.otf2") as merged:
+        assert merged.hosts.to_arrow().to_pylist() == rows
+    for host in "ab":
+        shutil.rmtree(directory / f"host={host}" / "lo2io")
+    for path in (directory, directory / "traces.otf2"):
+        with lo2io.open(path) as archive:
+            assert archive.tables[0] == "operations"
+            assert archive.operations.to_arrow(["id"]).num_rows > 0
 
 
 def test_a_part_has_a_span_of_the_common_clock(cluster: Path) -> None:
