@@ -2,13 +2,14 @@
 
 In: a trace or traces, as their reader has them. Out: relations of DuckDB. Tables of a whole trace are read from disk as
 far as a query needs them, so a trace may be larger than memory. Of a part of a trace, the tables of a query are in
-memory.
+memory. Of a view of many nodes, one node's part is joined at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +23,10 @@ from lo2io.trace.reader import TABLES
 from lo2io.trace.selection.selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from lo2io.api.joined import Read
+    from lo2io.cluster.nodes import Node
     from lo2io.trace.reader import Trace
 
 _VIEW = re.compile(r"^-- (\w+): .*\n((?:(?!--).*\n?)+)", re.MULTILINE)
@@ -32,6 +35,10 @@ _OF_NODES = re.compile(r"\{(.*?)\} ?")
 """Braces in a view enclose the words that only a trace of many nodes needs."""
 _ON_DISK: Final = "_"
 """Before the name of a table of many nodes, as it lies on the disk."""
+
+
+_BATCH_ROWS: Final = 20_000
+"""Rows of a node's view that are in memory at a time."""
 
 
 def read_views() -> dict[str, str]:
@@ -81,7 +88,9 @@ class Queries:
     def _provide(self, words: Iterable[str]) -> None:
         """Make the tables and views known that a query names. DuckDB ignores the case of names."""
         for word in {word.lower() for word in words} - self._there:
-            if word in VIEWS:
+            if word in VIEWS and isinstance(self._trace, Nodes) and len(self._trace.nodes) > 1:
+                self._connection.register(word, self._joined(word, self._trace))
+            elif word in VIEWS:
                 body = self._body(word)
                 self._provide(_WORD.findall(body))
                 self._connection.execute(f"create view {word} as {body}")
@@ -90,6 +99,34 @@ class Queries:
             else:
                 continue
             self._there.add(word)
+
+    def _joined(self, view: str, nodes: Nodes) -> Any:
+        """The view of many nodes: that of each, one after the other."""
+        from lo2io.api.joined import JoinedView  # noqa: PLC0415 - few need it
+
+        def reading() -> Read:
+            one = Queries(replace(nodes, nodes=nodes.nodes[:1]))
+            one._connection.execute("set threads = 1")
+
+            def read(node: Node, columns: Sequence[str]) -> pa.RecordBatchReader:
+                one._turn_to(replace(nodes, nodes=(node,)))
+                rows = one.sql(f"select {', '.join(columns) or 'null'} from {view}")  # noqa: S608 - names of columns
+                fetch = getattr(rows, "to_arrow_reader", None) or rows.fetch_record_batch  # its name before DuckDB 1.5
+                found: pa.RecordBatchReader = fetch(_BATCH_ROWS)
+                return found
+
+            return read
+
+        with pa.RecordBatchReader.from_stream(
+            Queries(replace(nodes, nodes=nodes.nodes[:1])).sql(f"from {view}")
+        ) as rows:
+            return JoinedView(nodes, rows.schema, reading)
+
+    def _turn_to(self, nodes: Nodes) -> None:
+        """Let the tables that are known be those of other nodes. The views stay."""
+        self._trace = nodes
+        for name in self._there - set(VIEWS):
+            self._register(name)
 
     def _body(self, view: str) -> str:
         body = VIEWS[view].replace("$start", str(int(self._trace.metadata["start_ns"])))
@@ -103,7 +140,7 @@ class Queries:
             self._connection.register(name, trace.table(name))
         else:
             self._connection.register(f"{_ON_DISK}{name}", trace.dataset(name))
-            self._connection.execute(f"create view {name} as {trace.in_sql(name, f'{_ON_DISK}{name}')}")
+            self._connection.execute(f"create or replace view {name} as {trace.in_sql(name, f'{_ON_DISK}{name}')}")
 
     @staticmethod
     def _source(trace: Trace, name: str) -> Any:

@@ -129,6 +129,8 @@ class Nodes:
         import pyarrow.dataset as ds  # noqa: PLC0415 - few need it
         from pyarrow.fs import LocalFileSystem  # noqa: PLC0415
 
+        from lo2io.cluster.scans import FewAhead  # noqa: PLC0415 - few need it
+
         form, disk = ds.IpcFileFormat(), LocalFileSystem()
         constants = pa.schema([column for number in range(self._bends) for column in _constants(number)])
         fragments = []
@@ -138,7 +140,7 @@ class Nodes:
                 values = {HOST.name: pa.scalar(node.host), **_values(node.correction, constants)}
                 terms = [ds.field(column) == value for column, value in values.items()]
                 fragments.append(form.make_fragment(str(file), disk, functools.reduce(operator.and_, terms)))
-        return ds.FileSystemDataset(fragments, pa.schema([*self.schema(name), *constants]), form, disk)
+        return FewAhead(fragments, pa.schema([*self.schema(name), *constants]), form, disk)
 
     def in_sql(self, name: str, relation: str) -> str:
         """The query that makes the table of what :meth:`dataset` yields. ``relation`` is its name there."""

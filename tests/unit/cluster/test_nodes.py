@@ -13,7 +13,7 @@ from build.merged_traces import small_cluster, write_correction
 from workloads import served
 
 import lo2io
-from lo2io.api.queries import VIEWS
+from lo2io.api.queries import VIEWS, Queries
 from lo2io.cluster.merge import merge
 from lo2io.cluster.nodes import HOSTS
 from lo2io.errors import TraceError, UsageError
@@ -22,6 +22,8 @@ from lo2io.trace.reader import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from lo2io.cluster.nodes import Nodes
 
 MS = 1_000_000
 S = 1000 * MS
@@ -92,6 +94,30 @@ def test_views_join_rows_of_one_host(cluster: Path) -> None:
     begins = dict(whole.query("select host, min(begin_s) from calls group by host").fetchall())
     assert 0 <= begins["a"] < 1
     assert begins["c"] > 999
+
+
+def test_a_view_is_read_node_by_node(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A condition on the host leaves the others unread; other conditions, counts and joins of a view have all rows."""
+    whole = lo2io.open(cluster)
+    rows = whole.calls.to_arrow().to_pylist()
+    assert whole.query("select count(*) from calls").fetchall() == [(len(rows),)]
+    assert len(whole.calls) == len(rows) == len(whole.operations)
+    slow = sorted((row["host"], row["id"]) for row in rows if (row["latency_ns"] or 0) > 1000)
+    asked = whole.query("select host, id from calls where latency_ns > 1000 order by all").fetchall()
+    assert asked == slow != []
+    pairs = "select count(*) from calls a join calls b on a.host = b.host and a.id = b.id where a.path = b.path"
+    assert whole.query(pairs).fetchall() == [(sum(row["path"] is not None for row in rows),)]
+    read: list[str] = []
+    turn_to = Queries._turn_to
+
+    def noted(one: Queries, nodes: Nodes) -> None:
+        read.append(nodes.nodes[0].host)
+        turn_to(one, nodes)
+
+    monkeypatch.setattr(Queries, "_turn_to", noted)
+    of_one = "select id from calls where host = 'b' and latency_ns > 1000 order by id"
+    assert lo2io.open(cluster).query(of_one).fetchall() == [(number,) for host, number in slow if host == "b"]
+    assert read == ["b"]
 
 
 def test_hosts_tell_their_doubt(cluster: Path) -> None:
