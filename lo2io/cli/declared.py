@@ -78,8 +78,8 @@ SAMPLE = Declared(
 LAYERS = Declared(
     str,
     ("--layers",),
-    "Record these layers between calls and disks, separated by commas: parts, cache, dirty, fuse, waits, journal, "
-    "faults, stacks; all; none. [default: all but faults and stacks, where programs in the kernel record]",
+    "Record these layers between calls and disks, separated by commas: parts, cache, dirty, fuse, waits, workers, "
+    "journal, faults, stacks; all; none. [default: all but faults and stacks, where programs in the kernel record]",
     "NAMES",
 )
 STACKS = Declared(

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 Calls = Annotated[
     list[int] | None,
-    typer.Option("--call", metavar="ID", help="Explain this call, by its id in the table operations; may be repeated."),
+    typer.Option(
+        "--call",
+        metavar="ID",
+        help="Explain this call, by its id in the table operations, or this request of a ring, by its id in "
+        "ring_requests; may be repeated.",
+    ),
 ]
 Slowest = Annotated[
     int | None, typer.Option("--slowest", metavar="N", min=1, help="Explain so many of the slowest calls. [default: 3]")

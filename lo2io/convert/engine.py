@@ -18,7 +18,7 @@ from lo2io.catalog.layouts import Layout, compile_layout
 from lo2io.catalog.wait_reasons import LOCK, load_reasons
 from lo2io.errors import SpoolError
 from lo2io.model import UNKNOWN_U32, Batch, Columns, Role, Totals
-from lo2io.model.layers import STACK_FROM_NS, WAITS
+from lo2io.model.layers import STACK_FROM_NS, WAITS, WORKERS
 from lo2io.native._lib import ffi, lib
 from lo2io.native.columns import allocate_batch
 
@@ -213,6 +213,7 @@ class Engine:
         """What each kernel stack waits for, and which stacks of programs are known."""
         meta, reasons = self.spool.meta, load_reasons()
         config.waits, config.stack_from_ns = WAITS in meta.layers, STACK_FROM_NS
+        config.workers = {WAITS, WORKERS} <= {*meta.layers} and not meta.facts_lost
         config.nr_stacks = 1 + max((stack.stack for stack in meta.kernel_stacks), default=-1)
         numbers = [lib.LO2_WAIT_UNKNOWN] * max(config.nr_stacks, 1)
         for stack in meta.kernel_stacks:

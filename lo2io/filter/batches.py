@@ -126,7 +126,7 @@ class FilteredStream:
         faults[~self._served.holds(faults)] = 0
         for table, keep in (
             ("operations", calls),
-            ("off_cpu", passing.waits.holds(waits)),
+            ("off_cpu", passing.waits.holds(waits) | passing.rings.holds(batch.off_cpu["request"])),
             ("handle_events", passing.named.at(batch.handle_events["handle"])),
             ("handles", passing.handles.at(batch.handles["handle"])),
             ("files", passing.files.at(batch.files["file"])),
@@ -354,7 +354,8 @@ def _find_more(
 ) -> None:
     """Find the rings' requests and the waits that pass.
 
-    A wait belongs to the next call that its thread ends, at the row of the wait's ordinal or later.
+    A wait belongs to the next call that its thread ends, at the row of the wait's ordinal or later. One of a worker
+    belongs to a request.
     """
     number = 0
     open_waits = np.zeros((3, 0), np.uint64)  # number, task, ordinal of the row it stands before
@@ -364,7 +365,9 @@ def _find_more(
             tasks = batch.off_cpu["task"].astype(np.uint64)
             numbers = np.arange(number, number + len(tasks), dtype=np.uint64)
             number += len(tasks)
-            open_waits = np.concatenate([open_waits, [numbers, tasks, batch.off_cpu["before"]]], axis=1)
+            of_calls = batch.off_cpu["request"] == 0
+            fresh = np.array([numbers, tasks, batch.off_cpu["before"]])[:, of_calls]
+            open_waits = np.concatenate([open_waits, fresh], axis=1)
             if not open_waits.shape[1] or not len(batch.operations["task"]):
                 continue
             first = np.minimum(np.maximum(open_waits[2], batch.first_operation) - batch.first_operation, UNKNOWN_U32)

@@ -41,7 +41,7 @@ COMMITS = tuple(
     for moment in ("start_commit", "commit_locking", "commit_flushing", "commit_logging", "end_commit")
 )
 LOCKS = ("lock:contention_begin", "lock:contention_end")
-WAITS, JOURNAL, FAULTS, STACKS, FUSE = "waits", "journal", "faults", "stacks", "fuse"
+WAITS, WORKERS, JOURNAL, FAULTS, STACKS, FUSE = "waits", "workers", "journal", "faults", "stacks", "fuse"
 STACK_FROM_NS = 50_000
 """The layer ``waits`` takes the kernel stack of sleeps that last this long. A stack costs 5 µs."""
 SLOW_FROM_NS = 1_000_000
@@ -72,6 +72,7 @@ _LAYERS: tuple[Layer, ...] = (
         among_events=True,
     ),
     Layer(WAITS, "where the time of each call went", ("sched:sched_switch", "sched:sched_waking"), optional=LOCKS),
+    Layer(WORKERS, "what the workers of io_uring wait for while they execute requests (with the layer waits)", ()),
     Layer(JOURNAL, "in which phase each commit of ext4's journal was", COMMITS, among_events=True, typed=False),
     Layer(
         FAULTS,

@@ -249,6 +249,7 @@ OFF_CPU: Final = (
     reference("holder_tid", "tid of the same; null: no lock, or not known"),
     Column("lock_inode", "uint64", "", "the inode whose lock it is; null: no lock, or another one", 0),
     Column("lock_device", "uint64", "", "its device: kernel dev_t", 0),
+    Column("request", "uint64", "", "of a worker of io_uring: id in ring_requests; null: a call's, or not known", 0),
 )
 KERNEL_STACKS: Final = (
     number_of("stack", "what off_cpu refers to"),

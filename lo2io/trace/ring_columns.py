@@ -114,6 +114,8 @@ RING_REQUESTS: Final = (
     ),
     Column("buffer_index", "int32", "", "number of the registered buffer; null: none, or not known", -1),
     *CACHE_COLUMNS,
+    _duration("run_queue_ns", "of its executions by workers: ready to run, without a CPU; null: none, or not known"),
+    _duration("blocked_ns", "of its executions by workers: waits for something else; null likewise"),
 )
 IOCB_COMMAND: Final = (
     *("PREAD", "PWRITE", "FSYNC", "FDSYNC", "PREADX", "POLL", "NOOP", "PREADV", "PWRITEV"),

@@ -1,4 +1,4 @@
-"""The call of each stretch without a CPU.
+"""The call of each stretch without a CPU. One of a worker belongs to a request, and waits for no call.
 
 The engine writes a stretch before its call's row, perhaps batches earlier: the call is the next one that the thread
 ends. So stretches wait here for that row. Memory: the stretches of calls that have not ended.
@@ -37,9 +37,13 @@ class Stretches:
             return {**self._open, "operation": np.zeros(0, np.uint64)}
         rows = {name: np.concatenate([values, fresh[name]]) for name, values in self._open.items()}
         place, found = _find(rows, batch)
+        of_request = rows["request"] != NO_OPERATION
+        found |= of_request
         self._open = {name: values[~found] for name, values in rows.items()}
         known = {name: values[found] for name, values in rows.items()}
-        return {**known, "operation": batch.operations["id"][place[found]]}
+        operation = np.full(len(of_request), NO_OPERATION, np.uint64)
+        operation[found & ~of_request] = batch.operations["id"][place[found & ~of_request]]
+        return {**known, "operation": operation[found]}
 
     def rest(self) -> Columns:
         """The stretches whose calls never came."""

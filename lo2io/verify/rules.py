@@ -171,7 +171,11 @@ _RULES = (
         _E,
         "A name from the kernel is one that a descriptor can have, and the only name of its description.",
     ),
-    Rule("table.waits", _E, "The stretches of a call without a CPU lie in it, apart, and are the parts of its time."),
+    Rule(
+        "table.waits",
+        _E,
+        "The stretches of a call, or of a request in workers, without a CPU lie in it, apart, and are its parts.",
+    ),
     Rule("table.path", _E, "A call has at most two paths, one for each place."),
     Rule(
         "call.told",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
-from lo2io.model.layers import WAITS
+from lo2io.model.layers import WAITS, WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +26,28 @@ _STRETCHES: Final = ("operation", "begin_time_ns", "wake_time_ns", "end_time_ns"
 _CALLS: Final = ("id", "begin_time_ns", "end_time_ns", "run_queue_ns", "blocked_ns")
 
 
+def _columns(trace: Trace, table: str, names: tuple[str, ...]) -> list[NDArray[Any]]:
+    parts = [tuple(rows.values()) for rows in trace.batches(table, names)]
+    none = np.zeros(0, np.uint64), *(np.zeros(0, np.int64) for _ in names[1:])
+    return [np.concatenate(column) for column in zip(none, *parts, strict=True)]
+
+
+def _lie_in(
+    owner: NDArray[np.uint64], begin: NDArray[np.int64], end: NDArray[np.int64], spans: list[NDArray[Any]]
+) -> NDArray[np.bool_]:
+    """True for what lies in a span of its owner. Spans of an owner do not overlap."""
+    owners, begins, ends = spans
+    all_owners, all_begins = np.concatenate([owners, owner]), np.concatenate([begins, begin])
+    is_span = np.arange(len(all_owners)) < len(owners)
+    order = np.lexsort((~is_span, all_begins, all_owners))
+    last = np.maximum.accumulate(np.where(is_span[order], np.arange(len(order)), -1))
+    span = np.where(last >= 0, order[last], -1)[np.argsort(order)][len(owners) :]
+    if not len(owners):
+        return np.zeros(len(owner), np.bool_)
+    found: NDArray[np.bool_] = (span >= 0) & (owners[span] == owner) & (ends[span] != UNKNOWN_I64) & (end <= ends[span])
+    return found
+
+
 def has_waits(metadata: Mapping[str, Any]) -> bool:
     """True if the layer ``waits`` was recorded."""
     return WAITS in metadata.get("layers", ())
@@ -37,9 +59,7 @@ class WaitRules:
     def __init__(self, trace: Trace, verdict: Verification) -> None:
         self._trace = trace
         self._verdict = verdict
-        parts = [tuple(rows.values()) for rows in trace.batches("off_cpu", _STRETCHES)]
-        none = np.zeros(0, np.uint64), *(np.zeros(0, np.int64) for _ in range(3))
-        owner, begin, wake, end = (np.concatenate(column) for column in zip(none, *parts, strict=True))
+        owner, begin, wake, end = _columns(trace, "off_cpu", _STRETCHES)
         order = np.lexsort((begin, owner))
         self._owner, self._begin, self._wake, self._end = owner[order], begin[order], wake[order], end[order]
 
@@ -50,6 +70,8 @@ class WaitRules:
             TraceError: A table cannot be read.
         """
         self._check_order()
+        if WORKERS in self._trace.metadata["layers"]:
+            self._check_requests()
         for batch in self._trace.batches("operations", _CALLS):
             self._check_calls(batch)
 
@@ -82,6 +104,26 @@ class WaitRules:
         bad = known & has & (self._end[np.maximum(last - 1, 0)] > rows["end_time_ns"]) if len(self._begin) else bad
         self._report(bad, rows["id"], "a stretch without a CPU ends after it")
 
-    def _report(self, bad: NDArray[np.bool_], ids: NDArray[np.uint64], text: str) -> None:
+    def _check_requests(self) -> None:
+        """Check that shares of requests are the sums of those stretches that lie in their executions by workers."""
+        owner, begin, wake, end = _columns(
+            self._trace, "off_cpu", ("request", "begin_time_ns", "wake_time_ns", "end_time_ns")
+        )
+        works = _columns(self._trace, "ring_works", ("id", "begin_time_ns", "end_time_ns"))
+        inside = (end != UNKNOWN_I64) & (wake != UNKNOWN_I64) & _lie_in(owner, begin, end, works)
+        owner, begin, wake, end = (values[inside] for values in (owner, begin, wake, end))
+        order = np.argsort(owner, kind="stable")
+        owner, lengths = owner[order], {"blocked_ns": (wake - begin)[order], "run_queue_ns": (end - wake)[order]}
+        for rows in self._trace.batches("ring_requests", ("id", "executing_ns", *lengths)):
+            first, last = (np.searchsorted(owner, rows["id"], side=side) for side in ("left", "right"))
+            known = rows["blocked_ns"] != UNKNOWN_I64
+            bad = known & (rows["blocked_ns"] + rows["run_queue_ns"] > rows["executing_ns"])
+            self._report(bad, rows["id"], "the parts of its executions are longer than these", "request")
+            for column, each in lengths.items():
+                sums = np.concatenate([[0], np.cumsum(each)])
+                bad = known & (sums[last] - sums[first] != rows[column])
+                self._report(bad, rows["id"], f"{column} is not the sum of its stretches", "request")
+
+    def _report(self, bad: NDArray[np.bool_], ids: NDArray[np.uint64], text: str, what: str = "call") -> None:
         for number in ids[bad].tolist():
-            self._verdict.report("table.waits", f"call {number}: {text}")
+            self._verdict.report("table.waits", f"{what} {number}: {text}")

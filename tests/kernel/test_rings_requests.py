@@ -90,3 +90,35 @@ def test_links_that_a_worker_goes_on_with(rings: Callable[[str], Run]) -> None:
     assert [bool(row["traits"] & 64) for _, row in chain] == [False, True, True, True]
     assert [row["nr_punts"] for _, row in chain] == [1, 0, 0, 0]
     assert len({row["worker"] for _, row in chain}) == 1
+
+
+@pytest.mark.requires("sched:sched_switch", "sched:sched_waking")
+def test_workers_wait_as_long_as_the_program_says(rings: Callable[[str], Run]) -> None:
+    """A worker that opens a FIFO is blocked until the program opens the other end, and is woken by it."""
+    run = rings("ends")
+    asleep = {}
+    for note in run.told("note", "fifo"):
+        _, user_data, least_ns = note["text"].split()
+        asleep[int(user_data)] = int(least_ns)
+    stretches = run.recorded.trace.table("off_cpu").to_pylist()
+    assert len(asleep) == 3
+    for truth, row in run.requests("fifo"):
+        mine = [each for each in stretches if each["request"] == row["id"]]
+        assert row["blocked_ns"] >= asleep[truth["user_data"]]
+        assert (
+            row["blocked_ns"] + row["run_queue_ns"]
+            <= row["executing_ns"]
+            <= row["complete_time_ns"] - row["submit_time_ns"]
+        )
+        assert (mine[-1]["reason"], mine[-1]["waker_tid"], mine[-1]["operation"]) == ("pipe", truth["tid"], None)
+
+
+@pytest.mark.requires("sched:sched_switch", "sched:sched_waking")
+@pytest.mark.parametrize("group", GROUPS)
+def test_only_executions_by_workers_have_parts(group: str, rings: Callable[[str], Run]) -> None:
+    """They are known of most where many have been, and of no other request."""
+    trace = rings(group).recorded.trace
+    worked = {row["id"] for row in trace.table("ring_works").to_pylist() if row["end_time_ns"] is not None}
+    known = {row["id"] for row in trace.ring_requests.to_pylist() if row["blocked_ns"] is not None}
+    assert known <= worked
+    assert len(known) > 0.5 * len(worked) or len(worked) < 10

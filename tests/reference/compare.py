@@ -63,6 +63,13 @@ def run_native(path: Path, batch_rows: int = 1 << 12) -> Tables:
     return canonical(native_rows(path, batch_rows))
 
 
+def _of_request(row: Row) -> Row:
+    """A stretch with its request as a number, in place of the object."""
+    found = row["worked_on"]
+    rest = {name: value for name, value in row.items() if name != "worked_on"}
+    return rest | {"request": 0 if found is None else found.number + 1}
+
+
 def reference_rows(reference: Reference) -> Tables:
     """Objects to numbers."""
     handles = reference.calls.tables.handles
@@ -91,6 +98,7 @@ def reference_rows(reference: Reference) -> Tables:
     ids = {id(row): 10**6 + 2 * index for index, row in enumerate(reference.operations)}
     for name in ("fills", "evictions"):
         tables[name] = [plain(row) | _causes(row, ids) for row in getattr(reference.cache, name)]
+    tables["off_cpu"] = [_of_request(row) for row in tables["off_cpu"]]
     tables["commits"] = reference.commits.rows
     tables |= reference_tables(reference, number)
     tables["handles"] = [_handle_row(h, number, descriptions) for h in handles]
@@ -227,6 +235,7 @@ def canonical(tables: Tables) -> Tables:  # noqa: C901 - one entry a table
     rings = {row["id"]: n for n, row in enumerate(sorted(tables["ring_requests"], key=lambda row: row["id"]))}
     for row in (*tables["requests"], *tables["request_events"]):
         row["ring_request"] = None if not row["ring_request"] else rings.get(row["ring_request"], "unwritten")
+    stretches = [refer(row) | {"request": rings.get(row["request"])} for row in tables["off_cpu"]]
     requests = _by_time(tables["requests"])
     events = [refer(row) | {"request": ids.get(row["id"])} for row in tables["request_events"]]
     return {
@@ -239,7 +248,7 @@ def canonical(tables: Tables) -> Tables:  # noqa: C901 - one entry a table
         "request_events": events,
         "completions": tables["completions"],
         "switches": [refer(row) for row in tables["switches"]],
-        "off_cpu": _settle_stretches([refer(row) for row in tables["off_cpu"]], operations),
+        "off_cpu": _settle_stretches(stretches, operations),
         "commits": sorted((dict(row) for row in tables["commits"]), key=_begin_of_commit),
         "losses": sorted((dict(row) for row in tables["losses"]), key=lambda row: (row["cpu"], row["end_time_ns"])),
         **{name: _page_rows(tables[name], tables["operations"], refer) for name in ("fills", "evictions")},
@@ -278,8 +287,9 @@ def _settle_stretches(stretches: list[Row], operations: list[Row]) -> list[Row]:
 
 
 def _check_stretches(stretches: list[Row], operations: list[Row]) -> None:
-    """Each stretch lies within a call of its thread, whose row comes at or after the stretch's place."""
-    for row in stretches:
+    """Each stretch of a call lies within one of its thread, whose row comes at or after the stretch's place."""
+    callers = {op["task"] for op in operations}
+    for row in (row for row in stretches if row["task"] in callers):
         calls = (op for op in operations[row["before"] :] if op["task"] == row["task"])
         call = next(calls)
         assert call["begin_time_ns"] <= row["begin_time_ns"] <= (row["end_time_ns"] or row["begin_time_ns"]), row

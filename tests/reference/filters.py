@@ -108,7 +108,11 @@ class SlowFilter:
             "ring_events": [moved(row) for row in self.tables["ring_events"] if row["id"] in ring_ids],
             "ring_works": [row for row in self.tables["ring_works"] if row["id"] in ring_ids],
             "batches": [row for row in self.tables["batches"] if row["id"] in entered],
-            "off_cpu": [moved(row) for row in self.tables["off_cpu"] if self._call_of(row) in ordinals],
+            "off_cpu": [
+                moved(row)
+                for row in self.tables["off_cpu"]
+                if (row["request"] in ring_ids if row["request"] else self._call_of(row) in ordinals)
+            ],
             **{name: [row for row in self.tables[name] if row["operation"] in of_calls] for name in _OF_CALLS},
         }
 

@@ -133,6 +133,20 @@ class Execution:
 
 
 @dataclass(eq=False)
+class Sleep:
+    """A stretch of a worker without a CPU."""
+
+    order: int
+    """Of the first event behind its end."""
+    lane: Lane
+    request: Request
+    out: int
+    wake: int | None
+    """None: a part of the stretch, or one before it, was not seen."""
+    end: int
+
+
+@dataclass(eq=False)
 class Request:
     """A request: one use of its address."""
 

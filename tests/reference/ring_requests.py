@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lo2io.native._lib import lib
+
 from lo2io.model import CallKind, OpcodeTrait, Role
 from reference.fds import LONG_AGO
 from reference.ring_completions import IDENTITY, Completions
@@ -21,6 +23,7 @@ from reference.ring_objects import (
     Lane,
     Request,
     Ring,
+    Sleep,
     opcode_has,
     start_of,
 )
@@ -63,6 +66,7 @@ class RingRequests:
         """By the addresses of ring and request."""
         self.all: list[Request] = []
         self.shorts: list[tuple[Event, dict[str, Any]]] = []
+        self.sleeps: list[Sleep] = []
         self.stashed: dict[Lane, tuple[Event, dict[str, Any]]] = {}
         """Lookups of descriptors whose event does not name the request."""
         self.descriptors = Descriptors(engine)
@@ -92,6 +96,17 @@ class RingRequests:
     def thread(self, task: Task, time: int, kind: str) -> None:
         """An act of a thread other than io_uring's events: ``call``, ``exit``, ``in``, ``out``."""
         self.note(self.lane_of(task, task.tid), time, kind)
+
+    def slept(self, task: Task, end: int, told: dict[str, Any]) -> Request | None:
+        """A worker had no CPU. Returns the request that it executed; None: not known, or it is over."""
+        found = [request for request in self.all if request.address == told["request"]]
+        if not found or not found[-1].alive or (found[-1].submit is not None and told["out_ns"] < found[-1].submit):
+            return None
+        lane = self.lane_of(task, task.tid)
+        broken = lib.LO2_SLEEP_ENDLESS | lib.LO2_SLEEP_LOST | lib.LO2_SLEEP_FAULT
+        wake = None if told["flags"] & broken else told["wake_ns"] or None
+        self.sleeps.append(Sleep(len(self.events), lane, found[-1], told["out_ns"], wake, end))
+        return found[-1]
 
     def executing(self, task: Task | None) -> Request | None:
         """The request that a thread provably executes at this moment."""

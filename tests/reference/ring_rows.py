@@ -36,6 +36,7 @@ def _request_row(engine: Reference, times: Times, request: Request) -> Row:
     bound(request)
     issue = times.issue(request)
     queued, executing, waiting = times.phases(request, issue)
+    split = times.split(request)
     path = Paths(requests).path(request, issue)
     ended = status == SILENT and (request.end in ("over", "replaced") or (request.end == "gone" and path == INLINE))
     request.inferred |= END if ended else 0
@@ -100,6 +101,8 @@ def _request_row(engine: Reference, times: Times, request: Request) -> Row:
         "nr_punts": len(punts),
         **UNASKED,
         **NO_READ,
+        "run_queue_ns": split[0],
+        "blocked_ns": split[1],
     }
 
 

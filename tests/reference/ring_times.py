@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reference.ring_objects import CANCELED, PASSED_OVER, Event, Execution, Lane, Request, start_of
+from reference.ring_objects import CANCELED, PASSED_OVER, Event, Execution, Lane, Request, Sleep, start_of
 from reference.ring_works import CONTINUED, Worker, completed
 
 if TYPE_CHECKING:
@@ -112,6 +112,34 @@ class Times:
             work.request.traits |= CONTINUED
 
     # -- conclusions about a request
+
+    def split(self, request: Request) -> tuple[int | None, int | None]:
+        """Of its executions by workers: time in the run queue, and blocked."""
+        meta = self.requests.engine.meta
+        works = [each for each in request.executions if each.worker]
+        told = {"waits", "workers"} <= {*meta.layers} and not meta.facts_lost
+        if not works or not told or request.older:
+            return None, None
+        queue = blocked = 0
+        for work in works:
+            sleeps = self._sleeps(work)
+            over = work.last is not None and work.end is not None and work.last.order <= request.ended_at
+            if not over or any(s.wake is None or s.out < work.begin or s.end > (work.end or 0) for s in sleeps):
+                return None, None
+            queue += sum(sleep.end - (sleep.wake or 0) for sleep in sleeps)
+            blocked += sum((sleep.wake or 0) - sleep.out for sleep in sleeps)
+        return queue, blocked
+
+    def _sleeps(self, work: Execution) -> list[Sleep]:
+        """The stretches of its worker since its begin; or, if nothing told that, since the last other execution."""
+        ends = [each.last.order for each in self.works if each.lane is work.lane and each is not work and each.last]
+        last = work.last.order if work.last is not None else len(self.requests.events)
+        since = max((end for end in ends if end < last), default=-1)
+        if not work.begin_inferred and work.first is not None:
+            since = work.first.order
+        mine = [each for each in self.requests.sleeps if each.lane is work.lane and since < each.order <= last]
+        others = [place for place, each in enumerate(mine) if each.request is not work.request]
+        return mine[others[-1] + 1 if others else 0 :]
 
     def issue(self, request: Request) -> int | None:  # noqa: PLR0911 - one case per row of the document
         """Its first execution, and the flag that this is inferred."""

@@ -11,6 +11,7 @@ from lo2io.model.layers import STACK_FROM_NS
 
 if TYPE_CHECKING:
     from reference.engine import Reference
+    from reference.ring_objects import Request
     from reference.tasks import Task
 
 WAITING, UNINTERRUPTIBLE = 0xFF, 2
@@ -26,6 +27,8 @@ class Sched:
         meta = engine.meta
         self.layer = "waits" in meta.layers
         """Programs told of stretches: they do not follow from switches."""
+        self.worker_ends: dict[Task, int] = {}
+        """The end of the last stretch of each worker."""
         self.reasons = {stack.stack + 1: load_reasons().number_of(stack.functions) for stack in meta.kernel_stacks}
 
     def switch(self, time: int, cpu: int, values: dict[str, Any]) -> None:
@@ -73,7 +76,7 @@ class Sched:
 
     def _row(self, task: Task, begin: int, end: int | None, state: int, reason: int, **told: Any) -> None:
         rest = {"wake_time_ns": None, "waker": None, "waker_tid": None, "stack": None, "holder": None}
-        rest |= {"holder_tid": None, "lock_inode": 0, "lock_device": 0}
+        rest |= {"holder_tid": None, "lock_inode": 0, "lock_device": 0, "worked_on": None}
         self.engine.off_cpu.append(
             {
                 "before": len(self.engine.operations),
@@ -92,6 +95,9 @@ class Sched:
     def slept(self, task: Task, end: int, told: dict[str, Any]) -> None:
         """A stretch that a program has put together."""
         op, out, wake = task.pending, told["out_ns"], told["wake_ns"] or None
+        if told["request"] and op is None:
+            self._worker_slept(task, end, told)
+            return
         endless, lost = told["flags"] & lib.LO2_SLEEP_ENDLESS, told["flags"] & lib.LO2_SLEEP_LOST
         if op is None or out < op.time:
             return
@@ -105,9 +111,27 @@ class Sched:
         else:
             op.run_queue += end - wake
             op.blocked += wake - out
-        if not task.recorded:
+        if task.recorded:
+            self._stretch(task, end, told)
+
+    def _worker_slept(self, task: Task, end: int, told: dict[str, Any]) -> None:
+        """The same, of a worker that executes a request."""
+        out, wake = told["out_ns"], told["wake_ns"] or None
+        if not self.worker_ends.get(task, 0) <= out <= (wake or out) <= end:
+            self.engine.totals["nr_undecoded"] += 1
             return
-        row: dict[str, Any] = {"wake_time_ns": wake, "stack": told["stack"] - 1 if told["stack"] else None}
+        self.worker_ends[task] = out if told["flags"] & lib.LO2_SLEEP_ENDLESS else end
+        request = self.engine.rings.requests.slept(task, end, told)
+        if task.recorded and request is not None:
+            self._stretch(task, end, told, request=request)
+
+    def _stretch(self, task: Task, end: int, told: dict[str, Any], *, request: Request | None = None) -> None:
+        out, wake, endless = told["out_ns"], told["wake_ns"] or None, told["flags"] & lib.LO2_SLEEP_ENDLESS
+        row: dict[str, Any] = {
+            "wake_time_ns": wake,
+            "worked_on": request,
+            "stack": told["stack"] - 1 if told["stack"] else None,
+        }
         if wake is not None and told["state"] != lib.LO2_SLEEP_PREEMPTED:
             row |= {"waker_tid": told["waker"], "waker": self._recorded(told["waker"])}
         if told["flags"] & lib.LO2_SLEEP_LOCK:

@@ -41,7 +41,7 @@ GROUPS = {
     ),
     "ends": (
         *("skip", "silent-chain", "overflow", "refused", "refused-link", "bad-fds", "inherited", "teardown-close"),
-        *("async", "hashed", "worker-links", "blocked", "limited"),
+        *("async", "hashed", "worker-links", "blocked", "fifo", "limited"),
     ),
     "rings": ("several", "threads", "sqpoll", "defer", "iopoll", "registered-ring"),
     "exit": ("teardown-exit",),

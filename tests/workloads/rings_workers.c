@@ -1,7 +1,43 @@
 /* Requests that worker threads execute. */
+#include <dirent.h>
+#include <sys/stat.h>
+#include <time.h>
+
 #include "rings.h"
 
 enum { SIZE = 1 << 16 };
+
+static int64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+/* True if a worker of this process is amid a call of the kernel that opens a FIFO: /proc/PID/task/TID/wchan. */
+static bool a_worker_sleeps(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    bool found = false;
+    for (struct dirent *entry; tasks && (entry = readdir(tasks));) {
+        char path[300], text[64] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/wchan", entry->d_name);
+        FILE *file = fopen(path, "r");
+        found |= file && fgets(text, sizeof text, file) && (strstr(text, "fifo") || strstr(text, "wait_for_partner"));
+        if (file)
+            fclose(file);
+    }
+    closedir(tasks);
+    return found;
+}
+
+/* Returns a time at which one did. */
+static int64_t until_a_worker_sleeps(void)
+{
+    while (!a_worker_sleeps())
+        pause_ms(1);
+    return nanoseconds();
+}
 
 /* Requests that the program itself sends to a worker. */
 static void async(void)
@@ -116,6 +152,31 @@ static void blocked(void)
     ring_close(r);
 }
 
+/*
+ * A worker opens one end of a FIFO, and waits until somebody opens the other one. Each round waits longer: the note says for how long
+ * at least.
+ */
+static void fifo(void)
+{
+    ring *r = ring_new(8, 0, 0);
+    char path[120], note[80];
+    snprintf(path, sizeof path, "%s", in("fifo"));
+    checked(mkfifo(path, 0600), "mkfifo");
+    for (int i = 0; i < 3; i++) {
+        request *q = expect(add(r, IORING_OP_OPENAT, AT_FDCWD, path, 0, 0), "worker");
+        set_flags(q, IOSQE_ASYNC);
+        submit(r, 0);
+        int64_t slept = until_a_worker_sleeps();
+        pause_ms(5 * (i + 1));
+        snprintf(note, sizeof note, "fifo %llu %lld", (unsigned long long)q->user_data, (long long)(nanoseconds() - slept));
+        log_note(strdup(note));
+        int other = (int)checked(open(path, O_WRONLY), "open");
+        reap_n(r, 1);
+        close((int)q->results[0]), close(other);
+    }
+    ring_close(r);
+}
+
 /* With one worker of each kind allowed, the second request waits for the first. */
 static void limited(void)
 {
@@ -136,6 +197,7 @@ const scenario worker_scenarios[] = {
     {"hashed", hashed, "buffered writes, one after the other"},
     {"worker-links", worker_links, "chains that go on in a worker"},
     {"blocked", blocked, "workers that wait, and one that is cancelled"},
+    {"fifo", fifo, "workers that wait for a known time"},
     {"limited", limited, "one worker of each kind"},
     {NULL, NULL, NULL},
 };

@@ -119,7 +119,8 @@ enum lo2_layer {
     LO2_LAYER_stacks = 5,
     LO2_LAYER_journal = 6,
     LO2_LAYER_fuse = 7,
-    LO2_NR_LAYERS = 8
+    LO2_LAYER_workers = 8,
+    LO2_NR_LAYERS = 9
 };
 
 struct lo2_bpf_told {                /* in the section .rodata.lo2io */
@@ -271,7 +272,8 @@ struct lo2_bpf_lock {                /* a lock that a thread waits for */
 };
 
 /*
- * A thread that has left its CPU inside of a recorded call, until the call's exit: at the place tid % LO2_MAX_SLEEPERS. Switches and
+ * A thread that has left its CPU inside of a recorded call, until the call's exit; a worker of io_uring that has left its CPU while it
+ * executed a request, until the worker's exit. It is at the place tid % LO2_MAX_SLEEPERS. Switches and
  * the exit of a thread never run at the same time. A wakeup may run beside them, and writes `wake_ns` and `waker` alone.
  */
 struct lo2_bpf_sleeper {
@@ -284,6 +286,7 @@ struct lo2_bpf_sleeper {
     uint8_t faulting;                /* there is no call: the thread is amid a page fault */
     uint8_t turn;                    /* of `stacks`, the next one that is replaced, modulo their number */
     uint16_t stacks[LO2_SLEEPERS_STACKS]; /* where it slept before: 1 + place in lo2_stacks; 0: none */
+    uint64_t request;                /* of a worker: the request that it executes; 0: it is in a call or a fault */
     struct lo2_bpf_lock lock;
 };
 #define LO2_SLEEPER_IN_CALL (1ull << 32)

@@ -90,6 +90,8 @@ struct task_struct {
     struct thread_info thread_info;
     void *stack;
     struct thread_struct thread;
+    unsigned int flags;            /* PF_* */
+    void *worker_private;          /* of an io_uring worker: its struct io_worker. Since Linux 5.17 */
     struct sched_entity se;
     __u64 utime, stime;
     unsigned long nvcsw, nivcsw, min_flt, maj_flt;

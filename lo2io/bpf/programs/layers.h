@@ -21,7 +21,8 @@ SEC("raw_tp/sys_enter")
 int lo2_layers_fit(void *context)
 {
     return LO2_LAYER_BIT(parts) | LO2_LAYER_BIT(cache) | LO2_LAYER_BIT(waits) | LO2_LAYER_BIT(dirty) | LO2_LAYER_BIT(faults) |
-           LO2_LAYER_BIT(stacks) | LO2_LAYER_BIT(journal) | LO2_LAYER_BIT(fuse);
+           LO2_LAYER_BIT(stacks) | LO2_LAYER_BIT(journal) | LO2_LAYER_BIT(fuse) |
+           LO2_LAYER_BIT(workers);
 }
 
 #endif

@@ -368,13 +368,15 @@ typedef struct {
     uint32_t holder;         /* LOCK: thread that had the lock when the wait for it began; 0: not known */
     uint64_t lock_inode;     /* LOCK: i_ino of the inode that has the lock; 0: it is another lock */
     uint64_t lock_device;    /* its s_dev, as in FILE */
+    uint64_t request;        /* of a worker of io_uring: the request that it executed, as io_uring_submit_req names it; else 0 */
 } lo2_kernel_sleep;
 enum lo2_sleep_state { LO2_SLEEP_PREEMPTED = 0, LO2_SLEEP_BLOCKED = 1, LO2_SLEEP_SLEEPING = 2 };
 enum lo2_sleep_flag {
     LO2_SLEEP_IOWAIT = 1,    /* the kernel counted it as a wait for I/O */
     LO2_SLEEP_ENDLESS = 2,   /* its end was not seen: head.time_ns is the moment at which the program noticed */
     LO2_SLEEP_LOST = 4,      /* earlier stretches of the same call are missing */
-    LO2_SLEEP_LOCK = 8       /* it waited for a mutex or a semaphore of the kernel */
+    LO2_SLEEP_LOCK = 8,      /* it waited for a mutex or a semaphore of the kernel */
+    LO2_SLEEP_FAULT = 16     /* of a worker: amid a page fault, to which the stretch belongs (layer `faults`) */
 };
 
 /* It follows the CALL or EXIT of its call. */

@@ -52,6 +52,14 @@ struct io_cqe {
     __u64 user_data;
 } KERNEL_TYPE;
 
+struct io_wq_work {
+    int cancel_seq;
+} KERNEL_TYPE;
+
+struct io_worker {                 /* io_uring/io-wq.c */
+    struct io_wq_work *cur_work;   /* NULL: it waits for work */
+} KERNEL_TYPE;
+
 struct io_kiocb {
     __u8 opcode;
     __u64 flags;                   /* the lowest bits are IOSQE_* */
@@ -59,6 +67,7 @@ struct io_kiocb {
     struct io_ring_ctx *ctx;
     void *async_data;
     struct file *file;
+    struct io_wq_work work;
 } KERNEL_TYPE;
 
 struct io_uring_cqe {

@@ -1,6 +1,6 @@
 /*
  * Of the layer `waits`: the places of threads that have left their CPU inside of a recorded call. A thread takes its place when its
- * call leaves the CPU's slot, and frees it at the call's exit. The place is found by the tid alone, without a map that
+ * call leaves the CPU's slot, and frees it at the call's exit. A worker of io_uring keeps the place that it takes. The place is found by the tid alone, without a map that
  * allocates: these programs run while the scheduler holds its locks.
  */
 #ifndef LO2IO_BPF_SLEEPERS_H
@@ -41,6 +41,7 @@ INLINE bool lo2_claim_sleeper(__u32 tid)
     sleeper->out_ns = 0;
     sleeper->lost = 0;
     sleeper->faulting = 0;
+    sleeper->request = 0;
     sleeper->lock.waiter = 0;
     return true;
 }

@@ -1,5 +1,6 @@
 /*
- * The layer `waits`: when the thread of a recorded call has no CPU, who wakes it up, and where in the kernel it slept.
+ * The layer `waits`: when the thread of a recorded call has no CPU, who wakes it up, and where in the kernel it slept. With the layer
+ * `workers`, the same of io_uring's workers while they execute requests.
  *
  *   thread      ── call ── switch away ┄┄┄┄┄┄┄┄┄┄┄┄┄┄ switch to ── exit
  *   waker                                 wakeup
@@ -17,9 +18,13 @@
 #include "vfs_types.h"
 
 #define LO2_LAYER_FITS_waits (LO2_HAS(sched_switch) && LO2_HAS(sched_waking))
+#define LO2_LAYER_FITS_workers                                                                                                \
+    (LO2_LAYER_FITS_waits && bpf_core_field_exists(struct task_struct, worker_private) &&                                     \
+     bpf_core_field_exists(struct io_worker, cur_work) && bpf_core_field_exists(struct io_kiocb, work))
 
 enum {
     LO2_TASK_UNINTERRUPTIBLE = 2,  /* include/linux/sched.h */
+    LO2_PF_IO_WORKER = 0x10,       /* the same */
     LO2_STACK_PROBES = 4,
     LO2_STACK_BYTES = 16384,       /* THREAD_SIZE, but for kernels with KASAN: there, deep stacks are unwound each time */
     LO2_EARLY_WAKEUP_NS = 100000,
@@ -211,10 +216,53 @@ INLINE bool lo2_write_sleep(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring
     record->head.type = LO2_KERNEL_SLEEP;
     record->out_ns = sleeper->out_ns;
     record->state = sleeper->state;
+    record->request = sleeper->request;
     record->flags |= sleeper->lost ? LO2_SLEEP_LOST : 0;
     sleeper->out_ns = 0;
     sleeper->lost = !lo2_write_fact(cpu, ring, record, sizeof *record);
     return !sleeper->lost;
+}
+
+INLINE bool lo2_is_worker(const struct task_struct *task)
+{
+    return lo2_has_layer(LO2_LAYER_workers) && LO2_LAYER_FITS_workers && task->flags & LO2_PF_IO_WORKER;
+}
+
+/* The request that a worker executes, by its work, which is a part of it. 0: the worker waits for work. */
+INLINE __u64 lo2_request_of(const struct task_struct *worker)
+{
+    const struct io_worker *self = (const struct io_worker *)worker->worker_private;
+    __u64 work = (__u64)BPF_CORE_READ(self, cur_work);
+
+    return work ? work - bpf_core_field_offset(struct io_kiocb, work) : 0;
+}
+
+/* Another thread has the worker's place: the stretch is told at its begin, without an end. */
+INLINE void lo2_write_unfollowed(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, __u32 tid, __u64 request, __u64 time_ns)
+{
+    lo2_kernel_sleep record = { .head.time_ns = time_ns, .head.tid = tid, .head.type = LO2_KERNEL_SLEEP, .out_ns = time_ns,
+                                .state = LO2_SLEEP_SLEEPING, .flags = LO2_SLEEP_ENDLESS, .request = request };
+
+    lo2_write_fact(cpu, ring, &record, sizeof record);
+}
+
+/* The place of a worker. NULL: it is not recorded, or executes no request, or another thread has its place. */
+INLINE struct lo2_bpf_sleeper *lo2_worker_leaving(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, struct task_struct *task,
+                                                  __u64 time_ns)
+{
+    struct lo2_bpf_sleeper *sleeper = lo2_sleeper_in_call(task->pid);
+    __u64 request = lo2_request_of(task);
+
+    if (!request || (!sleeper && !lo2_is_recorded(task)))
+        return NULL;
+    if (!sleeper) {
+        if (!lo2_claim_sleeper(task->pid)) {
+            lo2_write_unfollowed(cpu, ring, task->pid, request, time_ns);
+            return NULL;
+        }
+        sleeper = lo2_sleeper_in_call(task->pid);
+    }
+    return sleeper;
 }
 
 /* Outside of calls, a page fault takes the place for each stretch. NULL: the thread is amid neither. */
@@ -238,11 +286,12 @@ INLINE struct lo2_bpf_sleeper *lo2_sleeper_leaving(const struct task_struct *tas
     return sleeper;
 }
 
-INLINE void lo2_leaves(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, const struct task_struct *task, bool runnable,
+INLINE void lo2_leaves(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, struct task_struct *task, bool runnable,
                        __u32 state, __u64 time_ns)
 {
     struct lo2_bpf_fault *fault = lo2_fault_of(task);
-    struct lo2_bpf_sleeper *sleeper = lo2_sleeper_leaving(task, fault);
+    bool works = lo2_is_worker(task);
+    struct lo2_bpf_sleeper *sleeper = works ? lo2_worker_leaving(cpu, ring, task, time_ns) : lo2_sleeper_leaving(task, fault);
     lo2_kernel_sleep record = { .head.time_ns = time_ns, .flags = LO2_SLEEP_ENDLESS };
     __u32 tid = task->pid;
 
@@ -253,6 +302,8 @@ INLINE void lo2_leaves(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, con
         if (fault)
             fault->unseen = 1;
     }
+    if (works)
+        sleeper->request = lo2_request_of(task);
     sleeper->state = runnable                           ? LO2_SLEEP_PREEMPTED
                      : state & LO2_TASK_UNINTERRUPTIBLE ? LO2_SLEEP_BLOCKED
                                                         : LO2_SLEEP_SLEEPING;
@@ -319,8 +370,10 @@ INLINE void lo2_comes_back(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring,
         }
     }
     sleeper->wake_ns = 0;
-    if (fault)
+    if (fault) {
+        record.flags |= sleeper->request ? LO2_SLEEP_FAULT : 0;
         lo2_add_to_fault(fault, sleeper, &record);
+    }
     if (!lo2_write_sleep(cpu, ring, sleeper, &record) && fault)
         fault->unseen = 1;
     if (sleeper->faulting)

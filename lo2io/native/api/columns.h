@@ -330,7 +330,7 @@ typedef struct {
 
 enum lo2_off_state { LO2_OFF_PREEMPTED = 0, LO2_OFF_DEVICE = 1, LO2_OFF_BLOCKED = 2, LO2_OFF_SLEEPING = 3 };
 
-/* One row per stretch of a call during which its thread had no CPU, at the stretch's end. */
+/* One row per stretch of a call, or of a request in a worker, during which its thread had no CPU, at the stretch's end. */
 typedef struct {
     uint64_t *before;           /* written before the operation row with this ordinal, which is the call's or an earlier one's */
     uint32_t *task;
@@ -347,6 +347,7 @@ typedef struct {
     uint32_t *holder_tid;       /* UINT32_MAX: no lock, or not known */
     uint64_t *lock_inode;       /* of a lock: i_ino of the inode that has it; 0: no lock, or another one */
     uint64_t *lock_device;      /* its s_dev; 0 likewise */
+    uint64_t *request;          /* of a worker of io_uring: id of the request that it executed; 0: a call's, or not known */
 } lo2_off_cpu_columns;
 
 /*

@@ -70,6 +70,7 @@ typedef struct {
     uint8_t parts;          /* the layer `parts` was recorded */
     uint8_t dirty;          /* the layers `dirty` and `parts` were recorded */
     uint8_t waits;          /* the layer `waits` was recorded: SLEEP tells of stretches without a CPU */
+    uint8_t workers;        /* the same of `workers`, and no fact was lost */
     uint8_t faults;         /* the layer `faults` was recorded */
     uint16_t fault_call;    /* index into the calls: what page faults are called */
     const uint8_t *stack_reasons; /* enum lo2_wait_reason of each kernel stack; read while the engine lives */

@@ -56,6 +56,8 @@ typedef struct {
     uint32_t *cache_missed_pages;
     uint32_t *cache_ahead_pages;
     int64_t *cache_wait_ns;
+    int64_t *run_queue_ns;      /* of its executions by workers, as of calls; unknown: no worker executed it, or not known */
+    int64_t *blocked_ns;
 } lo2_ring_request_columns;
 
 enum lo2_ring_status { LO2_RING_COMPLETED = 0, LO2_RING_IN_FLIGHT = 1, LO2_RING_CANCELLED = 2, LO2_RING_REFUSED = 3,

@@ -28,7 +28,7 @@ static uint32_t emit_off_cpu(engine *e, const task *t, int64_t begin, int64_t en
     c->wake_time_ns[row] = UNKNOWN;
     c->reason[row] = state == LO2_OFF_PREEMPTED ? LO2_WAIT_NOTHING : LO2_WAIT_UNKNOWN;
     c->waker[row] = c->waker_tid[row] = c->stack[row] = c->holder[row] = c->holder_tid[row] = NONE;
-    c->lock_inode[row] = c->lock_device[row] = 0;
+    c->lock_inode[row] = c->lock_device[row] = c->request[row] = 0;
     return row;
 }
 
@@ -75,7 +75,7 @@ static bool is_stretch(const pending_call *p, int64_t out, int64_t wake, int64_t
     return out >= p->off_end && out <= in && (!wake || (out <= wake && wake <= in));
 }
 
-void emit_sleep(engine *e, const task *t, const lo2_kernel_sleep *sleep)
+uint32_t emit_sleep(engine *e, const task *t, const lo2_kernel_sleep *sleep)
 {
     int64_t end = sleep->flags & LO2_SLEEP_ENDLESS ? UNKNOWN : (int64_t)sleep->head.time_ns;
     uint32_t row = emit_off_cpu(e, t, (int64_t)sleep->out_ns, end, state_of_sleep(t, sleep));
@@ -96,6 +96,25 @@ void emit_sleep(engine *e, const task *t, const lo2_kernel_sleep *sleep)
         c->waker_tid[row] = sleep->waker;
         c->waker[row] = number_of(e, sleep->waker ? task_of(e, sleep->waker) : NULL);
     }
+    return row;
+}
+
+/* A worker makes no calls: its pending call keeps the end of its last stretch alone. The stretch of a page fault is that one's. */
+static void worker_slept(engine *e, task *t, const lo2_kernel_sleep *sleep)
+{
+    int64_t out = (int64_t)sleep->out_ns, wake = (int64_t)sleep->wake_ns, in = (int64_t)sleep->head.time_ns;
+    if (!is_stretch(&t->pending, out, wake, in)) {
+        e->totals.nr_undecoded++;
+        return;
+    }
+    t->pending.off_end = sleep->flags & LO2_SLEEP_ENDLESS ? out : in;
+    uint64_t request = ring_worker_slept(e, t, sleep);
+    if (!is_recorded(e, t))
+        return;
+    if (sleep->flags & LO2_SLEEP_FAULT && e->config.faults)
+        outside_slept(e, t, sleep);
+    else if (request)
+        e->batch->off_cpu.request[emit_sleep(e, t, sleep)] = request;
 }
 
 /* Threads that are inside of no recorded call may sleep, too: amid a page fault, or after a call whose exit was lost. */
@@ -106,6 +125,10 @@ void on_kernel_sleep(engine *e, task *t, const uint8_t *record)
     memcpy(&sleep, record, sizeof sleep);
     int64_t out = (int64_t)sleep.out_ns, wake = (int64_t)sleep.wake_ns, in = (int64_t)sleep.head.time_ns;
     bool endless = sleep.flags & LO2_SLEEP_ENDLESS;
+    if (sleep.request && !p->active) {
+        worker_slept(e, t, &sleep);
+        return;
+    }
     if (!p->active && e->config.faults && is_recorded(e, t))
         outside_slept(e, t, &sleep);
     if (!p->active || out < p->begin)

@@ -92,7 +92,7 @@ int otf2_off_cpu_waits(lo2_otf2_writer *w, const lo2_off_cpu_columns *o, uint32_
 {
     int64_t begin = o->begin_time_ns[row], end = o->end_time_ns[row], wake = o->wake_time_ns[row];
     uint32_t task = o->task[row], key = o->state[row];
-    if (begin < 0)
+    if (begin < 0 || o->request[row]) /* a worker's location has no region that would enclose it */
         return 0;
     if (wake < begin)
         wake = UNKNOWN;

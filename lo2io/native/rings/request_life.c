@@ -474,6 +474,8 @@ static void start_work(engine *e, task *t, ring_request *r, int64_t time, bool i
         work_ends(e, r->worker_index, time, false);
     th->work = ref_to(e, r);
     th->work_begin = time;
+    if (!inferred) /* those before are of the worker's way to the request */
+        th->slept.of.id = 0;
     th->work_queue = r->punt_open ? r->punt : UNKNOWN;
     th->work_inferred = inferred ? LO2_INFERRED_WORK_BEGIN : 0;
     if (!r->punt_open && r->previous_id)
@@ -512,6 +514,42 @@ void work_shown(engine *e, task *t, ring_request *r, int64_t time)
     start_work(e, t, r, begin == UNKNOWN || begin > time ? time : begin, true);
 }
 
+/* The parts of an execution. They are known if each stretch lies in it, and has an end and a wakeup. */
+static void split_work(const engine *e, ring_thread *th, ring_request *r, int64_t end)
+{
+    const worker_sleeps *slept = is_ref_to(th->slept.of, r) ? &th->slept : NULL;
+    bool known = e->config.workers && end != UNKNOWN && !(r->traits & LO2_TRAIT_OLDER);
+    if (slept && (slept->unseen || slept->from < th->work_begin || slept->until > end))
+        known = false;
+    r->split = known && r->split != SPLIT_UNKNOWN ? SPLIT_KNOWN : SPLIT_UNKNOWN;
+    if (slept) {
+        r->run_queue = plus(r->run_queue, slept->run_queue);
+        r->blocked = plus(r->blocked, slept->blocked);
+    }
+    th->slept.of.id = 0;
+}
+
+/* The worker keeps the address of a request that is over until it goes on. Another request may have it by then. */
+uint64_t ring_worker_slept(engine *e, const task *t, const lo2_kernel_sleep *sleep)
+{
+    ring_thread *th = e->ring_requests ? thread_of(e, t) : NULL;
+    ring_request *r = th ? request_by_address(e, sleep->request, 0, false) : NULL;
+    int64_t out = (int64_t)sleep->out_ns, wake = (int64_t)sleep->wake_ns, in = (int64_t)sleep->head.time_ns;
+    if (!r || !r->alive || r->aio || (r->submit != UNKNOWN && out < r->submit))
+        return 0;
+    if (!is_ref_to(th->slept.of, r))
+        th->slept = (worker_sleeps){.of = ref_to(e, r), .from = out};
+    worker_sleeps *slept = &th->slept;
+    slept->until = in;
+    if (!wake || sleep->flags & (LO2_SLEEP_ENDLESS | LO2_SLEEP_LOST | LO2_SLEEP_FAULT)) {
+        slept->unseen = true;
+    } else {
+        slept->run_queue = plus(slept->run_queue, in - wake);
+        slept->blocked = plus(slept->blocked, wake - out);
+    }
+    return r->id;
+}
+
 static void finish_work(engine *e, ring_thread *th, int64_t time, uint16_t inferred)
 {
     ring_request *r = request_of(e, th->work);
@@ -526,6 +564,7 @@ static void finish_work(engine *e, ring_thread *th, int64_t time, uint16_t infer
     r->worker_index = NONE;
     r->work_end = time;
     r->inferred |= inferred;
+    split_work(e, th, r, time);
     if (time != UNKNOWN) {
         r->executing = plus(r->executing, minus(time, th->work_begin));
         r->timed = true;

@@ -77,9 +77,16 @@ typedef struct {
     cache_deeds deeds;
     cache_result found;           /* in the page cache, if `judged` */
     bool judged;
+    uint8_t split;                /* of its executions by workers: enum work_split */
+    int64_t run_queue, blocked;   /* parts of these executions, if `split` is known */
     request_ref head, tail, previous, next; /* of its chain; `tail` holds in the head only */
     uint64_t previous_id, culprit;
 } ring_request;
+
+enum work_split { SPLIT_NONE = 0, SPLIT_KNOWN = 1, SPLIT_UNKNOWN = 2 };
+
+/* Stretches without a CPU of a worker that executes a request. */
+typedef struct { request_ref of; int64_t from, until, run_queue, blocked; bool unseen; } worker_sleeps;
 
 /* An event that waits for its turn on a location. */
 typedef struct { uint32_t request, next; int64_t time, call; uint64_t item; bool is_end, undecided; } held_event;
@@ -106,6 +113,7 @@ typedef struct {
     request_ref work;             /* of a worker: the request that it executes */
     int64_t work_begin, work_queue, last_end, first_in, left;
     uint16_t work_inferred;
+    worker_sleeps slept;
     bool is_off;
     bool has_sqe;                 /* an SQE record waits for the next submission */
     request_ref unasked;          /* the request that it just submitted: the SQE record may follow */

@@ -229,6 +229,8 @@ static void write_request_row(lo2_batch *b, const ring_request *r)
     c->cache_missed_pages[row] = r->found.missed;
     c->cache_ahead_pages[row] = r->found.ahead;
     c->cache_wait_ns[row] = r->found.wait_ns;
+    c->run_queue_ns[row] = r->split == SPLIT_KNOWN ? r->run_queue : UNKNOWN;
+    c->blocked_ns[row] = r->split == SPLIT_KNOWN ? r->blocked : UNKNOWN;
 }
 
 static void write_work_row(lo2_batch *b, const ring_work_row *x)

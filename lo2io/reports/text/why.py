@@ -21,7 +21,7 @@ _BUSY, _IDLE, _MOMENT = "█", "·", "│"
 def render_chain(chain: Chain, console: Console) -> None:
     """Print one call: what it was, where its time went, what happened meanwhile, and who else used the device."""
     print_line(console, _title(chain), "bold")
-    place = f"call {chain.id} · {format_duration(chain.at_ns)} after the trace's begin"
+    place = f"{chain.kind} {chain.id} · {format_duration(chain.at_ns)} after the trace's begin"
     thread = "" if chain.tid in {chain.pid, None} else f", thread {chain.tid}"
     print_line(console, f"by {who(chain.pid, chain.process)}{thread} · {place}")
     rows = [

@@ -1,4 +1,4 @@
-"""The chain of one call: where its time went, what happened meanwhile, and who else used its device.
+"""The chain of one call or request of io_uring: where its time went, what happened, who else used its device.
 
 In: a trace. Out: a :class:`Chain` for each call. Nothing is guessed: a block request belongs to the call if the call's
 own thread submitted it meanwhile. Memory: the requests that were under way during the call.
@@ -16,6 +16,7 @@ from lo2io.catalog.fuse_opcodes import load_opcodes
 from lo2io.errnos import error_name
 from lo2io.errors import UsageError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.model.layers import WAITS, WORKERS
 from lo2io.reports.summary.io import device_name
 from lo2io.reports.summary.journal import JOURNAL, Commits
 from lo2io.reports.summary.names import given_paths
@@ -46,6 +47,12 @@ _STRETCH: Final = (
     *("holder", "holder_tid", "lock_inode"),
 )
 _RUN_QUEUE: Final = "run queue"
+_QUEUED, _EXECUTING, _WAITING = "queued", "executing", "waiting"
+_RING_REQUEST: Final = (
+    *("id", "ring", "submit_time_ns", "complete_time_ns", "task", "pid", "tid", "opcode", "handle", "offset_bytes"),
+    *("bytes_request", "bytes_result", "error", "punt_time_ns", "queued_ns", "executing_ns", "waiting_ns"),
+)
+_WORK: Final = ("id", "task", "begin_time_ns", "end_time_ns")
 _FUSE: Final = ("operation", "unique", "opcode", "begin_time_ns", "end_time_ns", "bytes_sent", "bytes_replied", "error")
 
 
@@ -96,10 +103,13 @@ class WrittenBack:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One call, and all that is known of why it took so long."""
+    """One call or request, and all that is known of why it took so long."""
 
     id: int
+    kind: str
+    """``call``, or ``request`` of io_uring."""
     call: str
+    """Its name; of a request its opcode's."""
     process: str | None
     pid: int | None
     tid: int | None
@@ -127,24 +137,33 @@ def explain(trace: Trace, calls: Sequence[int]) -> tuple[Chain, ...]:
 
     Args:
         trace: The whole trace.
-        calls: Ids of the table ``operations``.
+        calls: Ids of the table ``operations``, or of ``ring_requests``.
 
     Raises:
-        UsageError: There is no such call, or it did not end.
+        UsageError: There is no such call or request, or it did not end.
         TraceError: A table is missing or damaged.
     """
     found = {row["id"]: row for row in _rows(trace, "operations", _OPERATION, _any_of("id", calls), len(calls))}
+    for row in _rows(
+        trace, "ring_requests", _RING_REQUEST, _any_of("id", set(calls) - found.keys()), len(calls) - len(found)
+    ):
+        found[row["id"]] = {**row, "begin_time_ns": row["submit_time_ns"], "end_time_ns": row["complete_time_ns"]}
     for number in calls:
         tried = f"explain the call {number}"
         if number not in found:
             remedy = (
-                "take an id of the table operations; `lo2io report T --json` lists those of findings and slow calls"
+                "take an id of the table operations or ring_requests; "
+                "`lo2io report T --json` lists those of findings and slow calls"
             )
             raise UsageError(tried, "the trace has no such call", remedy)
         if found[number]["end_time_ns"] is None:
             raise UsageError(tried, "its end is not known", "take a call that ended")
+        if found[number]["begin_time_ns"] is None:
+            raise UsageError(tried, "its begin is not known", "take a request that began during the recording")
     names = _Names(trace, list(found.values()))
-    return tuple(_explain(trace, names, found[number]) for number in calls)
+    return tuple(
+        (_explain_request if "opcode" in found[number] else _explain)(trace, names, found[number]) for number in calls
+    )
 
 
 class _Names:
@@ -198,6 +217,7 @@ def _explain(trace: Trace, names: _Names, call: Mapping[str, Any]) -> Chain:
     moved = call["bytes_request"] if call["bytes_result"] is None else call["bytes_result"]
     return Chain(
         id=call["id"],
+        kind="call",
         call=trace.metadata["calls"][call["call"]]["name"],
         process=names.threads([call["task"]]).get(call["task"]),
         pid=call["pid"],
@@ -214,6 +234,76 @@ def _explain(trace: Trace, names: _Names, call: Mapping[str, Any]) -> Chain:
         written_back=_written_back(trace, call),
         unknown=_unknown(trace, stretches),
     )
+
+
+def _explain_request(trace: Trace, names: _Names, asked: Mapping[str, Any]) -> Chain:
+    """The same of a request of io_uring, or of libaio: what happened from its submission to its completion."""
+    begin, end = asked["begin_time_ns"], asked["end_time_ns"]
+    works = list(_rows(trace, "ring_works", _WORK, _any_of("id", [asked["id"]])))
+    tells = {WAITS, WORKERS} <= {*trace.metadata["layers"]}
+    stretches = (
+        list(_rows(trace, "off_cpu", (*_STRETCH, "request"), _any_of("request", [asked["id"]]))) if tells else None
+    )
+    requests = list(_rows(trace, "requests", (*_REQUEST, "ring_request"), _under_way(begin, end)))
+    own = [row for row in requests if row["ring_request"] == asked["id"]]
+    steps = [Step(0, 0, "the request is submitted")]
+    if asked["punt_time_ns"] is not None:
+        steps.append(Step(asked["punt_time_ns"] - begin, 0, "it is handed to a worker"))
+    workers = names.threads(work["task"] for work in works)
+    for work in works:
+        lasted = 0 if work["end_time_ns"] is None else work["end_time_ns"] - work["begin_time_ns"]
+        steps.append(Step(work["begin_time_ns"] - begin, lasted, f"{workers[work['task']]} executes it"))
+    for row in stretches or ():
+        steps += _of_stretch(trace, names, row, begin)
+    steps += [_of_request(trace, row, begin) for row in own]
+    failed = error_name(asked["error"]) if asked["error"] else None
+    steps.append(Step(end - begin, 0, f"it fails: {failed}" if failed else "it is complete"))
+    unknown = _unknown(trace, [], "" if tells or not works else "waits,workers")
+    return Chain(
+        id=asked["id"],
+        kind="request",
+        call=_opcode_name(trace, asked["opcode"]),
+        process=names.threads([asked["task"]]).get(asked["task"]),
+        pid=asked["pid"],
+        tid=asked["tid"],
+        file=names.files[asked["id"]],
+        offset_bytes=asked["offset_bytes"],
+        bytes=asked["bytes_request"] if asked["bytes_result"] is None else asked["bytes_result"],
+        error=failed,
+        at_ns=begin - trace.metadata["start_ns"],
+        duration_ns=end - begin,
+        shares=_shares_of_request(trace, asked, works, stretches or ()),
+        steps=tuple(sorted(steps, key=lambda step: step.at_ns)),
+        others=_others(trace, names, own, requests),
+        written_back=None,
+        unknown=unknown,
+    )
+
+
+def _opcode_name(trace: Trace, number: int) -> str:
+    opcodes = trace.metadata["opcodes"]
+    return str(opcodes[number]["name"]) if number < len(opcodes) else f"opcode {number}"
+
+
+def _shares_of_request(
+    trace: Trace, asked: Mapping[str, Any], works: Sequence[Mapping[str, Any]], stretches: Sequence[Mapping[str, Any]]
+) -> tuple[Share, ...]:
+    """Its phases. Of its executions by workers, the stretches without a CPU have shares of their own."""
+    if None in (asked["queued_ns"], asked["executing_ns"], asked["waiting_ns"]):
+        return (Share(UNSEEN, asked["end_time_ns"] - asked["begin_time_ns"]),)
+    times: Counter[str] = Counter()
+    for row in stretches:
+        spans = ((work["begin_time_ns"], work["end_time_ns"]) for work in works)
+        if row["end_time_ns"] is not None and any(
+            end is not None and begin <= row["begin_time_ns"] and row["end_time_ns"] <= end for begin, end in spans
+        ):
+            times[_wait_of(trace, row)] += _woken(row) - row["begin_time_ns"]
+            times[_RUN_QUEUE] += row["end_time_ns"] - _woken(row)
+    if times.total() > asked["executing_ns"]:
+        times.clear()
+    times[_EXECUTING] = asked["executing_ns"] - times.total()
+    times[_QUEUED], times[_WAITING] = asked["queued_ns"], asked["waiting_ns"]
+    return tuple(Share(what, time_ns) for what, time_ns in (+times).most_common())
 
 
 def _stretches(trace: Trace, call: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -364,10 +454,10 @@ def _written_back(trace: Trace, call: Mapping[str, Any]) -> WrittenBack | None:
     )
 
 
-def _unknown(trace: Trace, stretches: list[dict[str, Any]] | None) -> tuple[str, ...]:
+def _unknown(trace: Trace, stretches: list[dict[str, Any]] | None, layers: str = "") -> tuple[str, ...]:
     told = []
-    if stretches is None:
-        told.append("The recording does not tell when threads had a CPU: record with --layers waits.")
+    if stretches is None or layers:
+        told.append(f"The recording does not tell when threads had a CPU: record with --layers {layers or WAITS}.")
     elif any(row["end_time_ns"] is None for row in stretches):
         told.append("The end of a stretch without a CPU was not seen.")
     if not any(event.event == "block:block_rq_issue" for event in trace.completeness.events):

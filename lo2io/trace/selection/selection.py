@@ -22,6 +22,7 @@ from lo2io.filter.batches import LeftOut, Passing
 from lo2io.filter.parser import parse_all
 from lo2io.filter.rows import Criteria, Matcher
 from lo2io.model import UNKNOWN_I64
+from lo2io.model.layers import WORKERS
 from lo2io.model.number_sets import NumberSet
 from lo2io.trace.columns import latest_end
 from lo2io.trace.reader import Trace, as_numpy
@@ -163,6 +164,8 @@ class _Choice:
         self._rows: dict[str, int] = {}
         self._served = NumberSet()
         """Ids of block requests that stay."""
+        self._ringed = NumberSet()
+        """Ids of requests of rings that stay."""
         self._calls = NumberSet()
         """Ids of calls that stay, where some table refers to them."""
         self._left_out = LeftOut()
@@ -247,6 +250,7 @@ class _Choice:
         passes = self._passing.rings.holds(rows["id"])
         self._outside.ring_requests += _nr_false(inside)
         self._left_out.ring_requests += _nr_false(passes | ~inside)
+        self._ringed.add(rows["id"][inside & passes])
         return inside & passes
 
     def _note_calls(self) -> None:
@@ -254,7 +258,7 @@ class _Choice:
         referred = any(self._trace.rows(table) for table in ("paths", "batches", "iocbs", "fills", "evictions"))
         waits = _Waits(self._trace) if self._trace.rows("off_cpu") else None
 
-        def rule(rows: Columns) -> Flags:
+        def of_calls(rows: Columns) -> Flags:
             inside = self._call_in_span(rows)
             passes = self._passing.calls(rows)
             self._outside.calls += _nr_false(inside)
@@ -266,13 +270,20 @@ class _Choice:
                 waits.claim(rows["task"], rows["begin_time_ns"], passes)
             return passes
 
-        self._note("operations", CALLS, rule)
+        self._note("operations", CALLS, of_calls)
         if waits is not None:
             flags = waits.kept()
             places = iter(
                 np.split(flags, np.cumsum([len(r["task"]) for r in self._trace.batches("off_cpu", ("task",))]))
             )
-            self._note("off_cpu", ("task",), lambda _: next(places))
+            told = WORKERS in self._trace.metadata.get("layers", ())
+            rule = (lambda rows: self._of_wait(rows, next(places))) if told else (lambda _: next(places))
+            self._note("off_cpu", ("request" if told else "task",), rule)
+
+    def _of_wait(self, rows: Columns, of_call: Flags) -> Flags:
+        """True for stretches whose call stays, and for those of workers whose request stays."""
+        kept: Flags = np.where(rows["request"] == 0, of_call, self._ringed.holds(rows["request"]))
+        return kept
 
     def _note_states(self) -> None:
         """Note the rings' states in the span, and for each ring the last state before the span."""

@@ -58,6 +58,7 @@ def rings(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
             done = {"id": row["id"], "before": ordinal, **thread, "kind": 2}
             parts[-1] += [
                 {"table": "ring_works", "id": row["id"], "task": 7},
+                {"table": "off_cpu", "request": row["id"], "task": task, "before": ordinal, "begin_time_ns": number},
                 {"table": "ring_events", **done},
                 {"table": "ring_requests", **row},
             ]

@@ -156,3 +156,70 @@ def test_the_order_is_that_of_the_request(tmp_path: Path) -> None:
     calls = [CALL, {**CALL, "id": 9, "call": WRITE}]
     trace = write_trace(tmp_path, [make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=calls)])
     assert [chain.call for chain in explain(trace, [9, 5])] == ["write", "read"]
+
+
+ASKED = {
+    "id": 7, "ring": 0, "task": 0, "pid": 100, "tid": 101, "opcode": 3, "path": 4, "handle": 0,
+    "submit_time_ns": 1000, "punt_time_ns": 1100, "issue_time_ns": 2000, "complete_time_ns": 9000,
+    "queued_ns": 1000, "executing_ns": 7000, "waiting_ns": 0,
+}  # fmt: skip
+"""A request that a worker executes."""
+
+
+def of_request(folder: Path, layers: tuple[str, ...], **changes: Any) -> Chain:
+    """The chain of the request 7, whose worker has two stretches, and one on its way to the request."""
+    works = [{"id": 7, "ring": 0, "task": 1, "begin_time_ns": 2000, "end_time_ns": 9000}]
+    times = [(1500, 1600, 1700), (3000, 7000, 7500), (8000, 8000, 8100)]
+    waits = [
+        {"task": 1, "begin_time_ns": out, "wake_time_ns": wake, "end_time_ns": end, "state": 2 if wake > out else 0}
+        | {"request": 7, "reason": 0}
+        for out, wake, end in times
+    ]
+    batch = make_batch(
+        tasks=THREADS,
+        handles=HANDLES,
+        files=FILES,
+        ring_requests=[{**ASKED, **changes}],
+        ring_works=works,
+        off_cpu=waits if "workers" in layers else [],
+        requests=[request(8, 3000, 6900, task=None, ring_request=7)],
+    )
+    (chain,) = explain(write_trace(folder, [batch], spool=meta(layers=layers)), [7])
+    return chain
+
+
+def test_a_request_of_a_ring(tmp_path: Path) -> None:
+    """Its phases; the execution by a worker is divided, and no stretch outside of it counts. Shares are its time."""
+    chain = of_request(tmp_path, ("waits", "workers"))
+    shares = {share.what: share.time_ns for share in chain.shares}
+    assert shares == {"blocked": 4000, "executing": 2400, "queued": 1000, "run queue": 500, "preempted": 100}
+    assert (chain.kind, chain.call, chain.file, chain.duration_ns) == ("request", "FSYNC", "/data/f", 8000)
+    text = io.StringIO()
+    render_chain(chain, Console(file=text, width=120, no_color=True))
+    assert "request 7" in text.getvalue()
+    assert "other executes it" in text.getvalue()
+    assert any("sda: read of 4 KiB" in step.text for step in chain.steps)
+
+
+def test_a_request_whose_worker_was_not_recorded(tmp_path: Path) -> None:
+    """Its execution is one share, and the layers that would tell more are named."""
+    chain = of_request(tmp_path, ("waits",), error=5)
+    assert [(share.what, share.time_ns) for share in chain.shares] == [("executing", 7000), ("queued", 1000)]
+    assert any("--layers waits,workers" in sentence for sentence in chain.unknown)
+    assert chain.error == "EIO"
+
+
+def test_a_request_of_unknown_phases(tmp_path: Path) -> None:
+    """Nothing is shared out."""
+    chain = of_request(tmp_path, ("waits", "workers"), queued_ns=-(2**63), opcode=255)
+    assert [(share.what, share.time_ns) for share in chain.shares] == [("not known", 8000)]
+    assert chain.call == "opcode 255"
+
+
+@pytest.mark.parametrize(
+    ("column", "answer"), [("submit_time_ns", "begin is not known"), ("complete_time_ns", "end is not known")]
+)
+def test_requests_that_cannot_be_explained(tmp_path: Path, column: str, answer: str) -> None:
+    """One whose begin or end was not seen."""
+    with pytest.raises(UsageError, match=answer):
+        of_request(tmp_path, ("waits",), **{column: -(2**63)})

@@ -12,7 +12,7 @@ from build.filestory import Story, returned
 from build.filterrig import SETTINGS, filters
 from build.kernelwriter import WHOLE
 from build.perfwriter import SpoolBuilder, replay
-from build.tablemaker import COMPLETE, make_batch, write_trace
+from build.tablemaker import COMPLETE, make_batch, meta, write_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.block_histories import block_histories
@@ -168,6 +168,24 @@ def test_spans_and_the_waits_of_calls(
         left_out = found.metadata.get("filtered", {"calls": 0})["calls"]
         assert found.metadata["selection"]["outside"]["calls"] + left_out == len(calls) - len(kept)
         assert len(inside) >= len(kept)
+
+
+def test_stretches_of_workers_stay_with_their_requests(tmp_path: Path) -> None:
+    """Those of calls stay with their calls."""
+    rings = [
+        {"id": 6, "submit_time_ns": 10, "complete_time_ns": 12},
+        {"id": 7, "submit_time_ns": 50, "complete_time_ns": 60},
+    ]
+    calls = [{"id": 5, "task": 1, "begin_time_ns": 40, "end_time_ns": 60}]
+    waits = [
+        {"task": 2, "begin_time_ns": 11, "end_time_ns": 12, "request": 6},
+        {"task": 2, "begin_time_ns": 51, "end_time_ns": 55, "request": 7},
+        {"task": 1, "begin_time_ns": 45, "end_time_ns": 46},
+    ]
+    batch = make_batch(operations=calls, ring_requests=rings, off_cpu=waits)
+    whole = write_trace(tmp_path, [batch], span=(0, 100), spool=meta(layers=("waits", "workers")))
+    found = select(whole, [], begin="@30", end="@100")
+    assert sorted(found.table("off_cpu")["begin_time_ns"].to_pylist()) == [45, 51]
 
 
 def test_requests_in_spans(tmp_path: Path) -> None:

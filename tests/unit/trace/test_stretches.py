@@ -58,3 +58,16 @@ def test_the_table_has_all_of_them(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "T", [batch(0, [(11, 1)], [(0, 2, 100), (0, 1, 200)])])
     assert trace.table("off_cpu")["operation"].to_pylist() == [11, None]
     assert trace.column("off_cpu", "begin_time_ns").tolist() == np.array([200, 100]).tolist()
+
+
+def test_one_of_a_worker_waits_for_no_call() -> None:
+    """It names its request, and has no call, also if its thread's row comes."""
+    made = make_batch(
+        operations=[{"id": 11, "task": 1}], off_cpu=[{"before": 0, "task": 1, "begin_time_ns": 100, "request": 7}]
+    )
+    stretches = Stretches()
+    rows = stretches.take(made)
+    assert (found(rows), rows["request"].tolist()) == ([(100, NO_OPERATION)], [7])
+    alone = make_batch(off_cpu=[{"before": 0, "task": 1, "begin_time_ns": 200, "request": 8}])
+    assert found(stretches.take(alone)) == [(200, NO_OPERATION)]
+    assert found(stretches.rest()) == []

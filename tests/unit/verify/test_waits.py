@@ -57,6 +57,55 @@ def _woken_after_the_end(trace: RingTrace) -> None:
     trace.row("off_cpu", 1)["wake_time_ns"] = 1_080
 
 
+def working() -> RingTrace:
+    """A trace whose second request of a ring has two stretches in its execution by a worker, and one before it."""
+    trace = rings()
+    trace.meta["layers"] = ("waits", "workers")
+    begin = trace.row("ring_works")["begin_time_ns"]
+    trace.row("ring_requests", 1).update(run_queue_ns=3, blocked_ns=9)
+    request = trace.row("ring_requests", 1)["id"]
+    times = [(begin - 4, begin - 3, begin - 1), (begin, begin + 5, begin + 7), (begin + 10, begin + 14, begin + 15)]
+    trace.tables["off_cpu"] = [
+        {"task": 1, "begin_time_ns": out, "wake_time_ns": wake, "end_time_ns": end, "state": 2, "request": request}
+        for out, wake, end in times
+    ]
+    return trace
+
+
+works = Breakage()
+
+
+@works("table.waits")
+def _another_sum_of_a_request(trace: RingTrace) -> None:
+    trace.row("ring_requests", 1)["run_queue_ns"] = 4
+
+
+@works("table.waits")
+def _of_another_request(trace: RingTrace) -> None:
+    trace.row("off_cpu", 1)["request"] = trace.row("ring_requests", 0)["id"]
+
+
+@works("table.waits")
+def _behind_the_execution(trace: RingTrace) -> None:
+    trace.row("off_cpu", 2)["end_time_ns"] += 100
+
+
+@works("table.waits")
+def _longer_than_the_execution(trace: RingTrace) -> None:
+    trace.row("ring_requests", 1)["blocked_ns"] = 900
+
+
+@pytest.mark.parametrize(("rule", "change"), works.changes, ids=works.ids)
+def test_a_request_broken_in_exactly_one_way(rule: str, change: Callable[[Any], object], tmp_path: Path) -> None:
+    """Only that rule is reported."""
+    works.check(rule, change, working(), tmp_path / "T")
+
+
+def test_the_right_request(tmp_path: Path) -> None:
+    """Nothing is reported."""
+    assert not verify(working().write(tmp_path / "T")).broken
+
+
 @pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)
 def test_broken_in_exactly_one_way(rule: str, change: Callable[[Any], object], tmp_path: Path) -> None:
     """Only that rule is reported."""
