@@ -21,6 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 from common import LO2IO, run, table
 
+from lo2io.cluster.sums import write_sums
 from lo2io.trace.names import table_file
 
 THREADS, FILES = 80, 70
@@ -46,6 +47,7 @@ def record(folder: Path) -> Path:
     command = [sys.executable, "-c", WORKLOAD, files, str(THREADS), str(FILES)]
     subprocess.run([LO2IO, "record", "-o", trace, "--", *command], check=True, capture_output=True)
     shutil.rmtree(files)
+    write_sums(trace)  # as recording on many nodes does
     return trace
 
 
