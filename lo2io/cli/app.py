@@ -194,7 +194,7 @@ app.command(
     epilog='Examples: `lo2io query T "select path, sum(bytes_result) from calls group by path order by 2 desc"` | '
     "`lo2io query T --to csv - < slow.sql > slow.csv`"
 )(query)
-app.command(epilog="Examples: `lo2io merge T` | `lo2io merge T && vampir T/traces.otf2`")(merge)
+app.command(epilog="Examples: `lo2io merge T` | `lo2io merge T --with scorep-run/traces.otf2`")(merge)
 app.command(epilog="Examples: `lo2io replay T --on /mnt/scratch` | `lo2io replay T --on /dev/sdx --by device`")(replay)
 
 

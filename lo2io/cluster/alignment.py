@@ -152,7 +152,7 @@ def _align(node: NodeClock, first: NodeClock, pings: Mapping[str, list[Ping]]) -
     return Alignment(node.host, method, points, error, tuple(dict.fromkeys((*there.notices, *back.notices))))
 
 
-def _trace_clock(node: NodeClock) -> tuple[list[Line], float]:
+def trace_clock(node: NodeClock) -> tuple[list[Line], float]:
     """The step from the trace's times to CLOCK_MONOTONIC, and its error."""
     if node.is_monotonic or not node.syncs:
         return [], 0.0
@@ -160,18 +160,25 @@ def _trace_clock(node: NodeClock) -> tuple[list[Line], float]:
     return [line], float(max(each["error_ns"] for each in node.syncs))
 
 
-def _tight(node: NodeClock, column: str) -> tuple[Line | None, float]:
-    """The line from CLOCK_MONOTONIC to another clock through the node's tight readings, and its error."""
+def tight(node: NodeClock, column: str, monotonic: str = "monotonic_ns") -> tuple[Line | None, float]:
+    """The line from CLOCK_MONOTONIC to another clock through the node's tight readings, and its error.
+
+    Args:
+        node: The node.
+        column: The other clock.
+        monotonic: CLOCK_MONOTONIC at the moment when that clock was read.
+    """
     readings = node.readings
     known = readings["raw_ns"] != UNKNOWN_I64 if "raw_ns" in readings else np.zeros(0, np.bool_)
     if not known.any():
         return None, 0.0
     width = readings["width_ns"]
-    known &= (readings[column] != UNKNOWN_I64) & (width <= _WIDE * np.median(width[known]))
+    known &= (readings[column] != UNKNOWN_I64) & (readings[monotonic] != UNKNOWN_I64)
+    known &= width <= _WIDE * np.median(width[known]) if known.any() else False
     if not known.any():
         return None, 0.0
-    places = _spaced(readings["monotonic_ns"], np.flatnonzero(known))
-    line = Line.through(readings["monotonic_ns"][places], readings[column][places])
+    places = _spaced(readings[monotonic], np.flatnonzero(known))
+    line = Line.through(readings[monotonic][places], readings[column][places])
     return line, float(width[known].max()) / 2 + line.bend_ns()
 
 
@@ -189,10 +196,10 @@ def _spaced(times: NDArray[np.int64], places: NDArray[np.intp]) -> NDArray[np.in
 def _by_pings(node: NodeClock, pings: Mapping[str, list[Ping]]) -> _Path | None:
     """The way to the reference's CLOCK_MONOTONIC_RAW. None: nothing leads there."""
     found = pings.get(node.clock, []) if node.clock else []
-    raw, width = _tight(node, "raw_ns")
+    raw, width = tight(node, "raw_ns")
     if not found or raw is None:
         return None
-    steps, error = _trace_clock(node)
+    steps, error = trace_clock(node)
     line = Line.through([ping.raw_ns for ping in found], [ping.reference_raw_ns for ping in found])
     path = _Path([*steps, raw, line], error + width + max(ping.rtt_ns for ping in found) / 2, PINGS)
     if all(ping.rtt_ns == 0 for ping in found):  # the reference itself
@@ -212,8 +219,8 @@ def _by_pings(node: NodeClock, pings: Mapping[str, list[Ping]]) -> _Path | None:
 
 def _by_realtime(node: NodeClock) -> _Path | None:
     """The way to CLOCK_REALTIME, which every node has. None: the node has no reading of it."""
-    steps, error = _trace_clock(node)
-    line, width = _tight(node, "realtime_ns")
+    steps, error = trace_clock(node)
+    line, width = tight(node, "realtime_ns")
     if line is None:
         if not node.syncs:
             return None

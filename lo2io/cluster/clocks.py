@@ -108,7 +108,7 @@ def align_traces(directory: Path, traces: Mapping[str, Trace]) -> list[Alignment
     Raises:
         TraceError: A comparison is damaged.
     """
-    return align([_load_clock(host, trace) for host, trace in traces.items()], load_comparisons(directory))
+    return align([load_clock(host, trace) for host, trace in traces.items()], load_comparisons(directory))
 
 
 def load_alignment(host: str, folder: Path) -> Alignment:
@@ -127,7 +127,8 @@ def load_alignment(host: str, folder: Path) -> Alignment:
     return Alignment(host, facts.get(b"method", KEPT.encode()).decode(), points, errors[0] if errors else None)
 
 
-def _load_clock(host: str, trace: Trace) -> NodeClock:
+def load_clock(host: str, trace: Trace) -> NodeClock:
+    """What a node's trace says of its clocks."""
     meta = trace.metadata
     table = trace.table("clock_readings")
     columns = [column.name for column in TABLES["clock_readings"]]

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lo2io._version import __version__
-from lo2io.cluster.alignment import KEPT, UNKNOWN
+from lo2io.cluster.alignment import KEPT, REFERENCE, UNKNOWN, Alignment
+from lo2io.cluster.application import APPLICATION_PROPERTY, Joined, Recorded, open_application
 from lo2io.cluster.clocks import align_directory, place_in_job
 from lo2io.cluster.layout import CLUSTER_FILE, CORRECTION_FILE, host_folders
 from lo2io.errors import TraceError, UsageError
 from lo2io.folder import private_umask
-from lo2io.otf2.library import Library
+from lo2io.otf2.library import UNDEFINED_U32, Library
 from lo2io.otf2.merge.merger import Merger
 from lo2io.otf2.merge.part import Head, Part, read_head
 from lo2io.otf2.read.hosts import HOSTS_PROPERTY, is_merged
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from lo2io.cluster.alignment import Alignment
+    from lo2io.cluster.application import Request
     from lo2io.folder import Folder
-    from lo2io.otf2.merge.merger import Written
+    from lo2io.otf2.merge.merger import Joins, Written
 
+MERGED: Final = "merged"
+"""The folder, in the trace of one machine, of the archive that is merged with an application's."""
 _NS_RESOLUTION: Final = 1_000_000_000
 _SUMS: Final = (
     *("LOST", "VANISHED", "LATE", "ORPHAN", "IN_FLIGHT", "SAMPLES", "INFERRED_ENDS", "UNKNOWN_ENDS", "THROTTLED"),
@@ -50,11 +53,13 @@ class Merged:
         hosts: One dictionary for each node in the archive, as ``cluster.json`` has it.
         left_out: Node → why its trace is not in the archive.
         notices: Further things that users should know.
+        application: The application's archive, as ``cluster.json`` has it; None: there is none.
     """
 
     hosts: list[dict[str, Any]] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    application: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,12 @@ class _Node:
 
 
 def merge(
-    directory: Path, progress: Callable[[int, int], None] | None = None, *, keep_corrections: bool = False
+    directory: Path,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    keep_corrections: bool = False,
+    request: Request | None = None,
+    output: Path | None = None,
 ) -> Merged:
     """Make one archive of the traces in a directory. An archive that merging made before is replaced.
 
@@ -81,37 +91,99 @@ def merge(
         directory: The directory with folders ``host=NAME``.
         keep_corrections: Take the corrections of clocks that lie there, and align nothing.
         progress: Called with the number of nodes that are merged, and of all nodes.
+        request: An application's archive that becomes a part. With it, the directory may be a trace of one machine.
+        output: The directory of the merged archive; None: :func:`output_of`.
 
     Raises:
         UsageError: There are no nodes' traces; the directory has an archive that is not merged; nodes record in
             different ways; another process writes there.
         TraceError: The archive cannot be written.
     """
-    folders = host_folders(directory) if directory.is_dir() else {}
-    if not folders:
-        remedy = "name the directory of a recording on many nodes"
-        raise UsageError(f"merge {directory}", "it has no folders host=NAME", remedy)
+    folders = _folders(directory, request)
+    output = output or output_of(directory)
     merged = Merged()
     library = Library()
-    with private_umask(), locked_directory(directory) as folder:
-        _check_replaceable(library, directory)
-        alignments = [] if keep_corrections else align_directory(directory)
+    with private_umask(), locked_directory(output) as folder:
+        _check_replaceable(library, output)
+        alignments = [] if keep_corrections else _alignments(directory, folders)
         merged.notices += [notice for alignment in alignments for notice in alignment.notices]
         nodes = _nodes(library, folders, {each.host: each for each in alignments}, merged)
         if not nodes:
             raise TraceError(f"merge {directory}", "no host has a whole trace", _reasons(merged))
-        nr_locations = sum(node.head.nr_locations for node in nodes)
-        with (
-            whole_trace(folder, None, force=True) as part,
-            Merger(part.place, _clock(nodes), nr_locations, directory) as merger,
-        ):
+        joined = None
+        if request is not None:
+            joined = open_application(library, request, [_recorded(node) for node in nodes])
+            nodes = _behind(nodes, joined)
+        with whole_trace(folder, None, force=True) as part, _merger(part.place, output, nodes, joined) as merger:
             for done, node in enumerate(nodes):
-                _add(merger, node, merged)
+                _add(merger, node, merged, joined.joins(library, _recorded(node)) if joined else None)
                 if progress is not None:
                     progress(done + 1, len(nodes))
-            merger.close(_properties(nodes, merged))
+            merger.close(_properties(nodes, merged) | _application_properties(joined))
+        if joined is not None:
+            merged.application = joined.description()
+            merged.notices += joined.notices
         _write_description(folder, merged)
     return merged
+
+
+def _alignments(directory: Path, folders: Mapping[str, Path]) -> list[Alignment]:
+    """The alignments of all nodes. One machine's trace has the clock of the archive."""
+    if directory in folders.values():
+        return [Alignment(host, REFERENCE, [], 0) for host in folders]
+    return align_directory(directory)
+
+
+def output_of(directory: Path) -> Path:
+    """Where the merged archive lies: beside the nodes. One machine's trace has an archive, so there it is a folder."""
+    return directory if directory.is_dir() and host_folders(directory) else directory / MERGED
+
+
+def _folders(directory: Path, request: Request | None) -> dict[str, Path]:
+    """Host → the folder of its trace."""
+    folders = host_folders(directory) if directory.is_dir() else {}
+    if not folders and request is not None and (directory / ANCHOR).exists():
+        return {str(_metadata(directory).get("hostname") or "localhost"): directory}
+    if not folders:
+        remedy = (
+            "name the directory of a recording on many nodes; one machine's trace is merged --with an application's"
+        )
+        raise UsageError(f"merge {directory}", "it has no folders host=NAME", remedy)
+    return folders
+
+
+def _recorded(node: _Node) -> Recorded:
+    names = frozenset({node.part.host, str(node.metadata.get("hostname") or node.part.host)})
+    return Recorded(node.part, names, node.alignment.error_ns if node.alignment else 0)
+
+
+def _behind(nodes: list[_Node], joined: Joined) -> list[_Node]:
+    """The nodes with numbers that end the id of no location of the application."""
+    first = joined.application.first_number
+    if first + len(nodes) >= UNDEFINED_U32:
+        answer = f"the id of a location ends with {first - 1:,}"
+        raise UsageError(f"merge {joined.application.anchor}", answer, "there is none: please report it")
+    return [replace(node, part=replace(node.part, number=first + node.part.number)) for node in nodes]
+
+
+def _merger(place: Path, output: Path, nodes: Sequence[_Node], joined: Joined | None) -> Merger:
+    nr_locations = sum(node.head.nr_locations for node in nodes)
+    if joined is None:
+        return Merger(place, _clock(nodes), nr_locations, output)
+    nr_locations += len(joined.application.locations)
+    clock = _clock(nodes, joined.span)
+    return Merger(place, clock, nr_locations, output, application=joined.application, correct=joined.bridge.correct)
+
+
+def _application_properties(joined: Joined | None) -> dict[str, object]:
+    if joined is None:
+        return {}
+    error = joined.bridge.error_ns
+    return {
+        APPLICATION_PROPERTY: joined.application.first_number,
+        "APPLICATION_CLOCK": joined.bridge.method,
+        "APPLICATION_ERROR_NS": "unknown" if error is None else error,
+    }
 
 
 def _check_replaceable(library: Library, directory: Path) -> None:
@@ -165,23 +237,23 @@ def _metadata(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _clock(nodes: Sequence[_Node]) -> tuple[int, int, int, int]:
-    """Resolution, first tick, length, and realtime of the first tick."""
-    start = min(node.span[0] for node in nodes)
-    stop = max(node.span[1] for node in nodes)
+def _clock(nodes: Sequence[_Node], *spans: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Resolution, first tick, length, and realtime of the first tick, of the nodes and of these spans."""
+    start = min(start for start, _ in (*(node.span for node in nodes), *spans))
+    stop = max(stop for _, stop in (*(node.span for node in nodes), *spans))
     first = nodes[0]
     realtime = first.head.realtime_ns - (first.span[0] - start)
     return _NS_RESOLUTION, max(start, 0), stop - max(start, 0), realtime
 
 
-def _add(merger: Merger, node: _Node, merged: Merged) -> None:
+def _add(merger: Merger, node: _Node, merged: Merged, joins: Joins | None = None) -> None:
     part = node.part
     try:
         read = merger.read(part)
     except TraceError as error:
         merged.left_out[part.host] = str(error)
         return
-    written = merger.write(read)
+    written = merger.write(read, joins)
     merged.hosts.append(_description(node, written))
     if not written.knows_used_ids:
         merged.notices.append(f"host {part.host} was converted by an earlier lo2io: its tables of ids are whole")
@@ -225,6 +297,8 @@ def _write_description(folder: Folder, merged: Merged) -> None:
     if len(versions) > 1:
         merged.notices.append(f"hosts were converted by several versions of lo2io: {', '.join(versions)}")
     content = {"version": __version__, "hosts": merged.hosts, "left_out": merged.left_out, "notices": merged.notices}
+    if merged.application is not None:
+        content["application"] = merged.application
     part = f"{CLUSTER_FILE}.part"
     folder.remove(part)
     folder.write(part, json.dumps(content, indent=1).encode() + b"\n")

@@ -17,7 +17,7 @@ import functools
 import importlib.util
 import re
 import sys
-from ctypes import CFUNCTYPE, POINTER, c_bool, c_char_p, c_int, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_bool, c_char_p, c_double, c_int, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "Reader_OpenDefFiles": (c_int, (_HANDLE,)),
     "Reader_CloseDefFiles": (c_int, (_HANDLE,)),
     "Reader_GetDefReader": (_HANDLE, (_HANDLE, c_uint64)),
+    "Reader_RegisterDefCallbacks": (c_int, (_HANDLE, _HANDLE, _HANDLE, c_void_p)),
+    "DefWriter_WriteClockOffset": (c_int, (_HANDLE, c_uint64, c_int64, c_double)),
     "Reader_ReadAllLocalDefinitions": (c_int, (_HANDLE, _HANDLE, c_void_p)),
     "Reader_CloseDefReader": (c_int, (_HANDLE, _HANDLE)),
     "Reader_OpenEvtFiles": (c_int, (_HANDLE,)),
@@ -126,10 +128,12 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "Reader_GetPropertyNames": (c_int, (_HANDLE, c_void_p, c_void_p)),
     "Reader_GetChunkSize": (c_int, (_HANDLE, c_void_p, c_void_p)),
     "Reader_GetCreator": (c_int, (_HANDLE, c_void_p)),
+    "Reader_GetMachineName": (c_int, (_HANDLE, c_void_p)),
+    "Reader_GetDescription": (c_int, (_HANDLE, c_void_p)),
     "Reader_GetProperty": (c_int, (_HANDLE, c_char_p, c_void_p)),
     **{
         f"{kind}Callbacks_{what}": signature
-        for kind in ("GlobalDefReader", "EvtReader", "MarkerReader")
+        for kind in ("GlobalDefReader", "DefReader", "EvtReader", "MarkerReader")
         for what, signature in {"New": (_HANDLE, ()), "Delete": (None, (_HANDLE,))}.items()
     },
     **{
@@ -335,7 +339,7 @@ class Library:
 
     @contextlib.contextmanager
     def callbacks(self, kind: str) -> Iterator[int]:
-        """A callback table of ``kind`` (GlobalDefReader, EvtReader, MarkerReader)."""
+        """A callback table of ``kind`` (GlobalDefReader, DefReader, EvtReader, MarkerReader)."""
         table = getattr(self, f"{kind}Callbacks_New")()
         try:
             yield table
@@ -375,6 +379,23 @@ class Library:
     def creator(self, reader: int) -> str | None:
         """The name of the program that wrote the trace."""
         return self._text(self.Reader_GetCreator, reader)
+
+    def machine(self, reader: int) -> str | None:
+        """The name of the machine on which the trace was written."""
+        return self._text(self.Reader_GetMachineName, reader)
+
+    def description(self, reader: int) -> str | None:
+        """What the program that wrote the trace says of it."""
+        return self._text(self.Reader_GetDescription, reader)
+
+    def properties(self, reader: int) -> dict[str, str]:
+        """All trace properties."""
+        number, names = c_uint32(), POINTER(c_char_p)()
+        code = self.Reader_GetPropertyNames(reader, ctypes.byref(number), ctypes.byref(names))
+        self.check(code, "reading the trace's properties")
+        known = [(names[place] or b"").decode(errors="replace") for place in range(number.value)]
+        self._libc.free(names)
+        return {name: self.property(reader, name) or "" for name in known}
 
     def _text(self, function: Any, *arguments: Any) -> str | None:
         """The string that a function allocates for its last argument."""

@@ -13,6 +13,7 @@ from build.perfwriter import SpoolBuilder
 from lo2io.model import BlockDevice
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 VDA = 254 << 20
@@ -22,10 +23,12 @@ DEVICES = (BlockDevice(VDA, "vda", "mq-deadline", rotational=False, size_bytes=1
 CONTAINER = b"/system.slice/docker-" + b"5" * 64 + b".scope"
 
 
-def spool_of_a_small_machine(path: Path, mode: str, *, sched: bool = False, **changes: object) -> Path:
+def spool_of_a_small_machine(
+    path: Path, mode: str, *, sched: bool = False, ranks: Mapping[int, int] | None = None, **changes: object
+) -> Path:
     """Two processes on two CPUs that read, write, copy and flush; a request is merged, one fails; some were lost.
 
-    ``changes`` replace values of ``spool.json``.
+    ``changes`` replace values of ``spool.json``; ``ranks`` are those of processes in a job.
     """
     spool = SpoolBuilder(path, calls=CALLS, mode=mode, roots=(100,), stop_ns=400 * MS)
     if not sched:
@@ -35,6 +38,8 @@ def spool_of_a_small_machine(path: Path, mode: str, *, sched: bool = False, **ch
     spool.fact_task(10, 100, 100, comm=b"writer", flags=select, cgroup=(0, CONTAINER))
     spool.fact_task(11, 100, 101, comm=b"helper", flags=select, cgroup=(0, CONTAINER))
     spool.fact_task(12, 200, 200, comm=b"reader", flags=select, cgroup=(0, b"/user.slice"))
+    for pid, rank in (ranks or {}).items():
+        spool.fact_rank(12, pid, rank)
     spool.fact_fd(13, 100, 3, b"/data/out", open_flags=0o2002, inode=12)
     spool.fact_fd(14, 200, 4, b"/data/in", open_flags=0, inode=13, position=0)
 

@@ -18,6 +18,11 @@ typedef struct {
     void *map_create, *map_from_array, *map_add, *map_free;
 } lo2_merge_functions;
 
+/* The numbers of the first definitions that merging writes: others have those before. */
+typedef struct {
+    uint32_t string, node, location_group, attribute, paradigm, region, context, generator, member, metric, group, file, handle;
+} lo2_merge_first;
+
 typedef struct {
     void *archive;                /* OTF2_Archive, with its files of local definitions opened */
     void *definitions;            /* OTF2_GlobalDefWriter */
@@ -25,9 +30,14 @@ typedef struct {
     uint8_t sparse;               /* OTF2_ID_MAP_SPARSE */
     uint8_t of_machine;           /* OTF2_SYSTEM_TREE_DOMAIN_MACHINE */
     const char *name;             /* of the system tree's root */
+    lo2_merge_first first;
+    uint32_t root;                /* of a system tree that was written before, or UINT32_MAX */
 } lo2_merge_config;
 
 typedef struct { uint64_t id, nr_events; } lo2_merge_location;
+
+/* A location group that was read → one that was written before. */
+typedef struct { uint32_t own, merged; } lo2_merge_pair;
 
 /* A correction of a clock: from this time on, up to the next one, offsets are interpolated. */
 typedef struct { uint64_t time; int64_t offset; } lo2_merge_offset;
@@ -52,6 +62,19 @@ const lo2_event_callback *lo2_merge_callbacks(void);
 /* Forgets the archive before. The next definitions are those of this host, whose number ends the ids of its locations. */
 void lo2_merge_begin(lo2_merge *merge, uint32_t number, const char *host);
 const lo2_merge_part *lo2_merge_read(lo2_merge *merge);
+/*
+ * What was written before, with its number: 0, or -1: see lo2_merge_failed. Equal strings are one. An I/O paradigm of the
+ * same identification is the same. A property of the same name at a joined node or location group gets "lo2io " before
+ * its name.
+ */
+int lo2_merge_know_string(lo2_merge *merge, const char *text, uint32_t ref);
+int lo2_merge_know_paradigm(lo2_merge *merge, uint32_t identification, uint32_t ref);
+int lo2_merge_know_property(lo2_merge *merge, bool of_group, uint32_t of, uint32_t name);
+/*
+ * Before writing an archive that was read: its host and its location groups are in part those that were written before.
+ * host: a node of the system tree, or UINT32_MAX. 0, or -1: see lo2_merge_failed.
+ */
+int lo2_merge_join(lo2_merge *merge, uint32_t host, const lo2_merge_pair *groups, uint64_t nr_groups);
 /*
  * Writes the definitions that were read, as far as nobody wrote equal ones before, and the local definitions of each
  * location. used: as of lo2_otf2_used_ids; NULL: not known, so each location gets whole tables. offsets: none, or two

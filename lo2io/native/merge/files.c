@@ -5,8 +5,6 @@
  */
 #include "merge/merge.h"
 
-enum { SHARED_FILE = 100 }; /* behind all kinds of merge/shared.c */
-
 /* File systems that several hosts have in common, by their name in mountinfo; "fuse.": with any of the names behind it. */
 static const char *const shared_file_systems[] = {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p",
                                                   "afs", "ocfs2", "gfs2", "orangefs", "glusterfs", "cephfs", "sshfs",

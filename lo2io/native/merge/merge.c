@@ -11,7 +11,20 @@ lo2_merge *lo2_merge_new(const lo2_merge_config *config)
     if (!m)
         return NULL;
     m->config = *config;
-    m->root = NONE;
+    m->root = config->root;
+    const lo2_merge_first *first = &config->first;
+    m->next_string = first->string;
+    m->next_node = first->node;
+    m->next_location_group = first->location_group;
+    m->next_attribute = first->attribute;
+    m->next_paradigm = first->paradigm;
+    m->next_region = first->region;
+    m->next_context = first->context;
+    m->next_generator = first->generator;
+    m->next_member = first->member;
+    m->next_metric = first->metric;
+    m->next_file = first->file;
+    m->next_handle = first->handle;
     return m;
 }
 
@@ -27,7 +40,7 @@ static void clear_part(definitions *p)
 #define MAPS(m)                                                                                                       \
     {&(m)->strings, &(m)->suffixed, &(m)->string_rows, &(m)->nodes, &(m)->location_groups, &(m)->paradigms,           \
      &(m)->attributes, &(m)->regions, &(m)->contexts, &(m)->generators, &(m)->members, &(m)->metrics, &(m)->files,    \
-     &(m)->handles, &(m)->file_rows, &(m)->handle_rows, &(m)->local_files}
+     &(m)->handles, &(m)->file_rows, &(m)->handle_rows, &(m)->local_files, &(m)->joined_groups}
 
 void lo2_merge_begin(lo2_merge *m, uint32_t number, const char *host)
 {
@@ -36,6 +49,7 @@ void lo2_merge_begin(lo2_merge *m, uint32_t number, const char *host)
         id_map_clear(maps[i]);
     clear_part(&m->part);
     m->number = number;
+    m->joined_host = NONE;
     m->host.nr = 0;
     size_t length = strlen(host) + 1;
     if (merge_grow((void **)&m->host.at, &m->host.room, length, 1))

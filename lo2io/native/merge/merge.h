@@ -73,6 +73,9 @@ typedef struct { uint32_t *to; size_t size, room; } id_map;
 
 /* ---- what the merged archive has ---- */
 
+/* First words of contents, behind all kinds of merge/shared.c. */
+enum { SHARED_FILE = 100, KNOWN_PARADIGM, KNOWN_PROPERTY };
+
 typedef struct { uint64_t offset; uint32_t length, value; } content;
 
 /* Contents → number. Equal contents have one number. */
@@ -96,6 +99,7 @@ struct lo2_merge {
     id_map strings, suffixed;     /* as they are; followed by " @host" */
     id_map string_rows;           /* id → place in part.strings */
     id_map nodes, location_groups, paradigms, attributes, regions, contexts, generators, members, metrics, files, handles;
+    id_map joined_groups;         /* own → those that were written before */
     id_map file_rows, handle_rows, local_files; /* local_files: 1 for a file of this host alone */
     LIST(uint8_t) used_handles;   /* by id */
 
@@ -103,7 +107,7 @@ struct lo2_merge {
     LIST(union_group) groups;
     uint32_t next_string, next_node, next_location_group, next_attribute, next_paradigm, next_region, next_context;
     uint32_t next_generator, next_member, next_metric, next_file, next_handle;
-    uint32_t root;                /* node of the system tree */
+    uint32_t root, joined_host;   /* nodes of the system tree */
 
     const char *failed;
     int error_code;
@@ -138,6 +142,11 @@ int merge_string(lo2_merge *m, uint32_t own, uint32_t *to);
 int merge_suffixed(lo2_merge *m, uint32_t own, uint32_t *to);
 int merge_new_string(lo2_merge *m, const char *text, uint32_t *to);
 const char *merge_text(const lo2_merge *m, uint32_t own); /* "": undefined */
+
+/* merge/known.c: what was written before. NONE: it was not. */
+int merge_known_paradigm(lo2_merge *m, uint32_t own_identification, uint32_t *ref);
+/* The merged name of an own property of a node or group that is in the merged archive. */
+int merge_property_name(lo2_merge *m, bool of_group, uint32_t of, uint32_t own_name, uint32_t *to);
 
 /* merge/tree.c: system tree, location groups, locations */
 int merge_tree(lo2_merge *m);

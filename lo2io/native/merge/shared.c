@@ -29,6 +29,11 @@ static int paradigms(lo2_merge *m)
         const paradigm_row *row = &m->part.paradigms.at[i];
         uint32_t name, title, ref;
         bool is_new;
+        TRY(merge_known_paradigm(m, row->name, &ref));
+        if (ref != NONE) {
+            TRY(id_map_set(m, &m->paradigms, row->id, ref));
+            continue;
+        }
         TRY(merge_string(m, row->name, &name));
         TRY(merge_string(m, row->title, &title));
         const uint32_t words[] = {PARADIGM, name, title, row->paradigm_class, row->flags};
@@ -210,7 +215,7 @@ int lo2_merge_finish(lo2_merge *m)
             if (!nr || members[k] != members[nr - 1])
                 members[nr++] = members[k];
         WRITE(m, write_group, (void *, uint32_t, uint32_t, uint8_t, uint8_t, uint32_t, uint32_t, const uint64_t *),
-              (uint32_t)i, group->name, GROUP_TYPE_REGIONS, group->paradigm, group->flags, (uint32_t)nr, members);
+              m->config.first.group + (uint32_t)i, group->name, GROUP_TYPE_REGIONS, group->paradigm, group->flags, (uint32_t)nr, members);
     }
     return 0;
 }

@@ -53,11 +53,15 @@ static int write_nodes(lo2_merge *m)
         }
         bool host = !named && is_host(m, node);
         named |= host;
+        if (host && m->joined_host != NONE) {
+            TRY(id_map_set(m, &m->nodes, node->id, m->joined_host));
+            continue;
+        }
         TRY(write_node(m, node, host));
     }
     for (size_t i = 0; i < m->part.domains.nr; i++) {
         uint32_t ref = id_map_get(&m->nodes, m->part.domains.at[i].node);
-        if (ref != NONE && ref != m->root)
+        if (ref != NONE && ref >= m->config.first.node && ref != m->root)
             WRITE(m, write_node_domain, (void *, uint32_t, uint8_t), ref, m->part.domains.at[i].domain);
     }
     return 0;
@@ -83,20 +87,37 @@ static int node_properties(lo2_merge *m)
         uint64_t value;
         if (ref == NONE || ref == m->root)
             continue;
-        TRY(merge_string(m, row->name, &name));
+        TRY(merge_property_name(m, false, ref, row->name, &name));
         TRY(property_value(m, row, &value));
         WRITE(m, write_node_property, (void *, uint32_t, uint32_t, uint8_t, uint64_t), ref, name, row->type, value);
     }
     return 0;
 }
 
+/* The name stays as a property of the group that was written before. */
+static int name_joined_group(lo2_merge *m, const location_group_row *row)
+{
+    uint32_t name, text;
+    TRY(merge_new_string(m, "Name by lo2io", &name));
+    TRY(merge_suffixed(m, row->name, &text));
+    WRITE(m, write_location_group_property, (void *, uint32_t, uint32_t, uint8_t, uint64_t),
+          id_map_get(&m->location_groups, row->id), name, TYPE_STRING, (uint64_t)text);
+    return 0;
+}
+
 static int location_groups(lo2_merge *m)
 {
-    for (size_t i = 0; i < m->part.location_groups.nr; i++) /* a creator may come later */
-        TRY(id_map_set(m, &m->location_groups, m->part.location_groups.at[i].id, m->next_location_group++));
+    for (size_t i = 0; i < m->part.location_groups.nr; i++) { /* a creator may come later */
+        uint32_t own = m->part.location_groups.at[i].id, joined = id_map_get(&m->joined_groups, own);
+        TRY(id_map_set(m, &m->location_groups, own, joined != NONE ? joined : m->next_location_group++));
+    }
     for (size_t i = 0; i < m->part.location_groups.nr; i++) {
         const location_group_row *row = &m->part.location_groups.at[i];
         uint32_t name;
+        if (id_map_get(&m->joined_groups, row->id) != NONE) {
+            TRY(name_joined_group(m, row));
+            continue;
+        }
         TRY(merge_suffixed(m, row->name, &name));
         WRITE(m, write_location_group, (void *, uint32_t, uint32_t, uint8_t, uint32_t, uint32_t),
               id_map_get(&m->location_groups, row->id), name, row->type, id_map_get(&m->nodes, row->node),
@@ -106,7 +127,7 @@ static int location_groups(lo2_merge *m)
         const property_row *row = &m->part.group_properties.at[i];
         uint32_t name;
         uint64_t value;
-        TRY(merge_string(m, row->name, &name));
+        TRY(merge_property_name(m, true, id_map_get(&m->location_groups, row->of), row->name, &name));
         TRY(property_value(m, row, &value));
         WRITE(m, write_location_group_property, (void *, uint32_t, uint32_t, uint8_t, uint64_t),
               id_map_get(&m->location_groups, row->of), name, row->type, value);

@@ -15,18 +15,22 @@ import numpy as np
 from lo2io._version import __version__
 from lo2io.errors import TraceError, UsageError
 from lo2io.native._lib import ffi, lib
-from lo2io.otf2.library import DAMAGED, address
+from lo2io.otf2.library import DAMAGED, UNDEFINED_U32, address
+from lo2io.otf2.merge.application import FIRST_KINDS, copy_definitions, copy_local_definitions, spread_chunks
 from lo2io.otf2.merge.part import read_markers
 from lo2io.otf2.values import value
 from lo2io.otf2.write.archive import CHUNK_BYTES, Archive
+from lo2io.trace.correction import Correction, correction_of
 from lo2io.trace.names import ANCHOR, ARCHIVE, USED_IDS, events_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
+    from lo2io.otf2.merge.application import Application
     from lo2io.otf2.merge.part import Marker, Part
+    from lo2io.otf2.write.archive import Markers
 
 _BYTES_PER_LOCATION: Final = 16
 """Of a chunk of definitions. libotf2 wants 10 (OTF2_Archive.h)."""
@@ -81,6 +85,15 @@ class ReadPart(NamedTuple):
     markers: list[Marker]
 
 
+class Joins(NamedTuple):
+    """What of a host's archive the application's archive has, too."""
+
+    host: int
+    """The host's node of the system tree; UNDEFINED_U32: it has none."""
+    groups: dict[int, int]
+    """The host's location group → the application's."""
+
+
 class Written(NamedTuple):
     """What was merged of one archive."""
 
@@ -99,12 +112,23 @@ class Merger:
         clock: Resolution, first tick, length and realtime of the merged archive.
         nr_locations: How many locations there will be at most.
         final: Where the directory will lie in the end: symbolic links are made relative to it.
+        application: An application's archive, which becomes a part.
+        correct: From the correction of one of the application's locations to that of the merged archive.
 
     Raises:
         TraceError: libotf2 refuses; the error has its message. Every method may raise this.
     """
 
-    def __init__(self, directory: Path, clock: tuple[int, int, int, int], nr_locations: int, final: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        clock: tuple[int, int, int, int],
+        nr_locations: int,
+        final: Path,
+        *,
+        application: Application | None = None,
+        correct: Callable[[Correction], list[tuple[int, int]]] | None = None,
+    ) -> None:
         self._directory = directory
         self._final = final
         self._clock = clock
@@ -113,7 +137,13 @@ class Merger:
         self._style: tuple[str, str] | None = None
         self._native: Any = None
         self._exits = contextlib.ExitStack()
-        self._archive = Archive(directory, definition_bytes=_chunk_for(nr_locations))
+        self._application, self._correct = application, correct
+        if application is not None and application.style:
+            self._style = application.style, "the application's archive"
+        chunk, self._event_bytes = _chunk_for(nr_locations), CHUNK_BYTES
+        if application is not None:
+            chunk, self._event_bytes = max(chunk, application.definition_bytes), application.chunk_bytes
+        self._archive = Archive(directory, definition_bytes=chunk, event_bytes=self._event_bytes)
         try:
             self._archive.call("CloseEvtFiles")
             self._archive.call("OpenDefFiles")
@@ -126,6 +156,12 @@ class Merger:
         definitions = self._exits.enter_context(self._archive.definitions())
         definitions.write("ClockProperties", *self._clock)
         config = ffi.new("lo2_merge_config *")
+        config.root = UNDEFINED_U32
+        if self._application is not None:
+            copy_definitions(self._archive.library, self._application, definitions.writer)
+            config.root = self._application.root
+            for member, kind in FIRST_KINDS.items():
+                setattr(config.first, member, self._application.first(kind))
         config.archive = ffi.cast("void *", self._archive.pointer)
         config.definitions = ffi.cast("void *", definitions.writer)
         config.sparse, config.of_machine = value("ID_MAP_SPARSE"), value("SYSTEM_TREE_DOMAIN_MACHINE")
@@ -139,8 +175,25 @@ class Merger:
         if self._native == ffi.NULL:
             raise MemoryError
         self._library = self._archive.library
+        self._know_application()
         self._callbacks = self._exits.enter_context(self._library.callbacks(_KIND))
         self._register()
+
+    def _know_application(self) -> None:
+        """An archive has each string, I/O paradigm and property once: lo2io's POSIX is the application's."""
+        if self._application is None:
+            return
+        found = self._application.definitions
+        strings = found.table("string")
+        refs: dict[bytes, int] = {}
+        for ref, (text,) in strings.items():
+            refs.setdefault(text, ref)
+            self._check(lib.lo2_merge_know_string(self._native, text, ref))
+        for ref, (identification, *_) in found.table("paradigm").items():
+            self._check(lib.lo2_merge_know_paradigm(self._native, refs[strings[identification][0]], ref))
+        for record, of_group in (("SystemTreeNodeProperty", False), ("LocationGroupProperty", True)):
+            for of, name, *_ in found.unnamed.get(record, ()):
+                self._check(lib.lo2_merge_know_property(self._native, of_group, of, refs[strings[name][0]]))
 
     def _register(self) -> None:
         table = lib.lo2_merge_callbacks()
@@ -168,14 +221,21 @@ class Merger:
         found, markers = self._read(part)
         return ReadPart(part, found, self._event_files(part, found), markers)
 
-    def write(self, read: ReadPart) -> Written:
+    def write(self, read: ReadPart, joins: Joins | None = None) -> Written:
         """Merge the archive that was read last.
+
+        Args:
+            read: The archive.
+            joins: What of it the application's archive has, too.
 
         Raises:
             UsageError: It enters regions in another way than those before; OTF2 allows one of them.
         """
         part, found, files, markers = read
         self._check_style(part, found)
+        if joins is not None:
+            pairs = ffi.new("lo2_merge_pair[]", list(joins.groups.items()))
+            self._check(lib.lo2_merge_join(self._native, joins.host, pairs, len(joins.groups)))
         used = _load_used(part.directory / ARCHIVE / USED_IDS)
         ids = ffi.NULL if used is None else ffi.from_buffer("uint64_t[]", used)
         offsets = self._offsets(part)
@@ -216,11 +276,11 @@ class Merger:
         if style is None:
             return
         if self._style is None:
-            self._style = style, part.host
+            self._style = style, f"host {part.host}"
         elif self._style[0] != style:
             raise UsageError(
                 f"merge {part.directory}",
-                f"it has {style}, but host {self._style[1]} has {self._style[0]}: OTF2 allows one in an archive",
+                f"it has {style}, but {self._style[1]} has {self._style[0]}: OTF2 allows one in an archive",
                 "record all hosts alike: `record` or `system-wide`, with or without --sched; "
                 "or merge them in two directories",
             )
@@ -251,6 +311,8 @@ class Merger:
         """
         merged = os.open(self._directory / ARCHIVE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            if self._application is not None:
+                self._link_application(self._application, merged)
             for part, files in self._links:
                 source = os.open(part.directory / ARCHIVE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 try:
@@ -265,11 +327,42 @@ class Merger:
 
     def _link(self, part: Part, own: int, source: int, merged: int) -> None:
         name, new_name = events_file(own), events_file(own << 32 | part.number)
+        if self._event_bytes != CHUNK_BYTES and os.stat(name, dir_fd=source).st_size > CHUNK_BYTES:
+            self._spread(name, new_name, source, merged)
+            return
         try:
             os.link(name, new_name, src_dir_fd=source, dst_dir_fd=merged, follow_symlinks=False)
         except OSError:  # a file system without hard links, or another one than the host's
             target = os.path.relpath(part.directory / ARCHIVE / name, self._final / ARCHIVE)
             os.symlink(target, new_name, dir_fd=merged)
+
+    def _spread(self, name: str, new_name: str, source: int, merged: int) -> None:
+        """The application's chunks are larger than lo2io's, and an archive has one size."""
+        try:
+            own = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=source)
+            try:
+                new = os.open(new_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=merged)
+                try:
+                    spread_chunks(own, new, CHUNK_BYTES, self._event_bytes)
+                finally:
+                    os.close(new)
+            finally:
+                os.close(own)
+        except OSError as error:
+            remedy = "make room there"
+            raise TraceError(
+                f"write {self._final / ARCHIVE / new_name}", error.strerror or str(error), remedy
+            ) from error
+
+    def _link_application(self, application: Application, merged: int) -> None:
+        for location in application.locations:
+            self._archive.require_local_definitions(location, merged)
+            source = application.folder.resolve() / events_file(location)
+            if source.exists():
+                try:
+                    os.link(source, events_file(location), dst_dir_fd=merged)
+                except OSError:
+                    os.symlink(source, events_file(location), dir_fd=merged)
 
     def _check(self, code: int) -> None:
         if code:
@@ -280,6 +373,8 @@ class Merger:
     def close(self, properties: Mapping[str, object]) -> None:
         """Write the groups, the markers and the properties, and last the anchor."""
         self._check(lib.lo2_merge_finish(self._native))
+        if self._application is not None and self._correct is not None:
+            copy_local_definitions(self._library, self._application, self._archive, self._correct)
         self._archive.call("CloseDefFiles")
         self._exits.close()
         self._write_markers()
@@ -288,19 +383,24 @@ class Merger:
         for name, fact in properties.items():
             if str(fact):
                 self._archive.call("SetProperty", f"LO2IO::{name}".encode(), str(fact).encode(), True)
+        for name, text in self._application.properties.items() if self._application else ():
+            self._archive.call("SetProperty", name.encode(), text.encode(), True)
         self._link_events()
         self._archive.close()
         self._free()
 
     def _write_markers(self) -> None:
-        if not self._markers:
+        theirs = self._application.markers if self._application else []
+        markers = [marker for _, marker in self._markers] + theirs
+        if not markers:
             return
-        kinds = {(marker.category, marker.severity): None for _, marker in self._markers}
+        kinds = dict.fromkeys((marker.group, marker.category, marker.severity) for marker in markers)
         refs = {kind: ref for ref, kind in enumerate(kinds)}
         start, end = self._clock[1], self._clock[1] + self._clock[2]
         with self._archive.markers() as out:
-            for (category, severity), ref in refs.items():
-                out.define(ref, "lo2io", category, severity)
+            for (group, category, severity), ref in refs.items():
+                out.define(ref, group, category, severity)
+            self._write_their_markers(out, theirs, refs)
             for part, marker in self._markers:
                 begin, until = (
                     min(max(part.correction.one(time), start), end)
@@ -308,13 +408,26 @@ class Merger:
                 )
                 target = marker.target << 32 | part.number if marker.scope == _SCOPE_LOCATION else 0
                 out.mark(
-                    refs[marker.category, marker.severity],
+                    refs[marker.group, marker.category, marker.severity],
                     f"{marker.text} @{part.host}",
                     time=begin,
                     duration=until - begin,
                     scope=_SCOPE_LOCATION if marker.scope == _SCOPE_LOCATION else _SCOPE_GLOBAL,
                     scope_ref=target,
                 )
+
+    def _write_their_markers(self, out: Markers, markers: list[Marker], refs: dict[tuple[str, str, int], int]) -> None:
+        """The application's markers, at the times of the merged archive. Their scopes stay, as all its ids do."""
+        if self._correct is None:
+            return
+        start, end = self._clock[1], self._clock[1] + self._clock[2]
+        correction = correction_of(self._correct(Correction()))
+        for marker in markers:
+            moved = correction.apply([marker.time, marker.time + marker.duration]).tolist()
+            begin, until = (min(max(time, start), end) for time in moved)
+            ref = refs[marker.group, marker.category, marker.severity]
+            where = {"scope": marker.scope, "scope_ref": marker.target}
+            out.mark(ref, marker.text, time=begin, duration=until - begin, **where)
 
     def _free(self) -> None:
         native, self._native = self._native, None

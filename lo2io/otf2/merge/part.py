@@ -67,6 +67,7 @@ class Marker:
     text: str
     category: str
     severity: int
+    group: str = "lo2io"
 
 
 def read_head(library: Library, directory: Path) -> Head:
@@ -103,29 +104,29 @@ def read_head(library: Library, directory: Path) -> Head:
     return Head(start, length, realtime, resolution, chunk, nr_locations, creator, properties)
 
 
-def read_markers(library: Library, reader: int, directory: Path) -> list[Marker]:
+def read_markers(library: Library, reader: int, directory: Path, name: str = MARKER_FILE) -> list[Marker]:
     """The markers of an open archive.
 
     Raises:
         TraceError: They cannot be read.
     """
-    file = directory / MARKER_FILE
+    file = directory / name
     if not file.exists():
         return []
     handle = library.Reader_GetMarkerReader(reader)
     if not handle:
         raise library.failure(f"reading the markers in {file}")
-    kinds: dict[int, tuple[str, int]] = {}
+    kinds: dict[int, tuple[str, int, str]] = {}
     found: list[Marker] = []
 
-    def on_definition(_user: int, ref: int, _group: bytes, category: bytes, severity: int) -> int:
-        kinds[ref] = category.decode(errors="replace"), severity
+    def on_definition(_user: int, ref: int, group: bytes, category: bytes, severity: int) -> int:
+        kinds[ref] = category.decode(errors="replace"), severity, group.decode(errors="replace")
         return 0
 
     def on_marker(_user: int, *values: Any) -> int:
         time, duration, ref, scope, target, text = values
-        category, severity = kinds.get(ref, ("marker", 0))
-        found.append(Marker(time, duration, scope, target, text.decode(errors="replace"), category, severity))
+        category, severity, group = kinds.get(ref, ("marker", 0, ""))
+        found.append(Marker(time, duration, scope, target, text.decode(errors="replace"), category, severity, group))
         return 0
 
     with library.callbacks("MarkerReader") as callbacks:

@@ -64,8 +64,9 @@ class Archive:
         TraceError: libotf2 refuses; the error has its message. Every method may raise this.
     """
 
-    def __init__(self, directory: Path, definition_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, directory: Path, definition_bytes: int = CHUNK_BYTES, event_bytes: int = CHUNK_BYTES) -> None:
         self._directory = directory
+        self._event_bytes = event_bytes
         self._definition_bytes = definition_bytes
         self._broken = False
         self._closed = False
@@ -88,7 +89,7 @@ class Archive:
         (self._directory / MARKER_FILE).unlink(missing_ok=True)
         posix, none = value("SUBSTRATE_POSIX"), value("COMPRESSION_NONE")
         write, path = value("FILEMODE_WRITE"), os.fsencode(self._directory)
-        chunks = CHUNK_BYTES, self._definition_bytes
+        chunks = self._event_bytes, self._definition_bytes
         self.pointer = self.library.Archive_Open(path, ARCHIVE.encode(), write, *chunks, posix, none)
         if not self.pointer:
             raise self.error("OTF2_Archive_Open")
@@ -141,7 +142,7 @@ class Archive:
         """Write an empty definition file for each location. All ids are global, but readers look for the files."""
         self.call("OpenDefFiles")
         for location in range(nr_locations):
-            self.call("CloseDefWriter", self._writer("DefWriter", location))
+            self.call("CloseDefWriter", self.local_writer(location))
             self._require_whole(f"traces/{location}.def")
         self.call("CloseDefFiles")
 
@@ -151,6 +152,10 @@ class Archive:
             (self._directory / ARCHIVE / name).write_bytes(content)
         except OSError as error:
             raise self._refused(f"{name}: {error.strerror}") from error
+
+    def local_writer(self, location: int) -> int:
+        """The writer of a location's local definitions. ``CloseDefWriter`` closes it."""
+        return self._writer("DefWriter", location)
 
     def _writer(self, kind: str, *arguments: Any) -> int:
         writer: int | None = getattr(self.library, f"Archive_Get{kind}")(self.pointer, *arguments)

@@ -1,0 +1,224 @@
+"""`lo2io merge --with`: an application's own archive in one with lo2io's."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import otf2
+import pytest
+from build.application_archive import CHUNK_BYTES, MS, write_application
+from build.merged_traces import small_cluster, told
+from build.otf2_builder import correct
+
+from lo2io.cluster.application import Request
+from lo2io.cluster.merge import MERGED, merge
+from lo2io.errors import TraceError, UsageError
+from lo2io.otf2.merge.application import spread_chunks
+from lo2io.otf2.write.archive import CHUNK_BYTES as OWN_CHUNK_BYTES
+from lo2io.verify import exit_code, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+WRITER, READER = 100, 200
+"""Processes of the small machine."""
+
+
+def machine(directory: Path, mode: str = "process", **changes: object) -> tuple[Path, str]:
+    """The trace of the small machine, and the machine's name."""
+    trace = small_cluster(directory, "a", mode, **changes) / "host=a"
+    shutil.move(trace, directory.with_name("trace"))
+    trace = directory.with_name("trace")
+    return trace, json.loads((trace / "lo2io" / "metadata.json").read_text(encoding="utf-8"))["hostname"]
+
+
+def printed(archive: Path, *options: str) -> list[str]:
+    """The lines of `otf2-print`."""
+    line = ["otf2-print", "-Werror", *options, str(archive)]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def definitions(archive: Path) -> list[str]:
+    """All global definitions but the clock."""
+    return [line for line in printed(archive, "-G") if re.match(r"[A-Z_]+  ", line) and not line.startswith("CLOCK")]
+
+
+def test_the_application_is_a_part(tmp_path: Path) -> None:
+    """Its definitions come first, with their ids; its events tell what they told, at the times of the recording."""
+    trace, host = machine(tmp_path / "T")
+    anchor = write_application(tmp_path / "scorep", host, [WRITER, None])
+    merged = merge(trace, request=Request(anchor, offset_s=0.002))
+    together = trace / MERGED
+    theirs = definitions(anchor)
+    assert len(theirs) > 50
+    kept = definitions(together / "traces.otf2")
+    assert [line for line in kept if line in set(theirs)] == theirs
+    for location in ("0", "1"):
+        alone, now = (
+            [line.split() for line in printed(each, "-L", location)] for each in (anchor, together / "traces.otf2")
+        )
+        alone, now = ([words for words in lines if len(words) > 3 and words[1] == location] for lines in (alone, now))
+        assert len(alone) == 13
+        assert [(words[0], words[3:]) for words in now] == [(words[0], words[3:]) for words in alone]
+        assert [int(words[2]) for words in now] == [int(words[2]) + 2 * MS for words in alone]
+    found = told(together)
+    del found["Master thread"]
+    assert found == {f"{name} @{host}": events for name, events in told(trace).items()}
+    assert merged.application is not None
+    assert (merged.application["locations"], merged.application["events"]) == (2, 26)
+    assert merged.application["clock"] == "offset (named by the user)"
+    assert merged.application == json.loads((together / "cluster.json").read_text(encoding="utf-8"))["application"]
+
+
+def test_all_rules_are_kept(tmp_path: Path) -> None:
+    """`verify` finds nothing in the merged archive that it does not find in the application's own."""
+    trace, host = machine(tmp_path / "T")
+    anchor = write_application(tmp_path / "scorep", host, [WRITER, READER])
+    merge(trace, request=Request(anchor, offset_s=0))
+    verdict = verify(trace / MERGED)
+    assert exit_code(verdict) == 0, verdict.findings
+    assert set(verdict.broken) == {"name.shared"}, "Score-P names the first thread of each process alike"
+
+
+def groups_of(trace: Path) -> dict[str, list[str]]:
+    """Location group → its locations."""
+    found: dict[str, list[str]] = {}
+    with otf2.reader.open(str(trace / "traces.otf2")) as archive:
+        for location in archive.definitions.locations:
+            found.setdefault(location.group.name, []).append(location.name)
+    return found
+
+
+@pytest.mark.parametrize("pids", [[WRITER, READER], [WRITER, None]])
+def test_threads_of_a_process_stand_together(tmp_path: Path, pids: Sequence[int | None]) -> None:
+    """lo2io's threads lie in the application's process of the same pid. Another process stays beside it."""
+    trace, host = machine(tmp_path / "T")
+    anchor = write_application(tmp_path / "scorep", host, pids)
+    merged = merge(trace, request=Request(anchor, offset_s=0))
+    assert merged.application is not None
+    assert (merged.application["processes"], merged.application["joined"]) == (2, 2 - pids.count(None))
+    found = groups_of(trace / MERGED)
+    assert found["MPI Rank 0"] == ["Master thread", f"thread writer 100 @{host}", f"thread helper 101 @{host}"]
+    reader = "MPI Rank 1" if READER in pids else f"reader [200] @{host}"
+    assert f"thread reader 200 @{host}" in found[reader]
+    with otf2.reader.open(str(trace / MERGED / "traces.otf2")) as archive:
+        nodes = {group.system_tree_parent.name for group in archive.definitions.location_groups}
+        found_properties = archive.definitions.location_group_properties
+        names = {each.name for each in found_properties if each.location_group.name == "MPI Rank 0"}
+    assert host in nodes
+    assert {"Process ID", "lo2io Process ID", "Name by lo2io"} <= names
+
+
+def test_ranks_of_mpi_are_joined(tmp_path: Path) -> None:
+    """Score-P does not tell pids, but ranks, as lo2io does."""
+    trace, host = machine(tmp_path / "T", ranks={READER: 1})
+    anchor = write_application(tmp_path / "scorep", host, [None, None])
+    merged = merge(trace, request=Request(anchor, offset_s=0))
+    assert merged.application is not None
+    assert merged.application["joined"] == 1
+    assert groups_of(trace / MERGED)["MPI Rank 1"] == ["Master thread", f"thread reader 200 @{host}"]
+
+
+def test_many_nodes(tmp_path: Path) -> None:
+    """The application's archive becomes a part of that of all nodes; what ran on one node lies there."""
+    cluster = small_cluster(tmp_path / "T", "ab", "process")
+    anchor = write_application(tmp_path / "scorep", "b", [WRITER])
+    merged = merge(cluster, request=Request(anchor, offset_s=0))
+    assert [host["number"] for host in merged.hosts] == [1, 2], "number 0 ends an id of the application"
+    found = groups_of(cluster)
+    assert found["MPI Rank 0"] == ["Master thread", "thread writer 100 @b", "thread helper 101 @b"]
+    assert "thread writer 100 @a" not in found["MPI Rank 0"]
+    assert exit_code(verify(cluster)) == 0
+
+
+def test_the_archives_own_offsets_count(tmp_path: Path) -> None:
+    """Its clock offsets and those of the merged archive are one correction of each location."""
+    trace, _host = machine(tmp_path / "T")
+    theirs = correct()
+    theirs.clock_offsets = {ref: 500 * ref for record, ref in theirs.definitions if record == "Location"}
+    alone = told(theirs.write(tmp_path / "own"))
+    merge(trace, request=Request(tmp_path / "own" / "traces.otf2", offset_s=0.25))
+    now = told(trace / MERGED)
+    for name in ("thread 10", "thread 11"):
+        assert len(alone[name]) > 3
+        assert [event.time for event in now[name]] == [event.time + 250 * MS for event in alone[name]]
+        assert [event.facts for event in now[name]] == [event.facts for event in alone[name]]
+
+
+def test_chunks_are_spread(tmp_path: Path) -> None:
+    """lo2io's chunks of events are smaller than Score-P's. Readers find the same events behind larger steps."""
+    for name, chunk_bytes in (("own", OWN_CHUNK_BYTES), ("theirs", CHUNK_BYTES)):
+        with otf2.writer.open(str(tmp_path / name), timer_resolution=1, chunk_size_events=chunk_bytes) as writer:
+            node = writer.definitions.system_tree_node("node")
+            group = writer.definitions.location_group("group", system_tree_parent=node)
+            events = writer.event_writer_from_location(writer.definitions.location("thread", group=group))
+            region = writer.definitions.region("region")
+            for time in range(0, 30_000, 2):
+                events.enter(time, region)
+                events.leave(time + 1, region)
+    before = printed(tmp_path / "theirs" / "traces.otf2")
+    own, theirs = (tmp_path / name / "traces" / "0.evt" for name in ("own", "theirs"))
+    size = own.stat().st_size
+    assert size > OWN_CHUNK_BYTES
+    with own.open("rb") as source, theirs.open("wb") as target:
+        spread_chunks(source.fileno(), target.fileno(), OWN_CHUNK_BYTES, CHUNK_BYTES)
+    assert printed(tmp_path / "theirs" / "traces.otf2") == before
+    assert theirs.stat().st_size > CHUNK_BYTES
+    assert theirs.stat().st_blocks * 512 < size + CHUNK_BYTES // 2, "what lies between is a hole"
+
+
+def test_archives_that_cannot_be_merged_are_refused(tmp_path: Path) -> None:
+    """The error names what is wrong, and a former archive stays."""
+    trace, host = machine(tmp_path / "T")
+    anchor = write_application(tmp_path / "scorep", host, [WRITER, READER])
+    request = Request(anchor, offset_s=0)
+    merge(trace, request=request)
+    before = told(trace / MERGED)
+
+    with pytest.raises(UsageError, match="written on elsewhere"):
+        merge(trace, request=Request(write_application(tmp_path / "other", "elsewhere")))
+    with pytest.raises(UsageError, match="has no readings"):
+        merge(trace, request=Request(anchor))
+    with pytest.raises(UsageError, match="has regions, but the application's archive has calling contexts"):
+        merge(trace, request=Request(write_application(tmp_path / "contexts", host, style="contexts"), offset_s=0))
+    with pytest.raises(TraceError, match="does not end in"):
+        merge(trace, request=Request(anchor.with_name("traces.def"), offset_s=0))
+
+    for name, spoil, answer in (
+        ("version", lambda path: change(path / "traces.otf2", b"OTF2\0\3\2", b"OTF2\0\3\4"), "version conflicts"),
+        ("cut", lambda path: cut(path / "traces" / "0.evt"), "ends early"),
+        ("definitions", lambda path: cut(path / "traces.def"), "ends early"),
+        ("events", lambda path: (path / "traces" / "0.evt").unlink(), "0.evt with the events of location 0 is missing"),
+        ("local", lambda path: (path / "traces" / "0.def").unlink(), "0.def are missing"),
+    ):
+        copy = tmp_path / name
+        shutil.copytree(anchor.parent, copy)
+        spoil(copy)
+        with pytest.raises(TraceError, match=answer):
+            merge(trace, request=Request(copy / "traces.otf2", offset_s=0))
+        assert told(trace / MERGED) == before
+
+
+def change(path: Path, old: bytes, new: bytes) -> None:
+    """Replace bytes of a file."""
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
+
+
+def cut(path: Path) -> None:
+    """Cut the last bytes off."""
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def test_snapshots_are_named(tmp_path: Path) -> None:
+    """Ids and times in snapshots are those of the archive alone: they stay behind, and the user hears it."""
+    trace, host = machine(tmp_path / "T")
+    anchor = write_application(tmp_path / "scorep", host, [WRITER])
+    (anchor.parent / "traces" / "0.snap").touch()
+    assert "1 files of snapshots" in merge(trace, request=Request(anchor, offset_s=0)).notices[0]
