@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow as pa
 from lo2io.errors import TraceError
 from lo2io.folder import Folder, private_umask
 from lo2io.reports.nodes.summary import HostFacts, NodesSummary, add_up
-from lo2io.reports.nodes.sums import SCHEMA, SUMS_FILE, sum_up
+from lo2io.reports.nodes.sums import SCHEMA, SUMS_FILE, VERSION, sum_up
 from lo2io.trace.directory import give_away
 from lo2io.trace.names import DIRECTORY, PART
 from lo2io.trace.reader import open_trace
@@ -67,20 +68,30 @@ def summarize_nodes(nodes: Nodes) -> NodesSummary:
 
 
 def _has_sums(node: Node) -> bool:
-    return not isinstance(node.trace, Selection) and (node.trace.path / DIRECTORY / SUMS_FILE).exists()
+    """True if the node has sums with all that this version of lo2io sums up."""
+    path = node.trace.path / DIRECTORY / SUMS_FILE
+    if isinstance(node.trace, Selection) or not path.exists():
+        return False
+    with _reading(path) as reader:
+        return (reader.schema.metadata or {}).get(b"version") == str(VERSION).encode()
 
 
 def _load(node: Node) -> pa.Table:
     """The sums of a node.
 
     Raises:
-        TraceError: The file is damaged, or a newer lo2io wrote it.
+        TraceError: The file is damaged.
     """
-    path = node.trace.path / DIRECTORY / SUMS_FILE
+    with _reading(node.trace.path / DIRECTORY / SUMS_FILE) as reader:
+        table = reader.read_all()
+        table.validate(full=True)
+        return table
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[pa.RecordBatchFileReader]:
     try:
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
+            yield reader
     except (OSError, ValueError, pa.ArrowException) as error:
         raise TraceError(f"cannot read the sums {path}", str(error), _REMEDY) from error
-    return table

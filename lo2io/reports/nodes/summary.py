@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lo2io.reports.nodes.outliers import Outlier, find_outliers
+from lo2io.reports.nodes.places import FOLDER, PATTERN
 from lo2io.reports.nodes.sums import (
     ADDED,
     CALL,
@@ -26,7 +27,7 @@ from lo2io.reports.nodes.sums import (
     FINDING,
     KEYS,
     NODE,
-    OTHER_FILES,
+    OTHER,
     PROCESS,
     RANK,
 )
@@ -134,6 +135,22 @@ class NodesFile:
 
 
 @dataclass(frozen=True, slots=True)
+class NodesPlace:
+    """The files of a folder, or of a pattern, on all nodes.
+
+    Nodes without a row for it may add no more than ``more_ns`` and ``more_bytes``.
+    """
+
+    name: str | None
+    hosts: int
+    files: int
+    """Paths that were used, added up over the nodes with a row."""
+    activity: Activity
+    more_ns: int
+    more_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodesFinding:
     """A finding on several nodes."""
 
@@ -175,6 +192,12 @@ class NodesSummary:
     """Paths with a row on some node."""
     other_files: int
     """Paths that have no row, added up over nodes."""
+    folders: tuple[NodesPlace, ...]
+    """By time in calls, at most 100; ``patterns``, too: paths whose numbers are replaced by stars."""
+    nr_folders: int
+    """Folders with a row on some node."""
+    patterns: tuple[NodesPlace, ...]
+    nr_patterns: int
 
     @property
     def verdicts(self) -> dict[str, int]:
@@ -210,7 +233,7 @@ def add_up(
     adder = _Adder()
     for facts, table in nodes:
         adder.add(facts, table)
-    rows, nr_files = adder.rows()
+    rows, numbers = adder.rows()
     hosts = tuple(sorted(adder.hosts, key=lambda host: (-host.activity.time_ns, host.host)))
     errors = [host.error_ns for host in hosts]
     compared = {what: [_number(host, what) for host in hosts] for what in COMPARED}
@@ -232,9 +255,13 @@ def add_up(
         processes=_processes(rows[PROCESS]),
         ranks=tuple(sorted(adder.ranks, key=lambda row: (-row.activity.time_ns, row.rank, row.host)))[:MAX_ROWS],
         nr_ranks=len({row.rank for row in adder.ranks}),
-        files=_files(rows[FILE], rows[OTHER_FILES]),
-        nr_files=nr_files,
-        other_files=sum(row["members"] for row in rows[OTHER_FILES]),
+        files=tuple(_files(rows)),
+        nr_files=numbers[FILE],
+        other_files=sum(row["members"] for row in rows[OTHER[FILE]]),
+        folders=tuple(_places(rows, FOLDER)),
+        nr_folders=numbers[FOLDER],
+        patterns=tuple(_places(rows, PATTERN)),
+        nr_patterns=numbers[PATTERN],
     )
 
 
@@ -278,21 +305,23 @@ class _Adder:
             self._waiting = [_grouped(self._waiting)]
             self._room = max(_AT_ONCE, 2 * self._waiting[0].num_rows)
 
-    def rows(self) -> tuple[dict[str, list[Row]], int]:
-        """The rows of each kind, one for each combination of keys; ``hosts``: on how many nodes. Few rows of files.
+    def rows(self) -> tuple[dict[str, list[Row]], dict[str, int]]:
+        """The rows of each kind, one for each combination of keys; ``hosts``: on how many nodes.
 
         Returns:
-            Kind → its rows; and the number of all files.
+            Kind → its rows; of files and places, those with the most time. And how many files and places have rows.
         """
         if not self._waiting:
-            return defaultdict(list), 0
+            return defaultdict(list), dict.fromkeys(OTHER, 0)
         whole = _grouped(self._waiting)
-        is_file = pc.equal(whole["kind"], FILE)
-        files = whole.filter(is_file)
-        order = pc.sort_indices(files, [("time_ns", "descending"), ("nr", "descending"), ("name", "ascending")])
-        rows = _by_kind(whole.filter(pc.invert(is_file)))
-        rows[FILE] = files.take(order[:MAX_ROWS]).to_pylist()
-        return rows, files.num_rows
+        rows = _by_kind(whole.filter(pc.invert(pc.is_in(whole["kind"], pa.array(OTHER)))))
+        numbers = {}
+        for kind in OTHER:
+            mine = whole.filter(pc.equal(whole["kind"], kind))
+            order = pc.sort_indices(mine, [("time_ns", "descending"), ("nr", "descending"), ("name", "ascending")])
+            rows[kind] = mine.take(order[:MAX_ROWS]).to_pylist()
+            numbers[kind] = mine.num_rows
+        return rows, numbers
 
 
 def _grouped(tables: list[pa.Table]) -> pa.Table:
@@ -369,19 +398,24 @@ def _processes(rows: Iterable[Row]) -> tuple[NodesProcess, ...]:
     return tuple(NodesProcess(row["name"], row["hosts"], row["members"], _activity(row)) for row in ordered[:MAX_ROWS])
 
 
-def _files(rows: Iterable[Row], others: Iterable[Row]) -> tuple[NodesFile, ...]:
-    """``most_…`` of a path is the sum over the nodes that have a row for it, of the others over all nodes."""
-    most_ns, most_bytes = (sum(row[name] for row in others) for name in ("most_ns", "most_bytes"))
-    return tuple(
-        NodesFile(
-            path=row["name"],
-            hosts=row["hosts"],
-            activity=_activity(row),
-            more_ns=most_ns - row["most_ns"],
-            more_bytes=most_bytes - row["most_bytes"],
-        )
-        for row in rows
-    )
+def _files(rows: Mapping[str, list[Row]]) -> Iterator[NodesFile]:
+    for row, more_ns, more_bytes in _bounded(rows, FILE):
+        yield NodesFile(row["name"], row["hosts"], _activity(row), more_ns, more_bytes)
+
+
+def _places(rows: Mapping[str, list[Row]], kind: str) -> Iterator[NodesPlace]:
+    for row, more_ns, more_bytes in _bounded(rows, kind):
+        yield NodesPlace(row["name"], row["hosts"], row["members"], _activity(row), more_ns, more_bytes)
+
+
+def _bounded(rows: Mapping[str, list[Row]], kind: str) -> Iterator[tuple[Row, int, int]]:
+    """Rows of a kind, and what nodes without such a row add at most.
+
+    ``most_…`` of a path is the sum over the nodes that have a row for it, of the others over all nodes.
+    """
+    most_ns, most_bytes = (sum(row[name] for row in rows[OTHER[kind]]) for name in ("most_ns", "most_bytes"))
+    for row in rows[kind]:
+        yield row, most_ns - row["most_ns"], most_bytes - row["most_bytes"]
 
 
 def _findings(found: Iterable[tuple[str, Row]]) -> tuple[NodesFinding, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lo2io.model import UNKNOWN_U32
+from lo2io.reports.nodes.places import FOLDER, PATTERN, places
 from lo2io.reports.summary.file_types import FileType
 from lo2io.reports.summary.io import device_name
 from lo2io.reports.summary.names import file_names
@@ -40,7 +41,7 @@ ADDED: Final = (
     "nr", "members", "errors", "reads", "writes", "bytes_read", "bytes_written", "time_ns", "most_bytes", "most_ns",
 )  # fmt: skip
 """Columns of numbers that add up."""
-VERSION: Final = 1
+VERSION: Final = 2
 SCHEMA: Final = pa.schema(
     [
         *(pa.field(name, pa.utf8()) for name in KEYS[:3]),
@@ -51,7 +52,9 @@ SCHEMA: Final = pa.schema(
 NODE, CALL, CALL_BIN, DEVICE, DEVICE_BIN, PROCESS, RANK, FILE, OTHER_FILES, FINDING = (
     "node", "call", "call latency", "device", "device latency", "process", "rank", "file", "other files", "finding",
 )  # fmt: skip
-"""Kinds of rows."""
+"""Kinds of rows, beside those of places."""
+OTHER: Final = {FILE: OTHER_FILES, FOLDER: "other folders", PATTERN: "other patterns"}
+"""Kind of rows that a node has the largest of → the kind of the row that sums up the others."""
 MOST_FILES: Final = 1_000
 """So many paths with the most time have rows, and so many with the most bytes."""
 
@@ -140,18 +143,15 @@ def _ranks(sums: TraceSums) -> dict[int, int]:
 
 
 def _files(sums: TraceSums) -> Iterator[dict[str, Any]]:
-    """Paths with the most time or bytes, and the sum of all others.
+    """Paths, folders and patterns with the most time or bytes, and of each kind the sum of all others.
 
-    ``most_…`` of all these rows is the same: no path without a row has more. So a report knows what nodes without a row
-    for a path may add to it.
+    ``most_…`` of all rows of a kind is the same: nothing without a row has more. So a report knows what nodes without a
+    row for a path may add to it.
     """
     by_path = sums.operations.by_group.merged(sums.paths)
-    moved = by_path.bytes_read + by_path.bytes_written
     used = np.flatnonzero((by_path.calls > 0) | (by_path.writes > 0))
     stored = used[(used < sums.owners.nr_files) & (sums.owners.types[used] <= FileType.STORAGE)]
-    top = np.union1d(_largest(by_path.time_ns, stored), _largest(moved, stored))
-    rest = np.setdiff1d(stored, top)
-    most = {"most_ns": int(by_path.time_ns[rest].max(initial=0)), "most_bytes": int(moved[rest].max(initial=0))}
+    top, most, rest = _top(by_path, stored)
     names = file_names(sums.trace, sums.owners, sums.people, top.tolist())
     groups = defaultdict(list)
     for key in top.tolist():  # a path may stand for files of several devices
@@ -160,6 +160,23 @@ def _files(sums: TraceSums) -> Iterator[dict[str, Any]]:
         yield {"kind": FILE, "name": path, "members": len(keys), **_activity(by_path, keys), **most}
     if len(rest):
         yield {"kind": OTHER_FILES, "members": len(rest), **_activity(by_path, rest), **most}
+    for kind in (FOLDER, PATTERN):
+        found = places(sums.trace, kind, by_path, stored)
+        top, most, rest = _top(found.sums, np.arange(len(found.names)))
+        for row in top.tolist():
+            members = {"members": int(found.files[row])}
+            yield {"kind": kind, "name": found.names[row], **members, **_activity(found.sums, row), **most}
+        if len(rest):
+            members = {"members": int(found.files[rest].sum())}
+            yield {"kind": OTHER[kind], **members, **_activity(found.sums, rest), **most}
+
+
+def _top(sums: Sums, keys: NDArray[np.intp]) -> tuple[NDArray[np.intp], dict[str, int], NDArray[np.intp]]:
+    """The keys that have rows, the most of any other, and all others."""
+    moved = sums.bytes_read + sums.bytes_written
+    top = np.union1d(_largest(sums.time_ns, keys), _largest(moved, keys))
+    rest = np.setdiff1d(keys, top)
+    return top, {"most_ns": int(sums.time_ns[rest].max(initial=0)), "most_bytes": int(moved[rest].max(initial=0))}, rest
 
 
 def _largest(weight: NDArray[np.int64], keys: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from lo2io.reports.nodes.summary import NodesSummary
+    from lo2io.reports.nodes.summary import NodesFile, NodesPlace, NodesSummary
     from lo2io.reports.summary.histogram import Latency
     from lo2io.reports.summary.summary import Activity
 
@@ -44,6 +44,9 @@ def render_nodes(summary: NodesSummary, console: Console, *, full: bool = False)
     _processes(summary, console, rows)
     _ranks(summary, console, rows)
     _files(summary, console, rows)
+    _places(summary.folders, summary.nr_folders, "Folder", console, rows)
+    if full:
+        _places(summary.patterns, summary.nr_patterns, "Pattern of paths", console, rows)
     _calls(summary, console, rows)
     _devices(summary, console, rows)
     _end(summary, console)
@@ -119,19 +122,30 @@ def _ranks(summary: NodesSummary, console: Console, limit: int) -> None:
 
 
 def _files(summary: NodesSummary, console: Console, limit: int) -> None:
-    shown = summary.files[:limit]
-    open_ended = any(row.more_ns for row in shown)
+    rows = [(row, [printable(row.path or "unnamed"), f"{row.hosts:,}"]) for row in summary.files[:limit]]
+    _bounded(console, ["File", "hosts"], rows, summary.nr_files)
+
+
+def _places(places: Sequence[NodesPlace], number: int, heading: str, console: Console, limit: int) -> None:
+    rows = [(row, [printable(row.name or "unknown"), f"{row.hosts:,}", f"{row.files:,}"]) for row in places[:limit]]
+    _bounded(console, [heading, "hosts", "files"], rows, number)
+
+
+def _bounded(
+    console: Console, headings: list[str], shown: Sequence[tuple[NodesFile | NodesPlace, list[str]]], number: int
+) -> None:
+    """A table whose rows may lack what some hosts did: then their last cell tells the most that it may be."""
+    open_ended = any(row.more_ns for row, _ in shown)
     rows = [
         [
-            printable(row.path or "unnamed"),
-            f"{row.hosts:,}",
+            *cells,
             *_cells(row.activity),
             *([format_duration(row.activity.time_ns + row.more_ns)] if open_ended else []),
         ]
-        for row in shown
+        for row, cells in shown
     ]
-    headings = ["File", "hosts", *_ACTIVITY, *(["at most"] if open_ended else [])]
-    _table(console, headings, "lr" + "r" * (len(headings) - 2), rows, summary.nr_files)
+    headings = [*headings, *_ACTIVITY, *(["at most"] if open_ended else [])]
+    _table(console, headings, "l" + "r" * (len(headings) - 1), rows, number)
 
 
 def _calls(summary: NodesSummary, console: Console, limit: int) -> None:

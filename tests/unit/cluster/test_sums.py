@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from build.merged_traces import replicate, small_cluster, write_correction
 from build.small_machine import spool_of_a_small_machine
@@ -18,6 +19,7 @@ from lo2io.errors import TraceError, UsageError
 from lo2io.reports.nodes import sums as node_sums
 from lo2io.reports.nodes.outliers import find_outliers
 from lo2io.reports.summary.histogram import LatencyHistograms
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,6 +136,33 @@ def test_paths_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert moved <= true_bytes <= moved + row.more_bytes
 
 
+def test_folders_and_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file counts in one folder and one pattern. Of those that a host keeps no row for, the bound holds."""
+    calls = {
+        "a": [("/d/out.1.dat", 400, 10), ("/d/out.12.dat", 300, -5), ("/d/e/log", 100, 1), ("/d7", 50, 2)],
+        "b": [("/d/out.3.dat", 200, 4), ("/d/e/log", 900, 8), ("/d/x/y", 20, 1)],
+    }
+    for host, each in calls.items():
+        host_with(tmp_path / "T", host, each)
+    whole = report(tmp_path / "T")
+    told = [(row.name, row.hosts, row.files, row.activity.time_ns) for row in whole.folders]
+    assert told == [("/d/e/", 2, 2, 1_000_000), ("/d/", 2, 3, 900_000), ("/", 1, 1, 50_000), ("/d/x/", 1, 1, 20_000)]
+    told = [(row.name, row.hosts, row.files, row.activity.time_ns) for row in whole.patterns]
+    assert told == [
+        ("/d/e/log", 2, 2, 1_000_000), ("/d/out.*.dat", 2, 3, 900_000), ("/d*", 1, 1, 50_000), ("/d/x/y", 1, 1, 20_000)
+    ]  # fmt: skip
+    for name in FIELDS:
+        for rows in (whole.folders, whole.patterns):
+            assert sum(getattr(row.activity, name) for row in rows) == getattr(whole.activity, name)
+    monkeypatch.setattr(node_sums, "MOST_FILES", 1)
+    bounded = report(tmp_path / "T")
+    assert [(row.name, row.more_ns) for row in bounded.folders] == [("/d/e/", 100_000), ("/d/", 200_000)]
+    true_ns = {row.name: row.activity.time_ns for row in whole.folders}
+    for row in bounded.folders:
+        assert row.activity.time_ns <= true_ns[row.name] <= row.activity.time_ns + row.more_ns
+    assert "/d/out.*.dat" in served.lo2io("report", tmp_path / "T", "--full", check=True).stdout
+
+
 def test_ranks_and_hosts_that_stand_out(tmp_path: Path) -> None:
     """Each rank with its host; the host whose calls take a hundred times as long is found."""
     for number in range(5):
@@ -191,7 +220,10 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_converting_keeps_the_sums_of_a_node(tmp_path: Path) -> None:
-    """Into a folder `host=NAME`, and into no other. Damaged sums are an error that says what to do."""
+    """Into a folder `host=NAME`, and into no other. Damaged sums are an error that says what to do.
+
+    Sums of another version do not count: the tables do.
+    """
     spool = spool_of_a_small_machine(tmp_path / "spool", "system")
     served.lo2io("convert", spool, "-o", tmp_path / "T" / "host=a", check=True)
     served.lo2io("convert", spool, "-o", tmp_path / "other", check=True)
@@ -199,8 +231,13 @@ def test_converting_keeps_the_sums_of_a_node(tmp_path: Path) -> None:
     replicate(tmp_path / "T" / "host=a", tmp_path / "T" / "host=b")
     assert report(tmp_path / "T").nr_summed == 0
     served.lo2io("convert", spool, "-o", tmp_path / "T" / "host=a", "--force", check=True)
-    (tmp_path / "T" / "host=b" / "lo2io" / "summary.arrow").unlink()
-    (tmp_path / "T" / "host=b" / "lo2io" / "summary.arrow").write_bytes(b"ARROW1")
+    kept = tmp_path / "T" / "host=b" / "lo2io" / "summary.arrow"
+    kept.unlink()
+    former = node_sums.sum_up(open_trace(tmp_path / "T" / "host=b")).replace_schema_metadata({"version": "1"})
+    with pa.OSFile(str(kept), "wb") as file, pa.ipc.new_file(file, former.schema) as writer:
+        writer.write_table(former)
+    assert report(tmp_path / "T").nr_summed == 1
+    kept.write_bytes(b"ARROW1")
     with pytest.raises(TraceError, match="cannot read the sums") as raised:
         report(tmp_path / "T")
     assert "remove the file" in raised.value.remedy
