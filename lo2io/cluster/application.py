@@ -7,7 +7,7 @@ description for ``cluster.json``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lo2io.cluster.bridging import REMEDY, bridge, by_offset, onwards
 from lo2io.cluster.clocks import load_clock
@@ -177,8 +177,3 @@ def _groups(library: Library, part: Part) -> tuple[_Groups, _Groups]:
             if found.text(name) == wanted:
                 groups.setdefault(value, []).append(group)
     return pids, ranks
-
-
-APPLICATION_PROPERTY: Final = "APPLICATION"
-"""The property ``LO2IO::…`` of merged archives with an application's archive: the first number that ends no id of the
-application's locations. Ids of lo2io's locations end with it or a greater one."""

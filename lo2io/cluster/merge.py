@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lo2io._version import __version__
 from lo2io.cluster.alignment import KEPT, REFERENCE, UNKNOWN, Alignment
-from lo2io.cluster.application import APPLICATION_PROPERTY, Joined, Recorded, open_application
+from lo2io.cluster.application import Joined, Recorded, open_application
 from lo2io.cluster.clocks import align_directory, place_in_job
 from lo2io.cluster.layout import CLUSTER_FILE, CORRECTION_FILE, host_folders
 from lo2io.errors import TraceError, UsageError
@@ -21,7 +21,7 @@ from lo2io.folder import private_umask
 from lo2io.otf2.library import UNDEFINED_U32, Library
 from lo2io.otf2.merge.merger import Merger
 from lo2io.otf2.merge.part import Head, Part, read_head
-from lo2io.otf2.read.hosts import HOSTS_PROPERTY, is_merged
+from lo2io.otf2.read.hosts import APPLICATION_PROPERTY, HOSTS_PROPERTY, is_merged
 from lo2io.otf2.write.archive import CHUNK_BYTES
 from lo2io.trace.correction import load_correction
 from lo2io.trace.directory import locked_directory, whole_trace

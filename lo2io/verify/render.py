@@ -44,6 +44,8 @@ def render(
     if lines:
         lines.append("")
     lines.append(_summary(verification))
+    if verification.application:
+        lines.append(_application(verification))
     if completeness is not None:
         said = f"; {reconciliation}" if reconciliation else ""
         lines.append(f"{_completeness(completeness, shortfall)}{said}")
@@ -99,6 +101,13 @@ def _summary(verification: Verification) -> str:
         f"({counts.in_flight:,} in flight), {_number(counts.handles, 'handle')}, "
         f"{_number(counts.locations, 'location')}, {_number(counts.markers, 'marker')}"
     )
+
+
+def _application(verification: Verification) -> str:
+    """What of a merged archive lo2io did not write."""
+    broken = ", ".join(f"{rule} {count:,} times" for rule, count in verification.of_application.items())
+    share = f"{_number(verification.application_locations, 'location')} of these"
+    return f"{share} hold the application's own events, which {f'break rules: {broken}' if broken else 'break no rule'}"
 
 
 def _number(number: int, noun: str) -> str:

@@ -248,6 +248,12 @@ class Counts:
     calling_contexts: int = 0
 
 
+_NUMBER = 2**32 - 1
+"""The bits of a location's id that tell its host in merged archives."""
+_OF_MERGING = ("clock.", "time.", "count.")
+"""Rules that merging has to keep for an application's events, too."""
+
+
 @dataclass(slots=True)
 class Verification:
     """The verdict on one trace. ``broken`` counts all findings of each rule, ``findings`` keeps the first ones."""
@@ -264,25 +270,42 @@ class Verification:
     """Trace length in ticks."""
     locations: dict[int, str] = field(default_factory=dict)
     """Names of the locations that findings mention."""
+    application: int = 0
+    """In an archive merged with an application's own: ids of the application's locations end with a smaller number."""
+    of_application: Counter[str] = field(default_factory=Counter)
+    """Findings of each rule at those locations. lo2io did not write what they hold."""
+    application_locations: int = 0
 
     @property
     def ok(self) -> bool:
         """True if no rule of severity error is broken."""
         return not any(RULES[rule].severity is Severity.ERROR for rule in self.broken)
 
+    def is_theirs(self, location: int) -> bool:
+        """True for a location of the application."""
+        return location & _NUMBER < self.application
+
     def report(
         self, rule: str, text: str, *, location: int | None = None, time: int | None = None, event: int | None = None
     ) -> None:
-        """Count a finding, and keep it if it is among the first of its rule."""
+        """Count a finding, and keep it if it is among the first of its rule.
+
+        What an application's events say is the application's. Their times and their number are merging's, too.
+        """
+        if location is not None and self.is_theirs(location) and not rule.startswith(_OF_MERGING):
+            self.of_application[rule] += 1
+            return
         self.broken[rule] += 1
         if self.broken[rule] <= MAX_FINDINGS:
             self.findings.append(Finding(rule, RULES[rule].severity, text, location, time, event))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
+        theirs = {"locations": self.application_locations, "broken": dict(self.of_application)}
         return {
             "trace": self.trace,
             "ok": self.ok,
+            **({"application": theirs} if self.application else {}),
             "clock": {"ticks_per_second": self.resolution, "start": self.start, "length": self.length},
             "counts": {name: getattr(self.counts, name) for name in Counts.__slots__},
             "broken": dict(self.broken),

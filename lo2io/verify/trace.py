@@ -9,7 +9,7 @@ from lo2io.otf2.read.anchor import find_anchor, readable_locations
 from lo2io.otf2.read.definitions import Definitions, read_definitions
 from lo2io.otf2.read.ends import check_ends
 from lo2io.otf2.read.events import read_events
-from lo2io.otf2.read.hosts import by_host, is_merged
+from lo2io.otf2.read.hosts import application_of, by_host, is_merged
 from lo2io.trace.names import DIRECTORY, METADATA_FILE
 from lo2io.verify.definition_rules import check_definitions
 from lo2io.verify.events import EventRules
@@ -56,6 +56,7 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
         check_markers(library, reader, anchor, definitions, verdict)
         partial = any(library.property(reader, name) for name in _PARTIAL)
         merged = is_merged(library, reader)
+        verdict.application = application_of(library, reader)
         rules = EventRules(definitions, verdict, partial=partial, compared=_has_tables(anchor))
         _read(library, anchor, by_host(definitions, readable) if merged else [readable], rules, progress)
         rules.finish()
@@ -147,5 +148,6 @@ def _count(definitions: Definitions, verdict: Verification) -> None:
     counts.calling_contexts = len(definitions.table("calling-context"))
     counts.locations = len(definitions.table("location"))
     counts.location_groups = len(definitions.table("location-group"))
+    verdict.application_locations = sum(verdict.is_theirs(ref) for ref in definitions.table("location"))
     named = {finding.location for finding in verdict.findings if finding.location is not None}
     verdict.locations = {ref: definitions.name("location", ref) for ref in sorted(named)}

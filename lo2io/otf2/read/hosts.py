@@ -16,12 +16,21 @@ if TYPE_CHECKING:
 
 HOSTS_PROPERTY: Final = "HOSTS"
 """The property ``LO2IO::…`` of merged archives: how many hosts they have."""
+APPLICATION_PROPERTY: Final = "APPLICATION"
+"""The property ``LO2IO::…`` of archives merged with an application's own: the first number that ends no id of the
+application's locations. Ids of lo2io's locations end with it or a greater one."""
 _NODE: Final = "node"
 
 
 def is_merged(library: Library, reader: int) -> bool:
     """True for an archive that lo2io has merged."""
     return library.property(reader, f"LO2IO::{HOSTS_PROPERTY}") is not None
+
+
+def application_of(library: Library, reader: int) -> int:
+    """The number that ends the id of no location of the application whose archive was merged; 0: there is none."""
+    found = library.property(reader, f"LO2IO::{APPLICATION_PROPERTY}") or ""
+    return int(found) if found.isdecimal() else 0
 
 
 def by_host(definitions: Definitions, locations: Sequence[int]) -> list[list[int]]:

@@ -12,14 +12,14 @@ import otf2
 import pytest
 from build.application_archive import CHUNK_BYTES, MS, write_application
 from build.merged_traces import small_cluster, told
-from build.otf2_builder import correct
+from build.otf2_builder import DISK, START, complete, correct
 
 from lo2io.cluster.application import Request
 from lo2io.cluster.merge import MERGED, merge
 from lo2io.errors import TraceError, UsageError
 from lo2io.otf2.merge.application import spread_chunks
 from lo2io.otf2.write.archive import CHUNK_BYTES as OWN_CHUNK_BYTES
-from lo2io.verify import exit_code, verify
+from lo2io.verify import exit_code, render, verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +83,23 @@ def test_all_rules_are_kept(tmp_path: Path) -> None:
     verdict = verify(trace / MERGED)
     assert exit_code(verdict) == 0, verdict.findings
     assert set(verdict.broken) == {"name.shared"}, "Score-P names the first thread of each process alike"
+
+
+def test_what_the_application_breaks_is_told_apart(tmp_path: Path) -> None:
+    """An operation that ends without a begin is no fault of lo2io's. The same on a location of lo2io's would be."""
+    trace, _host = machine(tmp_path / "T")
+    theirs = correct()
+    theirs.events[1].append(complete(START + 120, DISK, 99))
+    assert exit_code(verify(theirs.write(tmp_path / "own"))) != 0
+    merge(trace, request=Request(tmp_path / "own" / "traces.otf2", offset_s=0))
+    verdict = verify(trace / MERGED)
+    assert exit_code(verdict) == 0, verdict.findings
+    assert verdict.of_application == {"operation.not-begun": 1}
+    assert verdict.as_dict()["application"] == {"locations": 3, "broken": {"operation.not-begun": 1}}
+    assert "operation.not-begun 1 times" in render(verdict)
+    verdict.application = 0
+    verdict.report("operation.not-begun", "", location=1)
+    assert exit_code(verdict) != 0
 
 
 def groups_of(trace: Path) -> dict[str, list[str]]:
