@@ -31,13 +31,11 @@ def write_sums(trace: Path) -> None:
     Raises:
         TraceError: A table is damaged, or the sums cannot be written.
     """
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(sum_up(open_trace(trace)))
+    sums = _packed(sum_up(open_trace(trace)))
     try:
         with private_umask(), Folder.open(trace / DIRECTORY) as folder:
             folder.remove(f"{SUMS_FILE}{PART}")
-            folder.write(f"{SUMS_FILE}{PART}", sink.getvalue().to_pybytes())
+            folder.write(f"{SUMS_FILE}{PART}", sums.to_pybytes())
             folder.rename(f"{SUMS_FILE}{PART}", folder, SUMS_FILE)
             give_away(folder, itself=False)
     except OSError as error:
@@ -50,21 +48,35 @@ def summarize_nodes(nodes: Nodes) -> NodesSummary:
     Raises:
         TraceError: A table, or a file of sums, is damaged.
     """
+    made: dict[str, pa.Buffer] = {}
     ready = {node.host for node in nodes.nodes if _has_sums(node)}
 
     def each() -> Iterator[tuple[HostFacts, pa.Table]]:
         for node in nodes.nodes:
             start, stop = node.span
             facts = HostFacts(node.host, node.alignment.method, node.alignment.error_ns, stop - start)
-            yield facts, _load(node) if node.host in ready else sum_up(node.trace)
+            if node.host in ready:
+                yield facts, _load(node)
+            else:
+                if node.host not in made:
+                    made[node.host] = _packed(sum_up(node.trace))
+                yield facts, pa.ipc.open_file(made[node.host]).read_all()
 
     return add_up(
         str(nodes.path),
-        each(),
+        each,
         span_ns=nodes.metadata["stop_ns"] - nodes.metadata["start_ns"],
         left_out=nodes.left_out,
         nr_summed=len(nodes.nodes) - len(ready),
     )
+
+
+def _packed(sums: pa.Table) -> pa.Buffer:
+    """Sums as their file has them."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(sums)
+    return sink.getvalue()
 
 
 def _has_sums(node: Node) -> bool:

@@ -35,7 +35,9 @@ from lo2io.reports.summary.histogram import Latency, LatencyHistograms
 from lo2io.reports.summary.summary import Activity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
 
     Row = dict[str, Any]
 
@@ -43,6 +45,7 @@ SCHEMA: Final = "lo2io-nodes-summary"
 SCHEMA_VERSION: Final = 1
 MAX_ROWS: Final = 100
 """Rows of processes, files and ranks that are listed."""
+_WEIGHTS: Final = np.dtype([("kind", np.int64), ("key", np.int64), ("time_ns", np.int64), ("nr", np.int64)])
 _AT_ONCE: Final = 100_000
 """So many rows are in memory before they are added up, or twice as many as the last time left, if that is more."""
 COMPARED: Final = ("bytes_read", "bytes_written", "time_ns", "errors", "device_p99_ns")
@@ -215,7 +218,7 @@ def to_json(summary: NodesSummary) -> str:
 
 def add_up(
     directory: str,
-    nodes: Iterable[tuple[HostFacts, pa.Table]],
+    nodes: Callable[[], Iterable[tuple[HostFacts, pa.Table]]],
     *,
     span_ns: int,
     left_out: Mapping[str, str],
@@ -225,15 +228,18 @@ def add_up(
 
     Args:
         directory: That of the recording.
-        nodes: Each node and its sums. They are taken one after the other.
+        nodes: Yields each node and its sums, which are taken one after the other. It is called twice: only then is it
+            known which paths are the largest, and memory need not have the others.
         span_ns: From the first begin to the last end.
         left_out: Host → why it is not among the nodes.
         nr_summed: Hosts that had no sums.
     """
     adder = _Adder()
-    for facts, table in nodes:
+    for facts, table in nodes():
         adder.add(facts, table)
-    rows, numbers = adder.rows()
+    named, numbers = adder.largest(table for _, table in nodes())
+    rows = adder.rows()
+    rows.update(named)
     hosts = tuple(sorted(adder.hosts, key=lambda host: (-host.activity.time_ns, host.host)))
     errors = [host.error_ns for host in hosts]
     compared = {what: [_number(host, what) for host in hosts] for what in COMPARED}
@@ -274,6 +280,7 @@ class _Adder:
         self.findings: list[tuple[str, Row]] = []
         self.disks: dict[str, dict[str, int]] = defaultdict(dict)
         """Operation → host → its disks that had such requests."""
+        self._named: list[NDArray[Any]] = []
         self._waiting: list[pa.Table] = []
         self._room = _AT_ONCE
 
@@ -299,29 +306,78 @@ class _Adder:
                 device_p99_ns=busiest["p99_ns"] if busiest else None,
             )
         )
-        once = pa.array(np.ones(table.num_rows, np.int64))
-        self._waiting.append(table.drop_columns(["p99_ns"]).append_column("hosts", once))
+        named = pc.is_in(table["kind"], pa.array(OTHER))
+        self._named.append(_weights(table.filter(named)))
+        self._waiting.append(_once(table.filter(pc.invert(named))))
         if sum(each.num_rows for each in self._waiting) > self._room:
             self._waiting = [_grouped(self._waiting)]
             self._room = max(_AT_ONCE, 2 * self._waiting[0].num_rows)
 
-    def rows(self) -> tuple[dict[str, list[Row]], dict[str, int]]:
-        """The rows of each kind, one for each combination of keys; ``hosts``: on how many nodes.
+    def rows(self) -> dict[str, list[Row]]:
+        """The rows of each kind but files and places, one for each combination of keys; ``hosts``: number of nodes."""
+        return _by_kind(_grouped(self._waiting)) if self._waiting else defaultdict(list)
 
-        Returns:
-            Kind → its rows; of files and places, those with the most time. And how many files and places have rows.
+    def largest(self, tables: Iterable[pa.Table]) -> tuple[dict[str, list[Row]], dict[str, int]]:
+        """The rows of files and places with the most time, and how many files and places have rows.
+
+        Args:
+            tables: Those that were added, once more.
         """
-        if not self._waiting:
-            return defaultdict(list), dict.fromkeys(OTHER, 0)
-        whole = _grouped(self._waiting)
-        rows = _by_kind(whole.filter(pc.invert(pc.is_in(whole["kind"], pa.array(OTHER)))))
-        numbers = {}
-        for kind in OTHER:
-            mine = whole.filter(pc.equal(whole["kind"], kind))
-            order = pc.sort_indices(mine, [("time_ns", "descending"), ("nr", "descending"), ("name", "ascending")])
-            rows[kind] = mine.take(order[:MAX_ROWS]).to_pylist()
-            numbers[kind] = mine.num_rows
+        wanted, numbers = np.zeros(0, np.int64), {}
+        for kind, weights in _by_kind_of_name(self._named).items():
+            keys, places = np.unique(weights["key"], return_inverse=True)
+            time, nr = (_summed(places, weights[name], len(keys)) for name in ("time_ns", "nr"))
+            order = np.lexsort((-nr, -time))
+            last = order[:MAX_ROWS][-1:]
+            tied = (time == time[last]) & (nr == nr[last]) if len(last) else np.zeros(0, np.bool_)
+            wanted = np.concatenate([wanted, keys[order[:MAX_ROWS]], keys[tied]])
+            numbers[kind] = len(keys)
+        rows: dict[str, list[Row]] = defaultdict(list)
+        chosen = [_once(_chosen(table, wanted)) for table in tables]
+        if chosen:
+            whole = _grouped(chosen)
+            order = pc.sort_indices(whole, [("time_ns", "descending"), ("nr", "descending"), ("name", "ascending")])
+            for kind, each in _by_kind(whole.take(order)).items():
+                rows[kind] = each[:MAX_ROWS]
         return rows, numbers
+
+
+def _once(table: pa.Table) -> pa.Table:
+    """The rows of one node, with the column ``hosts``."""
+    return table.drop_columns(["p99_ns"]).append_column("hosts", pa.array(np.ones(table.num_rows, np.int64)))
+
+
+def _weights(table: pa.Table) -> NDArray[Any]:
+    """What the choice of the largest files and places needs of their rows, 32 bytes each: no text.
+
+    A name is told by its hash of 64 bits, whose key Python chooses at random.
+    """
+    found = np.zeros(table.num_rows, _WEIGHTS)
+    found["kind"] = pc.index_in(table["kind"], pa.array(OTHER)).to_numpy()
+    found["key"] = _keys(table)
+    found["time_ns"], found["nr"] = (table[name].to_numpy() for name in ("time_ns", "nr"))
+    return found
+
+
+def _keys(table: pa.Table) -> NDArray[np.int64]:
+    names = zip(table["kind"].to_pylist(), table["name"].to_pylist(), strict=True)
+    return np.fromiter(map(hash, names), np.int64, table.num_rows)
+
+
+def _chosen(table: pa.Table, keys: NDArray[np.int64]) -> pa.Table:
+    named = table.filter(pc.is_in(table["kind"], pa.array(OTHER)))
+    return named.filter(pa.array(np.isin(_keys(named), keys)))
+
+
+def _by_kind_of_name(parts: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    whole = np.concatenate([np.zeros(0, _WEIGHTS), *parts])
+    return {kind: whole[whole["kind"] == number] for number, kind in enumerate(OTHER)}
+
+
+def _summed(places: NDArray[np.intp], values: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+    sums = np.zeros(number, np.int64)
+    np.add.at(sums, places, values)
+    return sums
 
 
 def _grouped(tables: list[pa.Table]) -> pa.Table:

@@ -16,6 +16,7 @@ from workloads import served
 import lo2io
 from lo2io.cluster.sums import write_sums
 from lo2io.errors import TraceError, UsageError
+from lo2io.reports.nodes import summary as node_summary
 from lo2io.reports.nodes import sums as node_sums
 from lo2io.reports.nodes.outliers import find_outliers
 from lo2io.reports.summary.histogram import LatencyHistograms
@@ -134,6 +135,32 @@ def test_paths_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         moved = row.activity.bytes_read + row.activity.bytes_written
         assert row.activity.time_ns <= true_ns <= row.activity.time_ns + row.more_ns
         assert moved <= true_bytes <= moved + row.more_bytes
+
+
+def test_the_largest_paths_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By time, then calls, then name, whichever hosts used them: a path that is small on each host is large on all."""
+    calls = {f"n{at}": [(f"/own{at}/x", 70, 1), ("/all/x", 20, 2), (f"/pair{at // 2}/x", 35, 3)] for at in range(6)}
+    calls["n6"] = [("/two/x", 30, 1), ("/two/x", 40, 1)]
+    for host, each in calls.items():
+        host_with(tmp_path / "T", host, each)
+    for host in ("n1", "n6"):
+        write_sums(tmp_path / "T" / f"host={host}")
+    expected: dict[str, list[int]] = {}
+    for path, length_us, _ in (call for each in calls.values() for call in each):
+        sums = expected.setdefault(path, [0, 0])
+        sums[0] -= 1000 * length_us
+        sums[1] -= 1
+    order = sorted(expected, key=lambda path: (*expected[path], path))
+    assert order[:6] == ["/all/x", "/pair0/x", "/pair1/x", "/pair2/x", "/two/x", "/own0/x"]
+    for most in range(1, len(order) + 1):
+        monkeypatch.setattr(node_summary, "MAX_ROWS", most)
+        whole = report(tmp_path / "T")
+        assert [row.path for row in whole.files] == order[:most]
+        assert [row.name for row in whole.folders] == [path.removesuffix("x") for path in order[:most]]
+        assert [(-row.activity.time_ns, -row.activity.calls) for row in whole.files] == [
+            tuple(expected[path]) for path in order[:most]
+        ]
+        assert (whole.nr_files, whole.nr_folders, whole.nr_patterns) == (len(order), len(order), 4)
 
 
 def test_folders_and_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
