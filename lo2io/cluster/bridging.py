@@ -137,12 +137,12 @@ def by_offset(clock: tuple[int, int, int], offset_s: float) -> Bridge:
 
 def onwards(bridged: Bridge, correction: Correction, error_ns: int | None) -> Bridge:
     """The same to the time of the merged archive, which corrects the node's time."""
-    if not len(correction):
-        return bridged
-    own = np.unique(np.concatenate([bridged.line.own, bridged.line.inverted().at(correction.time_ns)]))
-    line = Line(own, correction.apply(bridged.line.at(own)))
     known = bridged.error_ns is not None and error_ns is not None
-    return replace(bridged, line=line, error_ns=(bridged.error_ns or 0) + (error_ns or 0) if known else None)
+    error = (bridged.error_ns or 0) + (error_ns or 0) if known else None
+    if not len(correction):
+        return replace(bridged, error_ns=error)
+    own = np.unique(np.concatenate([bridged.line.own, bridged.line.inverted().at(correction.time_ns)]))
+    return replace(bridged, line=Line(own, correction.apply(bridged.line.at(own))), error_ns=error)
 
 
 def _possible(anchor: Path, resolution: int, node: NodeClock, named: str | None) -> tuple[Sequence[str], str]:

@@ -154,7 +154,7 @@ def _folders(directory: Path, request: Request | None) -> dict[str, Path]:
 
 def _recorded(node: _Node) -> Recorded:
     names = frozenset({node.part.host, str(node.metadata.get("hostname") or node.part.host)})
-    return Recorded(node.part, names, node.alignment.error_ns if node.alignment else 0)
+    return Recorded(node.part, names, node.alignment.error_ns if node.alignment else None)
 
 
 def _behind(nodes: list[_Node], joined: Joined) -> list[_Node]:

@@ -195,6 +195,7 @@ def read_application(library: Library, path: Path) -> Application:
 
     Raises:
         TraceError: This is no OTF2 archive, it is damaged, or it is of a form that cannot be merged.
+        UsageError: It is an archive of lo2io.
     """
     anchor = find_anchor(path)
     with library.reader(anchor) as reader:
@@ -210,7 +211,10 @@ def read_application(library: Library, path: Path) -> Application:
             raise TraceError(tried, "its clock is not defined", _REMEDY)
         markers = read_markers(library, reader, anchor.parent, anchor.with_suffix(".marker").name)
         creator = library.creator(reader) or ""
-        properties = library.properties(reader) | _anchor_facts(library, reader)
+        properties = library.properties(reader)
+        if any(name.startswith("LO2IO::") for name in properties):
+            raise UsageError(f"merge {anchor}", "it is an archive of lo2io, not of the application", _REMEDY)
+        properties |= _anchor_facts(library, reader)
     application = Application(anchor, definitions, *chunks, creator, properties, markers)
     _check_events(application)
     return application

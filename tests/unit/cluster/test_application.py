@@ -203,6 +203,8 @@ def test_archives_that_cannot_be_merged_are_refused(tmp_path: Path) -> None:
         merge(trace, request=Request(anchor))
     with pytest.raises(UsageError, match="has regions, but the application's archive has calling contexts"):
         merge(trace, request=Request(write_application(tmp_path / "contexts", host, style="contexts"), offset_s=0))
+    with pytest.raises(UsageError, match="is an archive of lo2io"):
+        merge(trace, request=Request(trace / "traces.otf2", offset_s=0))
     with pytest.raises(TraceError, match="does not end in"):
         merge(trace, request=Request(anchor.with_name("traces.def"), offset_s=0))
 

@@ -115,6 +115,8 @@ def test_the_nodes_own_correction_follows(tmp_path: Path) -> None:
     assert found.error_ns is not None
     assert further.error_ns == found.error_ns + 700
     assert onwards(found, correction, None).error_ns is None
+    assert onwards(found, Correction(), None).error_ns is None
+    assert onwards(found, Correction(), 0) == found
     moved = correction_of(further.correct(Correction())).apply(EVENTS)
     assert np.abs(moved - correction.apply(EVENTS)).max() <= found.error_ns
 
