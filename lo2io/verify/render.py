@@ -106,8 +106,10 @@ def _summary(verification: Verification) -> str:
 def _application(verification: Verification) -> str:
     """What of a merged archive lo2io did not write."""
     broken = ", ".join(f"{rule} {count:,} times" for rule, count in verification.of_application.items())
-    share = f"{_number(verification.application_locations, 'location')} of these"
-    return f"{share} hold the application's own events, which {f'break rules: {broken}' if broken else 'break no rule'}"
+    where = _number(verification.application_locations, "location")
+    return (
+        f"The application's own events lie on {where} of these, and break {f'rules: {broken}' if broken else 'no rule'}"
+    )
 
 
 def _number(number: int, noun: str) -> str:
