@@ -14,7 +14,7 @@ from common import Settings, build, column, in_turns, middle, names_of, require,
 from tracers import Lo2io, PerfRecord, Untraced
 
 from lo2io.kernel.tracefs import event_exists, find_tracefs
-from lo2io.model.layers import ALL, LAYERS, NONE
+from lo2io.model.layers import ALL, LAYERS, NONE, WAITS, WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +54,8 @@ class PerfLayers(PerfRecord):
 
 def _tracers() -> dict[str, Tracer]:
     found: dict[str, Tracer] = {"untraced": Untraced(), f"lo2io, no layer (`--layers {NONE}`)": Lo2io("--layers", NONE)}
-    found |= {f"lo2io, layer {name}": Lo2io("--layers", name) for name in LAYERS}
+    needed = {WORKERS: f"{WAITS},{WORKERS}"}  # its records are of the other layer's programs
+    found |= {f"lo2io, layer {name}": Lo2io("--layers", needed.get(name, name)) for name in LAYERS}
     found |= {DEFAULT: Lo2io()}
     if not all(layer.by_default for layer in LAYERS.values()):
         found |= {f"lo2io, all layers (`--layers {ALL}`)": Lo2io("--layers", ALL)}

@@ -88,6 +88,8 @@ INLINE void lo2_finish(struct lo2_bpf_buffer *buffer, __u64 size)
     lo2_wake(buffer, at, whole);
 }
 
+enum { LO2_COPIED_INLINE = 128 };  /* calling a function costs more than copying so many bytes */
+
 /* Copies a record, of at most LO2_BUFFER_SLACK bytes with its frame. False: there is no room. */
 INLINE bool lo2_put(struct lo2_bpf_buffer *buffer, const void *record, __u64 size)
 {
@@ -95,7 +97,10 @@ INLINE bool lo2_put(struct lo2_bpf_buffer *buffer, const void *record, __u64 siz
 
     if (!place)
         return false;
-    bpf_probe_read_kernel(place, size, record);
+    if (__builtin_constant_p(size) && size <= LO2_COPIED_INLINE)
+        lo2_copy(place, record, size);
+    else
+        bpf_probe_read_kernel(place, size, record);
     lo2_finish(buffer, size);
     return true;
 }

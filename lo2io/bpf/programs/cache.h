@@ -101,7 +101,7 @@ INLINE void lo2_run_on(struct lo2_bpf_cpu *cpu, struct lo2_bpf_run *run, const s
         return;
     }
     lo2_write_run(cpu, run);
-    run->mapping = lo2_as_number(mapping);
+    lo2_number_by(&run->mapping, mapping);
     if (type == LO2_KERNEL_EVICT ? !*lo2_filled_place(run->mapping) : type == LO2_KERNEL_FILL && !lo2_is_recorded(task))
         return;
     if (type == LO2_KERNEL_FILL)

@@ -88,9 +88,9 @@ INLINE bool lo2_is_slab(const struct folio *folio)
            lo2_flags_of_folio(folio) >> bpf_core_enum_value(enum pageflags, PG_slab) & 1;
 }
 
-INLINE void lo2_name_mapping(lo2_kernel_part *part, const struct bio *bio, const struct folio *folio)
+INLINE void lo2_name_mapping(struct lo2_bpf_walk *walk, lo2_kernel_part *part, const struct bio *bio, const struct folio *folio)
 {
-    __u64 mapping = lo2_as_number(LO2_READ(folio, struct folio, mapping));
+    __u64 mapping = lo2_number_by(&walk->number, LO2_READ(folio, struct folio, mapping));
     const struct inode *inode;
 
     if (lo2_is_swapped(folio)) {
@@ -117,12 +117,12 @@ INLINE void lo2_name_mapping(lo2_kernel_part *part, const struct bio *bio, const
 }
 
 /* The bio's file, and its place there. */
-INLINE void lo2_part_of(lo2_kernel_part *part, const struct bio *bio)
+INLINE void lo2_part_of(struct lo2_bpf_walk *walk, lo2_kernel_part *part, const struct bio *bio)
 {
-    __u64 vector = lo2_as_number(LO2_READ(bio, struct bio, bi_io_vec)) +
+    __u64 vector = lo2_number_by(&walk->number, LO2_READ(bio, struct bio, bi_io_vec)) +
                    (__u64)LO2_READ(bio, struct bio, bi_iter.bi_idx) * bpf_core_type_size(struct bio_vec);
-    __u64 page = lo2_as_number(LO2_READ((const struct bio_vec *)vector, struct bio_vec, bv_page));
-    __u64 head = lo2_as_number((const void *)LO2_READ((const struct page *)page, struct page, compound_head));
+    __u64 page = lo2_number_by(&walk->number, LO2_READ((const struct bio_vec *)vector, struct bio_vec, bv_page));
+    __u64 head = lo2_number_by(&walk->number, (const void *)LO2_READ((const struct page *)page, struct page, compound_head));
     __u64 folio = head & 1 ? head - 1 : page;
     const struct inode *direct = lo2_direct_inode(bio);
 
@@ -131,7 +131,7 @@ INLINE void lo2_part_of(lo2_kernel_part *part, const struct bio *bio)
                        lo2.config.page_bytes +
                    LO2_READ((const struct bio_vec *)vector, struct bio_vec, bv_offset) +
                    LO2_READ(bio, struct bio, bi_iter.bi_bvec_done);
-    lo2_name_mapping(part, bio, (const struct folio *)folio);
+    lo2_name_mapping(walk, part, bio, (const struct folio *)folio);
     if (!direct)
         return;
     if (part->kind == LO2_PART_FILE) { /* of a loop device: the memory is another file's page cache */
@@ -191,8 +191,8 @@ static long lo2_walk_bio(__u32 index, void *nothing)
     if (!cpu || !cpu->walk.bio)
         return 1;
     bio = (const struct bio *)cpu->walk.bio;
-    lo2_part_of(&part, bio);
-    cpu->walk.bio = lo2_as_number(LO2_READ(bio, struct bio, bi_next));
+    lo2_part_of(&cpu->walk, &part, bio);
+    lo2_number_by(&cpu->walk.bio, LO2_READ(bio, struct bio, bi_next));
     if (lo2_part_goes_on(&cpu->walk.part, &part)) {
         cpu->walk.part.bytes += part.bytes;
         return 0;
@@ -216,7 +216,7 @@ int lo2_parts_block_rq_issue(__u64 *context)
     operation = request->cmd_flags & ((1 << LO2_REQ_OP_BITS) - 1);
     if (!cpu || !(LO2_IS_OP(operation, READ) || LO2_IS_OP(operation, WRITE)))
         return 0;
-    cpu->walk.bio = lo2_as_number(request->bio);
+    lo2_number_by(&cpu->walk.bio, request->bio);
     cpu->walk.part.bytes = 0;
     cpu->walk.record.count = 0;
     cpu->walk.record.head.type = LO2_KERNEL_PARTS;
