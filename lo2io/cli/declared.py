@@ -66,7 +66,7 @@ BLOCK_RECORDS = Declared(
     str,
     ("--block-records",),
     "Write block requests as samples of the CPUs, as begin-end of the devices, or both. "
-    "[default: samples for a whole machine, else begin-end]",
+    "[default: both for a whole machine, else begin-end]",
     choices=("samples", "begin-end", "both"),
 )
 SAMPLE = Declared(

@@ -11,7 +11,7 @@ from lo2io.model.trace import BLOCK_RECORDS
 if TYPE_CHECKING:
     from lo2io.model import SpoolMeta
 
-SAMPLES, BEGIN_END, _ = BLOCK_RECORDS
+SAMPLES, BEGIN_END, BOTH = BLOCK_RECORDS
 _SWITCHES: Final = "sched:sched_switch"
 _SYSTEM: Final = "system"
 
@@ -39,13 +39,13 @@ class Layout:
 
 
 def choose_layout(meta: SpoolMeta, block_records: str | None = None) -> Layout:
-    """The layout for a recording. None: samples for a whole machine, operations for chosen processes.
+    """The layout for a recording. None: operations; for a whole machine samples, too.
 
     Raises:
         UsageError: ``block_records`` has an unknown value.
     """
     system = meta.mode == _SYSTEM
-    chosen = block_records or (SAMPLES if system else BEGIN_END)
+    chosen = block_records or (BOTH if system else BEGIN_END)
     if chosen not in BLOCK_RECORDS:
         remedy = f"choose one of {', '.join(BLOCK_RECORDS)}"
         raise UsageError(f"write block records as {chosen!r}", "there are no such records", remedy)

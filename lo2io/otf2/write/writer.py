@@ -61,8 +61,7 @@ class Otf2Writer:
         calls: The calls, indexed by the codes of ``operations.call``.
         opcodes: io_uring's opcodes by number. Other opcodes are named by their number.
         block_records: ``samples``: block events as samples on the locations of their CPUs. ``begin-end``: requests as
-            operations on the locations of their devices. Or ``both``. None: samples for a whole machine, operations
-            for chosen processes.
+            operations on the locations of their devices. Or ``both``. None: operations; for a whole machine both.
 
     Raises:
         TraceError: libotf2 refuses; the error has its message. Every method may raise this.

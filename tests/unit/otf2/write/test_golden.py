@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     [
         ("process-begin-end", None),
         ("process-sched", None),
-        ("system-samples", None),
+        ("system-samples", "samples"),
         ("system-begin-end", "begin-end"),
         ("system-both", "both"),
-        ("system-sched", None),
+        ("system-sched", "samples"),
     ],
 )
 def test_layout(tmp_path: Path, golden: Callable[[str, str], None], name: str, block_records: str | None) -> None:

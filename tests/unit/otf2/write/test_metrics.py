@@ -186,7 +186,7 @@ def test_devices_have_curves_of_their_own(maker: BatchMaker, write: Write) -> No
 def test_group_of_metrics_alone_is_no_process(maker: BatchMaker, write: Write) -> None:
     """A PROCESS group must hold a CPU_THREAD location."""
     maker.request(1001, None, at(0.1), at(0.2))
-    written = write(maker.make(), meta=META, end=finish(1))
+    written = write(maker.make(), meta=META, end=finish(1), block_records="samples")
     (group,) = (location.group for location in written.definitions.locations if location.name == VDA)
     assert group.location_group_type == LocationGroupType.UNKNOWN
 

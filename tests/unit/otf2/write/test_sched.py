@@ -115,7 +115,7 @@ def test_many_devices_and_threads_have_one_context_each(maker: BatchMaker, write
         for device in range(5):
             maker.request(1001 + 10 * task + device, None, T + 10 * task + 1 + device, None, device=SDA + device)
     maker.sort_requests()
-    written = write(maker.make(), maker.make(), meta=SCHED)
+    written = write(maker.make(), maker.make(), meta=SCHED, block_records="samples")
     assert len(list(written.definitions.regions)) == 40 + 5
     assert len(list(written.definitions.calling_contexts)) == 40 + 40 * 5
 

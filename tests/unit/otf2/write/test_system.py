@@ -42,7 +42,7 @@ CANCELLED = 3
         ("process", (), "samples", Layout("samples", contexts=True, metrics=True)),
         ("process", (), "both", Layout("both", contexts=True, metrics=True)),
         ("process", ("sched:sched_switch",), None, Layout("begin-end", contexts=True, metrics=False)),
-        ("system", (), None, Layout("samples", contexts=True, metrics=True)),
+        ("system", (), None, Layout("both", contexts=True, metrics=True)),
         ("system", (), "begin-end", Layout("begin-end", contexts=True, metrics=True)),
     ],
 )
@@ -211,7 +211,7 @@ def test_what_is_unknown_is_no_attribute(maker: BatchMaker, write: Write) -> Non
     maker.request(1003, None, None, None)
     seen = {"device": SDA, "pid": 100, "tid": 100, "sector": 8, "issue_time_ns": T}
     maker.row("request_events", id=1003, kind=2, time_ns=T + 1, error=errno.EIO, bytes=-(2**63), **seen)
-    flush, failed = write(maker.make(), meta=SYSTEM).of("CPU 0")
+    flush, failed = write(maker.make(), meta=SYSTEM, block_records="samples").of("CPU 0")
     assert attributes(flush) == {"Event": "issue", "Device": "vda", "Operation": "F", "RequestId": 1001}
     assert attributes(failed) == {
         "Event": "complete",
@@ -231,7 +231,8 @@ def test_samples_say_why_and_for_whom_a_request_writes(maker: BatchMaker, write:
     row = {"device": SDA, "operation": 1, "reason": WRITE_REASON.index("periodic"), "issue_time_ns": T, "bytes": 4096}
     maker.row("request_events", id=1001, kind=1, time_ns=T, **row)
     maker.row("request_events", id=1001, kind=2, time_ns=T + 1, charged=55, **row)
-    found = [attributes(sample) for sample in write(maker.make(), meta=SYSTEM).of("CPU 0")]
+    written = write(maker.make(), meta=SYSTEM, block_records="samples")
+    found = [attributes(sample) for sample in written.of("CPU 0")]
     assert [(each.get("Reason"), each.get("Charged to")) for each in found] == [("periodic", None), ("periodic", 55)]
 
 
@@ -288,7 +289,7 @@ def test_properties_of_a_whole_machine(write: Write, maker: BatchMaker) -> None:
     found = write(maker.make(), meta=meta, end=end).properties()
     expected = {
         "LO2IO::MODE": "system",
-        "LO2IO::BLOCK_RECORDS": "samples",
+        "LO2IO::BLOCK_RECORDS": "both",
         "LO2IO::FILTER": "pid == 7",
         "LO2IO::CGROUP": "/user.slice",
         "LO2IO::CHOSEN_CPUS": "0,2",
