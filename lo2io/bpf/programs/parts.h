@@ -151,16 +151,24 @@ INLINE bool lo2_part_goes_on(const lo2_kernel_part *part, const lo2_kernel_part 
            (part->offset == INT64_MIN ? next->offset == INT64_MIN : part->offset + part->bytes == next->offset);
 }
 
-/* The record is put together in the CPU's memory, for it is too large for the stack beside others. */
+/*
+ * The record is put together in the CPU's memory, for it is too large for the stack beside others. Most requests have one part; the
+ * others write all, for sizes are constants.
+ */
 LO2_ONCE int lo2_write_parts(__u32 flags)
 {
+    enum { ONE = __builtin_offsetof(lo2_kernel_parts, parts) + sizeof(lo2_kernel_part) };
     __u32 number;
     struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
+    struct lo2_bpf_buffer *ring = lo2_ring_for(number, LO2_RING_EVENTS);
 
     if (!cpu)
         return 0;
     cpu->walk.record.flags = flags;
-    lo2_write_event(cpu, lo2_ring_for(number, LO2_RING_EVENTS), &cpu->walk.record.head, sizeof cpu->walk.record);
+    if (cpu->walk.record.count == 1)
+        lo2_write_event(cpu, ring, &cpu->walk.record.head, ONE);
+    else
+        lo2_write_event(cpu, ring, &cpu->walk.record.head, sizeof cpu->walk.record);
     cpu->walk.record.count = 0;
     return 0;
 }

@@ -347,7 +347,7 @@ typedef struct {
     uint8_t count;           /* of `parts` */
     uint8_t flags;           /* enum lo2_parts_flag */
     uint16_t reserved;
-    lo2_kernel_part parts[LO2_PARTS_ROOM];
+    lo2_kernel_part parts[LO2_PARTS_ROOM]; /* at least `count` of these are written */
 } lo2_kernel_parts;
 
 /*

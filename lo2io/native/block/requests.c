@@ -463,9 +463,9 @@ static bool completed(engine *e, block_sample *s, int64_t time)
 }
 
 /* The programs make no other kinds. */
-static bool are_parts(const lo2_kernel_parts *record)
+static bool are_parts(const lo2_kernel_parts *record, uint32_t length)
 {
-    if (record->count > LO2_PARTS_ROOM)
+    if (record->count > LO2_PARTS_ROOM || length < offsetof(lo2_kernel_parts, parts) + record->count * sizeof(lo2_kernel_part))
         return false;
     for (uint8_t i = 0; i < record->count; i++)
         if (record->parts[i].kind > LO2_PART_SWAP)
@@ -475,14 +475,14 @@ static bool are_parts(const lo2_kernel_parts *record)
 
 void on_kernel_parts(engine *e, const uint8_t *content, uint32_t length)
 {
-    lo2_kernel_parts record;
+    lo2_kernel_parts record = {0};
     request *newest = NULL;
-    if (length < sizeof record) {
+    if (length < offsetof(lo2_kernel_parts, parts)) {
         e->totals.nr_undecoded++;
         return;
     }
-    memcpy(&record, content, sizeof record);
-    if (!are_parts(&record)) {
+    memcpy(&record, content, length < sizeof record ? length : sizeof record);
+    if (!are_parts(&record, length)) {
         e->totals.nr_undecoded++;
         return;
     }

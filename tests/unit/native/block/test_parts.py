@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from build.kernelwriter import KernelSpool
-from lo2io.native._lib import lib
+from lo2io.native._lib import ffi, lib
 from reference.compare import native_rows
 
 from lo2io.native.records import framed, pack
@@ -66,6 +66,18 @@ def test_kinds_that_no_program_makes_are_counted(spool: KernelSpool, kind: int) 
     block(spool, 60_010, "rq_complete", 100, 8)
     found = native_rows(spool.write(layers=("parts",)), 1 << 10)
     assert (found["request_parts"], found["totals"]["nr_undecoded"]) == ([], 1)
+
+
+@pytest.mark.parametrize(("lacking", "undecoded"), [(0, 0), (1, 1)])
+def test_a_record_ends_behind_its_parts(spool: KernelSpool, lacking: int, undecoded: int) -> None:
+    """The programs write no room for further parts. A record that ends earlier is damaged."""
+    block(spool, 60_000, "rq_issue", 100, 8)
+    record = pack("parts", 60_001, 10, disk=VDA, sector=100, count=1, flags=LAST, parts=[part(4096)])
+    size = ffi.offsetof("lo2_kernel_parts", "parts") + ffi.sizeof("lo2_kernel_part")
+    spool.events[0].append(framed(record[: size - lacking]))
+    block(spool, 60_010, "rq_complete", 100, 8)
+    found = native_rows(spool.write(layers=("parts",)), 1 << 10)
+    assert (len(found["request_parts"]), found["totals"]["nr_undecoded"]) == (1 - undecoded, undecoded)
 
 
 def test_parts_of_another_size_than_the_request_are_counted(spool: KernelSpool) -> None:
