@@ -24,7 +24,7 @@ from lo2io.verify.operations import IoRules, LocationState
 from lo2io.verify.plain import Columns, Screen
 from lo2io.verify.rings import RingRules
 from lo2io.verify.synchronous import SynchronousRules
-from lo2io.verify.told import ToldCalls, ToldWriteBacks
+from lo2io.verify.told import ToldCalls, ToldWorks, ToldWriteBacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +65,7 @@ class EventRules:
         self.rings = RingRules(definitions, verdict, partial=partial)
         self.write_backs = ToldWriteBacks(definitions)
         self.calls = ToldCalls(definitions)
+        self.works = ToldWorks(definitions)
         self._definitions = definitions
         self._regions = definitions.table("region")
         self._generators = definitions.table("interrupt-generator")
@@ -106,6 +107,7 @@ class EventRules:
         if self._compared:
             self.write_backs.take(columns)
             self.calls.take(columns)
+            self.works.take(columns)
         left = np.full(columns.number, -1, np.int64)
         if ordered and not self.synchronous:
             right = in_span & ~attributes.wrong & ~attributes.asking

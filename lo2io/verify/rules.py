@@ -163,6 +163,11 @@ _RULES = (
     Rule("ring.reference", _E, "Requests that others name (predecessor, culprit, cause) are in the trace."),
     Rule("ring.worker", _E, "A worker executes one request at a time, and does nothing else at that time."),
     Rule("ring.phases", _E, "Queued, executing and waiting time of a ring's request add up to its duration."),
+    Rule(
+        "ring.told",
+        _E,
+        "The trace tells of a request that a worker executed the same time without a CPU as the table.",
+    ),
     Rule("ring.state", _E, "The values of a ring's last metric are those of the last row of its states."),
     Rule("table.id-again", _E, "An id serves one call, block request or request of a ring."),
     Rule("table.iocb", _E, "The requests of an io_submit are numbered without gaps, and the call has taken them."),

@@ -1,6 +1,7 @@
-"""What a trace itself tells of write-back and of calls; ``write_backs.py`` and ``calls.py`` compare it with the tables.
+"""What a trace itself tells of write-back, of calls and of rings' requests.
 
-In: blocks of events. Out: attributes by request, and by call.
+In: blocks of events. Out: attributes by request, and by call. ``write_backs.py``, ``calls.py`` and ``works.py`` compare
+them with the tables.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.model import UNKNOWN_I64
 from lo2io.otf2.read.definitions import BLOCK_PARADIGM, handles_of, narrowed
 from lo2io.otf2.read.events import KINDS
 
@@ -24,6 +26,8 @@ REASON: Final = "Reason"
 CHARGED_TO: Final = "Charged to"
 """Names of attributes."""
 CALL_ID: Final = "Call id"
+WORKER, RUN_QUEUE, BLOCKED = "io_uring worker", "io_uring run queue", "io_uring blocked"
+"""Attributes of the ends of requests that workers executed."""
 OF_CALLS: Final = (
     *("Run queue", "Blocked", "FUSE requests", "FUSE time"),
     *("Block requests", "First block request", "Last block request"),
@@ -115,4 +119,42 @@ class ToldCalls:
     def by_id(self) -> Any:
         """A row for each call, in the order of ids: the id, then the values of ``OF_CALLS``; 0: absent."""
         rows = np.concatenate([np.zeros((0, 1 + len(OF_CALLS)), np.uint64), *self._parts])
+        return rows[np.argsort(rows[:, 0], kind="stable")]
+
+
+class ToldWorks:
+    """What the ends of rings' requests tell of the time in which workers executed them.
+
+    Memory: 24 B for each request that a worker executed.
+    """
+
+    def __init__(self, definitions: Definitions) -> None:
+        named = {definitions.name("attribute", ref): ref for ref in definitions.table("attribute")}
+        self._worker = named.get(WORKER, -1)
+        self._refs = [named.get(name, -1) for name in (RUN_QUEUE, BLOCKED)]
+        self._parts: list[NDArray[np.int64]] = []
+
+    def __bool__(self) -> bool:
+        """True if the trace can tell of that: those of older lo2ios cannot."""
+        return min(self._refs) >= 0
+
+    def take(self, columns: Columns) -> None:
+        """Note the attributes of a block of events."""
+        if not self:
+            return
+        owner, details = columns.attributes
+        refs = details["ref"].astype(np.int64)
+        rows = owner[refs == self._worker]
+        if not len(rows):
+            return
+        found = np.full((len(rows), 3), UNKNOWN_I64, np.int64)
+        found[:, 0] = columns.ident[rows].astype(np.int64)
+        for place, ref in enumerate(self._refs, 1):
+            chosen = (refs == ref) & np.isin(owner, rows)
+            found[np.searchsorted(rows, owner[chosen]), place] = details["value"][chosen].astype(np.int64)
+        self._parts.append(found)
+
+    def by_id(self) -> NDArray[np.int64]:
+        """A row for each request, in the order of ids: the id, its run queue and its waits; ``UNKNOWN_I64``: absent."""
+        rows = np.concatenate([np.zeros((0, 3), np.int64), *self._parts])
         return rows[np.argsort(rows[:, 0], kind="stable")]

@@ -97,12 +97,14 @@ def _check_tables(anchor: Path, verdict: Verification, rules: EventRules) -> Non
     from lo2io.verify.fuse import check_fuse  # noqa: PLC0415
     from lo2io.verify.futexes import check_futexes  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
+    from lo2io.verify.works import check_works  # noqa: PLC0415
 
     if _has_tables(anchor):
         trace = open_trace(anchor.parent)
         check_rows(trace, verdict)
         if has_rings(trace.metadata):
             TableRules(trace, verdict).check(rules.rings.counts)
+            check_works(trace, rules.works, verdict)
         if trace.rows("fuse_requests"):
             check_fuse(trace, verdict)
         if trace.rows("futexes"):

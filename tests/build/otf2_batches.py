@@ -147,6 +147,8 @@ _DEFAULTS: dict[str, dict[str, int]] = {
         "queued_ns": UNKNOWN_I64,
         "executing_ns": UNKNOWN_I64,
         "waiting_ns": UNKNOWN_I64,
+        "run_queue_ns": UNKNOWN_I64,
+        "blocked_ns": UNKNOWN_I64,
         "opcode": OPCODE["READ"],
         "pid": 100,
         "tid": 100,

@@ -33,7 +33,7 @@ WORKER, METRICS = 3, 4
 """Locations."""
 WORK, ENTER = 2, 3
 """Regions."""
-PATH, STATUS, PREVIOUS, CULPRIT, CAUSE, ASKED = range(1, 7)
+PATH, STATUS, PREVIOUS, CULPRIT, CAUSE, ASKED, WORKED_BY, RUN_QUEUE, BLOCKED = range(1, 10)
 """Attributes."""
 LOAD, FILL = 2, 3
 """Metric instances."""
@@ -105,7 +105,7 @@ def rings() -> RingTrace:
         (*complete(t + 410, RING, INLINE), {PATH: string(trace, "inline")}),
         ("Leave", t + 415, ENTER, {ASKED: (_otf2.TYPE_UINT32, 3)}),
         ("IoOperationIssued", t + 420, RING, WORKED),
-        (*complete(t + 450, RING, WORKED), {PATH: string(trace, "worker")}),
+        (*complete(t + 450, RING, WORKED), {PATH: string(trace, "worker"), WORKED_BY: number(12)}),
         ("IoOperationIssued", t + 460, RING, CANCELLED),
         ("IoOperationCancelled", t + 460, RING, CANCELLED, _cancelled(trace)),
     ]
@@ -134,7 +134,8 @@ def _define(trace: Trace) -> None:
     }
     trace.more.append(("IoPreCreatedHandleState", (RING, _otf2.IO_ACCESS_MODE_READ_WRITE, _otf2.IO_STATUS_FLAG_NONE)))
     names = ("io_uring path", "io_uring status", "io_uring previous request", "io_uring culprit", "io_uring request")
-    for ref, name in enumerate((*names, "asked"), PATH):
+    works = ("io_uring worker", "io_uring run queue", "io_uring blocked")
+    for ref, name in enumerate((*names, "asked", *works), PATH):
         kind = {PATH: "STRING", STATUS: "STRING", ASKED: "UINT32"}.get(ref, "UINT64")
         trace.definitions["Attribute", ref] = (text(trace, name), S[""], getattr(_otf2, f"TYPE_{kind}"))
     for ref, name in ((WORK, "io_uring worker: READV"), (ENTER, "io_uring_enter")):

@@ -23,6 +23,8 @@ AS_IN_ROW += (
     "queued_ns",
     "executing_ns",
     "waiting_ns",
+    "run_queue_ns",
+    "blocked_ns",
 )
 
 

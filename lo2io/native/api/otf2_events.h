@@ -57,7 +57,7 @@ typedef struct {
     uint32_t call_stack;          /* of calls whose program's stack was taken */
     /* of rings */
     uint32_t ring, user_data, sqe_flags, previous;
-    uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting;
+    uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting, work_run_queue, work_blocked;
     uint32_t result, culprit, ring_handle;
     uint32_t ring_request, queue_delay;
     uint32_t asked, wanted, submitted, completed;

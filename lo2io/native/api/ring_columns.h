@@ -120,6 +120,8 @@ typedef struct {
     int64_t *queued_ns;
     int64_t *executing_ns;
     int64_t *waiting_ns;
+    int64_t *run_queue_ns;
+    int64_t *blocked_ns;
     uint64_t *previous;
     uint64_t *culprit;
     uint8_t *cache;

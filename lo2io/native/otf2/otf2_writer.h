@@ -52,7 +52,7 @@ typedef struct { uint64_t time; uint32_t key, next, flags; uint8_t kind; } waiti
 /* A row of ring_events that is not written yet. */
 typedef struct {
     uint64_t id, user_data, previous, culprit;
-    int64_t bytes, queued_ns, executing_ns, waiting_ns;
+    int64_t bytes, queued_ns, executing_ns, waiting_ns, run_queue_ns, blocked_ns;
     uint32_t ring, handle, worker_tid, waker_tid;
     int32_t result;
     uint16_t traits, inferred;

@@ -117,7 +117,7 @@ static int write_begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t
     return 0;
 }
 
-static int add_phase(lo2_otf2_writer *w, uint32_t attribute, int64_t duration_ns)
+static int add_duration(lo2_otf2_writer *w, uint32_t attribute, int64_t duration_ns)
 {
     if (duration_ns >= 0) /* unknown is negative */
         OTF2(w, add_uint64, w->list, attribute, (uint64_t)duration_ns);
@@ -153,9 +153,11 @@ static int add_end(lo2_otf2_writer *w, const ring_event *event, uint64_t earlies
         OTF2(w, add_uint64, w->list, a->worker, event->worker_tid);
     if (event->waker_tid != NONE) /* 0: an interrupt on an idle CPU */
         OTF2(w, add_uint64, w->list, a->waker, event->waker_tid);
-    TRY(add_phase(w, a->queued, event->queued_ns));
-    TRY(add_phase(w, a->executing, event->executing_ns));
-    TRY(add_phase(w, a->waiting, event->waiting_ns));
+    TRY(add_duration(w, a->queued, event->queued_ns));
+    TRY(add_duration(w, a->executing, event->executing_ns));
+    TRY(add_duration(w, a->waiting, event->waiting_ns));
+    TRY(add_duration(w, a->work_run_queue, event->run_queue_ns));
+    TRY(add_duration(w, a->work_blocked, event->blocked_ns));
     if (has_result(event))
         OTF2(w, add_int32, w->list, a->result, event->result);
     else if (event->status == LO2_RING_SILENT)

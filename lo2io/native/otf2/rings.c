@@ -18,7 +18,8 @@ static ring_event load(const lo2_ring_event_columns *e, uint32_t row)
         .sqe_flags = e->sqe_flags[row], .handle = e->handle[row], .user_data = e->user_data[row],
         .bytes = e->bytes[row], .result = e->result[row], .error = e->error[row], .worker_tid = e->worker_tid[row],
         .waker_tid = e->waker_tid[row], .queued_ns = e->queued_ns[row], .executing_ns = e->executing_ns[row],
-        .waiting_ns = e->waiting_ns[row], .previous = e->previous[row], .culprit = e->culprit[row],
+        .waiting_ns = e->waiting_ns[row], .run_queue_ns = e->run_queue_ns[row], .blocked_ns = e->blocked_ns[row],
+        .previous = e->previous[row], .culprit = e->culprit[row],
         .cache = e->cache[row], .missed_pages = e->cache_missed_pages[row], .ahead_pages = e->cache_ahead_pages[row],
     };
 }

@@ -268,8 +268,8 @@ static void write_event(engine *e, ring_thread *location, const ring_request *r,
         return;
     ring_event_row row = {.id = r->id, .before = e->nr_operations, .user_data = request_data(r), .previous = r->previous_id,
                           .culprit = r->culprit, .call = call, .time = time, .bytes = ends ? r->bytes : r->length,
-                          .queued = UNKNOWN, .executing = UNKNOWN, .waiting = UNKNOWN, .ring = r->ring_number,
-                          .task = r->task, .process = r->process, .pid = r->pid, .tid = r->tid,
+                          .queued = UNKNOWN, .executing = UNKNOWN, .waiting = UNKNOWN, .run_queue = UNKNOWN,
+                          .blocked = UNKNOWN, .ring = r->ring_number, .task = r->task, .process = r->process, .pid = r->pid, .tid = r->tid,
                           .handle = request_handle(r), .worker_tid = r->worker_tid,
                           .waker_tid = ends ? r->waker_tid : NONE, .traits = r->traits,
                           .inferred = r->inferred, .kind = kind, .opcode = r->opcode, .sqe_flags = r->sqe_flags,
@@ -279,6 +279,8 @@ static void write_event(engine *e, ring_thread *location, const ring_request *r,
         row.queued = r->queued;
         row.executing = r->executing;
         row.waiting = r->waiting;
+        row.run_queue = part_of(r, r->run_queue);
+        row.blocked = part_of(r, r->blocked);
         row.result = r->result;
         row.error = r->result < 0 && r->result >= -4095 ? (int16_t)-r->result : 0;
         row.path = r->path;

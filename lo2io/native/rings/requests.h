@@ -123,7 +123,7 @@ typedef struct {
 
 typedef struct {
     uint64_t id, before, user_data, previous, culprit;
-    int64_t call, time, bytes, queued, executing, waiting;
+    int64_t call, time, bytes, queued, executing, waiting, run_queue, blocked;
     uint32_t ring, task, process, pid, tid, handle, worker_tid, waker_tid;
     int32_t result;
     int16_t error;
@@ -175,6 +175,7 @@ static inline ring_request *request_of(engine *e, request_ref ref) /* NULL: the 
 }
 static inline uint32_t request_handle(const ring_request *r) { return r->doubtful & 4 ? NONE : r->handle; }
 static inline uint64_t request_data(const ring_request *r) { return r->aio ? r->data : r->user_data; }
+static inline int64_t part_of(const ring_request *r, int64_t time) { return r->split == SPLIT_KNOWN ? time : UNKNOWN; }
 static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 const lo2_opcode *opcode_meaning(const engine *e, uint8_t opcode); /* rings/request_life.c */
 static inline bool opcode_has(const engine *e, uint8_t opcode, uint32_t any_trait)

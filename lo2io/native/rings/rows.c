@@ -164,6 +164,8 @@ static void write_event_row(lo2_batch *b, const ring_event_row *x)
     c->queued_ns[row] = x->queued;
     c->executing_ns[row] = x->executing;
     c->waiting_ns[row] = x->waiting;
+    c->run_queue_ns[row] = x->run_queue;
+    c->blocked_ns[row] = x->blocked;
     c->previous[row] = x->previous;
     c->culprit[row] = x->culprit;
     c->cache[row] = x->found.verdict;
@@ -229,8 +231,8 @@ static void write_request_row(lo2_batch *b, const ring_request *r)
     c->cache_missed_pages[row] = r->found.missed;
     c->cache_ahead_pages[row] = r->found.ahead;
     c->cache_wait_ns[row] = r->found.wait_ns;
-    c->run_queue_ns[row] = r->split == SPLIT_KNOWN ? r->run_queue : UNKNOWN;
-    c->blocked_ns[row] = r->split == SPLIT_KNOWN ? r->blocked : UNKNOWN;
+    c->run_queue_ns[row] = part_of(r, r->run_queue);
+    c->blocked_ns[row] = part_of(r, r->blocked);
 }
 
 static void write_work_row(lo2_batch *b, const ring_work_row *x)

@@ -42,6 +42,12 @@ RING_ATTRIBUTES: Final = {
     "queued": ("io_uring queued", "From submission to the first execution, in ns", "UINT64"),
     "executing": ("io_uring executing", "All executions that are known, in ns", "UINT64"),
     "waiting": ("io_uring waiting", "From submission to completion, neither queued nor executing, in ns", "UINT64"),
+    "work_run_queue": (
+        "io_uring run queue",
+        "Time in ns in which a worker executed the request and could run, and others had the CPUs",
+        "UINT64",
+    ),
+    "work_blocked": ("io_uring blocked", "Time in ns in which a worker executed the request and waited", "UINT64"),
     "result": ("io_uring result", "Of the last completion, as the kernel gave it", "INT32"),
     "culprit": ("io_uring culprit", "The request whose failure ended this one: its matching id", "UINT64"),
     "ring_handle": ("io_uring file", "The file, which was not known when the request began", "IO_HANDLE"),

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from build.otf2_builder import Breakage
-from build.otf2_rings import RingTrace, rings
+from build.otf2_rings import BLOCKED, RUN_QUEUE, WORKED, RingTrace, number, rings
 
+from lo2io.model import UNKNOWN_I64
 from lo2io.verify import verify
 
 if TYPE_CHECKING:
@@ -69,7 +70,15 @@ def working() -> RingTrace:
         {"task": 1, "begin_time_ns": out, "wake_time_ns": wake, "end_time_ns": end, "state": 2, "request": request}
         for out, wake, end in times
     ]
+    _attributes(trace).update({RUN_QUEUE: number(3), BLOCKED: number(9)})
     return trace
+
+
+def _attributes(trace: RingTrace) -> dict[int, Any]:
+    """Attributes of the end of the request that a worker executed."""
+    ends = [event for event in trace.events[0] if event[0] == "IoOperationComplete" and WORKED in event]
+    attributes: dict[int, Any] = next(event[-1] for event in ends if isinstance(event[-1], dict))
+    return attributes
 
 
 works = Breakage()
@@ -78,6 +87,7 @@ works = Breakage()
 @works("table.waits")
 def _another_sum_of_a_request(trace: RingTrace) -> None:
     trace.row("ring_requests", 1)["run_queue_ns"] = 4
+    _attributes(trace)[RUN_QUEUE] = number(4)
 
 
 @works("table.waits")
@@ -93,6 +103,22 @@ def _behind_the_execution(trace: RingTrace) -> None:
 @works("table.waits")
 def _longer_than_the_execution(trace: RingTrace) -> None:
     trace.row("ring_requests", 1)["blocked_ns"] = 900
+    _attributes(trace)[BLOCKED] = number(900)
+
+
+@works("ring.told")
+def _another_time_in_the_archive(trace: RingTrace) -> None:
+    _attributes(trace)[BLOCKED] = number(8)
+
+
+@works("ring.told")
+def _no_time_in_the_archive(trace: RingTrace) -> None:
+    del _attributes(trace)[RUN_QUEUE], _attributes(trace)[BLOCKED]
+
+
+@works("ring.told")
+def _no_time_in_the_table(trace: RingTrace) -> None:
+    trace.row("ring_requests", 1).update(run_queue_ns=UNKNOWN_I64, blocked_ns=UNKNOWN_I64)
 
 
 @pytest.mark.parametrize(("rule", "change"), works.changes, ids=works.ids)
@@ -104,6 +130,14 @@ def test_a_request_broken_in_exactly_one_way(rule: str, change: Callable[[Any], 
 def test_the_right_request(tmp_path: Path) -> None:
     """Nothing is reported."""
     assert not verify(working().write(tmp_path / "T")).broken
+
+
+def test_archives_that_tell_nothing_of_workers(tmp_path: Path) -> None:
+    """An older lo2io has written it, without the attributes: nothing is compared."""
+    trace = working()
+    del _attributes(trace)[RUN_QUEUE], _attributes(trace)[BLOCKED]
+    del trace.definitions["Attribute", RUN_QUEUE], trace.definitions["Attribute", BLOCKED]
+    assert not verify(trace.write(tmp_path / "T")).broken
 
 
 @pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)

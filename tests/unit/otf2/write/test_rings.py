@@ -273,7 +273,7 @@ def test_attributes_of_a_completion(ring: BatchMaker, write: Write) -> None:
     ring.ring_event(501, BEGIN, T, handle=9)
     ring.ring_event(501, ISSUED, T, handle=9)
     known = {"path": RingPath.WORKER, "worker_tid": 105, "waker_tid": 0}
-    known |= {"queued_ns": 2, "executing_ns": 0, "waiting_ns": 1}
+    known |= {"queued_ns": 2, "executing_ns": 9, "waiting_ns": 1, "run_queue_ns": 0, "blocked_ns": 7}
     bits = {"traits": 1 | 64 | 1024, "inferred": 2 | 256}
     ring.ring_event(501, COMPLETE, T + 3, handle=9, bytes=10, result=10, **known, **bits)
     on_ring(ring, 503, T + 4, T + 4, T + 5, path=RingPath.INLINE)
@@ -285,8 +285,10 @@ def test_attributes_of_a_completion(ring: BatchMaker, write: Write) -> None:
         "io_uring worker": 105,
         "io_uring waker": 0,
         "io_uring queued": 2,
-        "io_uring executing": 0,
+        "io_uring executing": 9,
         "io_uring waiting": 1,
+        "io_uring run queue": 0,
+        "io_uring blocked": 7,
         "io_uring result": 10,
     }
     assert attributes(second) == {"io_uring path": "inline", "io_uring result": 0}

@@ -50,7 +50,7 @@ def submit(maker: BatchMaker, at: int) -> None:
     """An inline read, one that a worker executes, a chain that a bad descriptor breaks, one refused: in one call."""
     inline = {"path": RingPath.INLINE, "waiting_ns": 2, "queued_ns": 1, "executing_ns": 1}
     worker = {"path": RingPath.WORKER, "worker_tid": 102, "queued_ns": 30, "executing_ns": 60, "waiting_ns": 5}
-    worker["waker_tid"] = 300
+    worker |= {"waker_tid": 300, "run_queue_ns": 3, "blocked_ns": 50}
     refused = {"path": RingPath.REFUSED, "status": RingStatus.REFUSED, "error": 22, "result": -22}
     cancelled = {"path": RingPath.CANCELLED, "status": RingStatus.CANCELLED, "error": 125, "result": -125}
     bad = {"path": RingPath.INLINE, "error": 9, "result": -9, "opcode": OPCODE["WRITE"]}
