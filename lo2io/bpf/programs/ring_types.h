@@ -96,6 +96,15 @@ struct io_close {                  /* lies at the begin of its request */
     int fd;
 } KERNEL_TYPE;
 
+/* A single number, as in the array of the submission queue. */
+struct io_uring {
+    __u32 head;
+} KERNEL_TYPE;
+
+struct io_uring_sqe {
+    __u8 opcode;
+} KERNEL_TYPE;
+
 /* include/uapi/linux/io_uring.h: struct io_uring_sqe, which is the same in all kernels. */
 struct lo2_sqe {
     __u8 opcode, flags;

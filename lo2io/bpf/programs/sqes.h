@@ -20,6 +20,22 @@ enum { /* include/uapi/linux/io_uring.h */
 #define LO2_SPLICE_FIXED (1u << 31)
 #define LO2_NO_BYTES (~0ull)
 
+/* Member by member, each in its size: a copy of the whole takes a call, and ten times as long. */
+INLINE void lo2_copy_sqe(struct lo2_sqe *to, const volatile struct lo2_sqe *from)
+{
+    to->opcode = from->opcode;
+    to->flags = from->flags;
+    to->ioprio = from->ioprio;
+    to->fd = from->fd;
+    to->off = from->off;
+    to->addr = from->addr;
+    to->len = from->len;
+    to->op_flags = from->op_flags;
+    to->user_data = from->user_data;
+    to->buf_index = from->buf_index;
+    to->file_index = from->file_index;
+}
+
 /* The entry of the submission queue that was taken last (io_get_sqe, io_uring/io_uring.c). */
 INLINE bool lo2_read_sqe(const struct io_ring_ctx *ctx, bool typed, struct lo2_sqe *sqe)
 {
@@ -27,15 +43,22 @@ INLINE bool lo2_read_sqe(const struct io_ring_ctx *ctx, bool typed, struct lo2_s
     __u32 entries = LO2_MEMBER(typed, ctx, struct io_ring_ctx, sq_entries);
     __u32 head = (LO2_MEMBER(typed, ctx, struct io_ring_ctx, cached_sq_head) - 1) & (entries - 1);
     __u64 array = (__u64)LO2_MEMBER(typed, ctx, struct io_ring_ctx, sq_array);
-    __u64 sqes = (__u64)LO2_MEMBER(typed, ctx, struct io_ring_ctx, sq_sqes);
+    __u64 sqes = (__u64)LO2_MEMBER(typed, ctx, struct io_ring_ctx, sq_sqes), at;
 
-    if (array && !(flags & LO2_SETUP_NO_SQARRAY) && bpf_probe_read_kernel(&head, sizeof head, (const __u32 *)array + head))
-        return false;
+    if (array && !(flags & LO2_SETUP_NO_SQARRAY))
+        head = LO2_READ((const __u32 *)array + head, struct io_uring, head);
     if (head >= entries)
         return false;
-    if (flags & LO2_SETUP_SQE128)
-        head <<= 1;
-    return !bpf_probe_read_kernel(sqe, sizeof *sqe, (const struct lo2_sqe *)sqes + head);
+    at = (__u64)head * sizeof *sqe;
+    if (flags & LO2_SETUP_SQE128) {
+        at += at;
+        barrier_var(at); /* the verifier would not know how large it is after a shift by a variable */
+    }
+    sqes += at;
+    if (!LO2_CAN_CAST || !bpf_core_type_exists(struct io_uring_sqe))
+        return !bpf_probe_read_kernel(sqe, sizeof *sqe, (const void *)sqes);
+    lo2_copy_sqe(sqe, bpf_rdonly_cast((const void *)sqes, bpf_core_type_id_kernel(struct io_uring_sqe)));
+    return true;
 }
 
 /* The file in a place of the ring's files, or 0. The submitter has locked the ring, so nothing changes there now. */
@@ -194,7 +217,7 @@ INLINE bool lo2_ask(const struct io_kiocb *request, bool typed, lo2_asked *asked
         return false;
     flags = LO2_MEMBER(typed, request, struct io_kiocb, flags);
     later = flags & LO2_SQE_LATER || LO2_MEMBER(typed, ctx, struct io_ring_ctx, submit_state.link.head);
-    ring = lo2_as_number(ctx);
+    ring = lo2_number(&moment.cpu->names, ctx);
     closes_place = sqe.opcode == LO2_OP_CLOSE && sqe.file_index;
     /*
      * Read twice. A value kept over the call would make the verifier follow each opcode of lo2_sqe_bytes apart (0.9 s
