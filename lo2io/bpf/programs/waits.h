@@ -246,25 +246,6 @@ INLINE void lo2_write_unfollowed(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer 
     lo2_write_fact(cpu, ring, &record, sizeof record);
 }
 
-/* The place of a worker. NULL: it is not recorded, or executes no request, or another thread has its place. */
-INLINE struct lo2_bpf_sleeper *lo2_worker_leaving(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, struct task_struct *task,
-                                                  __u64 time_ns)
-{
-    struct lo2_bpf_sleeper *sleeper = lo2_sleeper_in_call(task->pid);
-    __u64 request = lo2_request_of(task);
-
-    if (!request || (!sleeper && !lo2_is_recorded(task)))
-        return NULL;
-    if (!sleeper) {
-        if (!lo2_claim_sleeper(task->pid)) {
-            lo2_write_unfollowed(cpu, ring, task->pid, request, time_ns);
-            return NULL;
-        }
-        sleeper = lo2_sleeper_in_call(task->pid);
-    }
-    return sleeper;
-}
-
 /* Outside of calls, a page fault takes the place for each stretch. NULL: the thread is amid neither. */
 INLINE struct lo2_bpf_sleeper *lo2_sleeper_leaving(const struct task_struct *task, struct lo2_bpf_fault *fault)
 {
@@ -286,15 +267,54 @@ INLINE struct lo2_bpf_sleeper *lo2_sleeper_leaving(const struct task_struct *tas
     return sleeper;
 }
 
+/*
+ * The current task is a worker, and leaves its CPU. True: it has a place, for the request that it executes. False: it is not recorded,
+ * or executes none, or another thread has its place.
+ */
+LO2_ONCE int lo2_worker_leaves(__u64 time_ns)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct lo2_bpf_sleeper *sleeper = lo2_sleeper_in_call(task->pid);
+    lo2_kernel_sleep record = { .head.time_ns = time_ns, .flags = LO2_SLEEP_ENDLESS };
+    struct lo2_bpf_fault *fault;
+    __u64 request = lo2_request_of(task);
+    struct lo2_bpf_buffer *ring;
+    struct lo2_bpf_cpu *cpu;
+    __u32 cpu_number;
+
+    cpu = lo2_this_cpu(&cpu_number);
+    if (!cpu || !request || (!sleeper && !lo2_is_recorded(task)))
+        return false;
+    ring = lo2_ring(&cpu_number);
+    if (!sleeper && !lo2_claim_sleeper(task->pid)) {
+        lo2_write_unfollowed(cpu, ring, task->pid, request, time_ns);
+        return false;
+    }
+    sleeper = lo2_sleeper_in_call(task->pid);
+    if (!sleeper)
+        return false;
+    if (sleeper->out_ns) { /* it had a CPU meanwhile, unseen */
+        lo2_write_sleep(cpu, ring, sleeper, &record);
+        fault = lo2_fault_of(task);
+        if (fault)
+            fault->unseen = 1;
+    }
+    sleeper->request = request;
+    return true;
+}
+
 INLINE void lo2_leaves(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, struct task_struct *task, bool runnable,
                        __u32 state, __u64 time_ns)
 {
     struct lo2_bpf_fault *fault = lo2_fault_of(task);
-    bool works = lo2_is_worker(task);
-    struct lo2_bpf_sleeper *sleeper = works ? lo2_worker_leaving(cpu, ring, task, time_ns) : lo2_sleeper_leaving(task, fault);
+    struct lo2_bpf_sleeper *sleeper;
     lo2_kernel_sleep record = { .head.time_ns = time_ns, .flags = LO2_SLEEP_ENDLESS };
     __u32 tid = task->pid;
 
+    if (lo2_is_worker(task))
+        sleeper = lo2_worker_leaves(time_ns) ? lo2_sleeper_in_call(tid) : NULL;
+    else
+        sleeper = lo2_sleeper_leaving(task, fault);
     if (!sleeper)
         return;
     if (sleeper->out_ns) { /* it had a CPU meanwhile, unseen */
@@ -302,8 +322,6 @@ INLINE void lo2_leaves(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, str
         if (fault)
             fault->unseen = 1;
     }
-    if (works)
-        sleeper->request = lo2_request_of(task);
     sleeper->state = runnable                           ? LO2_SLEEP_PREEMPTED
                      : state & LO2_TASK_UNINTERRUPTIBLE ? LO2_SLEEP_BLOCKED
                                                         : LO2_SLEEP_SLEEPING;
