@@ -75,7 +75,9 @@ class Facts:
     bpf: Answer
     """Result of loading and attaching lo2io's programs in the kernel for a try."""
     layers: Mapping[str, tuple[str, ...]]
-    """Layer → its tracepoints that this kernel lacks; empty: the layer can be recorded."""
+    """Layer → its tracepoints that this kernel lacks."""
+    misfits: tuple[str, ...]
+    """Layers that lack no tracepoint, but whose programs read types or members that this kernel does not have."""
     tables: Answer
     """How stacks of programs without frame pointers are unwound."""
     cgroups: Answer
@@ -105,6 +107,8 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
     cpus = read_online_cpus(root)
     cgroups = _ask_cgroups(root)
     attempts = access.try_events(cpus[0], number, Path(cgroups.found) if cgroups.found else None)
+    layers = _ask_layers(tracefs, readable=number is not None)
+    bpf, misfits = _ask_bpf(cpus[0], number, layers)
     uname = os.uname()
     return Facts(
         kernel=f"Linux {uname.release} {uname.machine}",
@@ -126,8 +130,9 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
         otf2=_ask_otf2(),
         otf2_print=shutil.which("otf2-print"),
         rings=ask_rings(catalog, tracefs, root, readable=number is not None),
-        bpf=_ask_bpf(cpus[0], number),
-        layers=_ask_layers(tracefs, readable=number is not None),
+        bpf=bpf,
+        layers=layers,
+        misfits=misfits,
         tables=_ask_tables(cpus[0]),
         cgroups=cgroups,
         namespaces=_ask_namespaces(root),
@@ -172,12 +177,17 @@ def _ask_tables(cpu: int) -> Answer:
     return Answer("unwind tables, frame pointers")
 
 
-def _ask_bpf(cpu: int, tracepoint_id: int | None) -> Answer:
+def _ask_bpf(
+    cpu: int, tracepoint_id: int | None, layers: Mapping[str, tuple[str, ...]]
+) -> tuple[Answer, tuple[str, ...]]:
+    """Also the layers that do not fit. Nothing tells without tracefs which have their tracepoints: none is tried."""
+    tried = [name for name, lacking in layers.items() if not lacking and tracepoint_id is not None]
     try:
-        try_bpf(cpu, tracepoint_id)
+        fitting = try_bpf(cpu, tracepoint_id, tried)
     except (AccessError, CaptureError) as error:
-        return Answer(error=str(error), remedy=error.remedy)
-    return Answer("loaded and attached" if tracepoint_id is not None else "loaded")
+        return Answer(error=str(error), remedy=error.remedy), ()
+    answer = Answer("loaded and attached" if tracepoint_id is not None else "loaded")
+    return answer, tuple(name for name in tried if name not in fitting)
 
 
 def _ask_binding() -> Answer:

@@ -329,11 +329,13 @@ def _layers(facts: Facts) -> Iterator[Check]:
     """A check only where programs can be loaded: layers are theirs."""
     if facts.bpf.error:
         return
-    found = ", ".join(name for name, missing in facts.layers.items() if not missing) or "none"
-    lacks = [f"{name}: no {_some(missing)}" for name, missing in facts.layers.items() if missing]
+    lacks = {name: f"no {_some(missing)}" for name, missing in facts.layers.items() if missing}
+    lacks |= dict.fromkeys(facts.misfits, "not all of the kernel's types that it reads")
+    found = ", ".join(name for name in facts.layers if name not in lacks) or "none"
     if lacks:
-        remedy = f"a kernel with these tracepoints ({'; '.join(lacks)})"
-        yield Check("layers", WARN, found, f"recordings do not tell {_untold(facts)}", remedy)
+        untold = "; ".join(LAYERS[name].tells for name in facts.layers if name in lacks)
+        remedy = f"a kernel that has what is missing ({'; '.join(f'{name}: {what}' for name, what in lacks.items())})"
+        yield Check("layers", WARN, found, f"recordings do not tell {untold}", remedy)
     else:
         yield Check("layers", OK, found, "recordings tell why calls were slow: lo2io why, lo2io report")
 
@@ -347,10 +349,6 @@ def _stacks(facts: Facts) -> Iterator[Check]:
         yield Check("stacks", WARN, facts.tables.error, meaning, facts.tables.remedy)
     else:
         yield Check("stacks", OK, facts.tables.found, "--stacks tells which functions of a program led to slow calls")
-
-
-def _untold(facts: Facts) -> str:
-    return "; ".join(LAYERS[name].tells for name, missing in facts.layers.items() if missing)
 
 
 def _more_rights(facts: Facts) -> str:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from lo2io.errors import AccessError
 from lo2io.kernel.access import Attempt, Attempts
 from lo2io.kernel.idle import IdleSamples
 from lo2io.model import Role
-from lo2io.reports.doctor import report
+from lo2io.model.layers import LAYERS
+from lo2io.reports.doctor import facts, report
 from lo2io.reports.doctor.facts import Answer, Facts
 from lo2io.reports.doctor.rings import RingFacts
 
@@ -41,7 +43,8 @@ HEALTHY = Facts(
     otf2_print="/usr/bin/otf2-print",
     rings=RingFacts(setup=YES, disabled="0", there=17),
     bpf=Answer("loaded and attached"),
-    layers={"parts": (), "waits": ()},
+    layers={"parts": (), "waits": (), "workers": ()},
+    misfits=(),
     tables=Answer("unwind tables, frame pointers"),
     cgroups=Answer("/sys/fs/cgroup"),
     namespaces=Answer("the kernel's own"),
@@ -130,6 +133,7 @@ def test_healthy_machine() -> None:
         ),
         ("stacks", "warn", "a newer kernel", {"tables": Answer(error="too old", remedy="a newer kernel")}),
         ("layers", "warn", "waits: no sched:sched_waking", {"layers": {"parts": (), "waits": ("sched:sched_waking",)}}),
+        ("layers", "warn", "workers: not all of the kernel's types", {"misfits": ("workers",)}),
     ],
 )
 def test_each_lack(name: str, status: str, remedy: str, changes: dict[str, Any]) -> None:
@@ -139,6 +143,44 @@ def test_each_lack(name: str, status: str, remedy: str, changes: dict[str, Any])
     assert (check.status, remedy in check.remedy) == (status, True)
     assert bool(check.remedy) == bool(remedy)
     assert diagnosis.exit_code == (3 if any(c.status == "fail" for c in diagnosis.checks) else 0)
+
+
+def test_layers_that_lack_something() -> None:
+    """They are not among those found, and the meaning is what recordings do not tell."""
+    diagnosis = judged(
+        layers={"parts": (), "waits": ("sched:sched_waking",), "workers": (), "journal": ()}, misfits=("workers",)
+    )
+    check = next(check for check in diagnosis.checks if check.name == "layers")
+    assert check.found == "parts, journal"
+    assert check.meaning == f"recordings do not tell {LAYERS['waits'].tells}; {LAYERS['workers'].tells}"
+
+
+@pytest.mark.parametrize(("readable", "tried"), [(7, ["parts", "workers"]), (None, [])])
+def test_layers_are_tried_in_the_kernel(
+    readable: int | None, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layer without a lack is a misfit if the kernel's answer lacks it. Without tracefs none is tried."""
+    asked = []
+
+    def answers(_cpu: int, _number: int | None, layers: list[str]) -> tuple[str, ...]:
+        asked.append(layers)
+        return tuple(name for name in layers if name != "workers")
+
+    monkeypatch.setattr(facts, "try_bpf", answers)
+    answer, misfits = facts._ask_bpf(0, readable, {"parts": (), "waits": ("sched:sched_waking",), "workers": ()})
+    assert (asked, misfits) == ([tried], ("workers",) if tried else ())
+    assert answer.found == ("loaded and attached" if tried else "loaded")
+
+
+def test_layers_of_programs_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal is the answer; nothing is said about layers."""
+
+    def refuses(*_: object) -> tuple[str, ...]:
+        raise AccessError("load", "Operation not permitted", "sudo")
+
+    monkeypatch.setattr(facts, "try_bpf", refuses)
+    answer, misfits = facts._ask_bpf(0, 7, {"parts": ()})
+    assert (answer.remedy, misfits) == ("sudo", ())
 
 
 def test_json_is_versioned() -> None:
