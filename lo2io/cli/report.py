@@ -109,7 +109,7 @@ def _write_page(
     from lo2io.api.trace import open_trace
     from lo2io.cli.progress import share_progress
     from lo2io.exports.target import check_apart, open_output
-    from lo2io.reports.html.page import MAGIC
+    from lo2io.reports.html.template import MAGIC
 
     with ended_by_signals(), open_trace(trace) as whole:
         check_apart(target, whole.path)

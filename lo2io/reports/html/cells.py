@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from lo2io.reports.html.flames import Flame
     from lo2io.reports.summary.histogram import Latency
+    from lo2io.reports.summary.summary import Activity
 
 
 class Cell(NamedTuple):
@@ -56,6 +57,10 @@ class OfFile(Protocol):
         """That process's name."""
 
 
+ACTIVITY: Final = (
+    ("calls", True), ("reads", True), ("writes", True), ("read", True), ("written", True), ("time", True),
+    ("errors", True),
+)  # fmt: skip
 LATENCY: Final = (("time", True), ("mean", True), ("p50", True), ("p95", True), ("p99", True), ("max", True))
 _UNKNOWN: Final = Cell("-", -1.0)
 """This value is below all others, so unknown cells are sorted last."""
@@ -84,6 +89,19 @@ def time(duration_ns: int | None) -> Cell:
 def share(part: float) -> Cell:
     """A part of 1."""
     return Cell(share_of(part), part)
+
+
+def activity(of: Activity) -> list[Cell]:
+    """The columns ``ACTIVITY``."""
+    return [
+        count(of.calls),
+        count(of.reads),
+        count(of.writes),
+        size(of.bytes_read),
+        size(of.bytes_written),
+        time(of.time_ns),
+        count(of.errors),
+    ]
 
 
 def latency(of: Latency) -> list[Cell]:

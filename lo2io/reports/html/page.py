@@ -1,22 +1,14 @@
 """The HTML page: tables that need no script, and pictures that a script draws from numbers in the page.
 
-In: a trace's summary and sums. Out: the text of one file. The file loads nothing: plotly.js, style and numbers are
-part of it, and its content security policy forbids all else. Sources: the policy is W3C's CSP 3;
-assets/plotly/README.md says where plotly.js comes from.
+In: a trace's summary and sums. Out: the text of one file.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 import shlex
 from datetime import UTC, datetime
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from lo2io._version import __version__
-from lo2io.errors import Lo2ioError
 from lo2io.reports.html.collect import ChosenLanes, Pictures
 from lo2io.reports.html.lanes import (
     device_lanes,
@@ -28,6 +20,7 @@ from lo2io.reports.html.lanes import (
     thread_lanes,
 )
 from lo2io.reports.html.sheets import sheets
+from lo2io.reports.html.template import Page, fill
 from lo2io.reports.summary.name_counts import names_line
 from lo2io.reports.summary.names import file_names
 from lo2io.reports.summary.summary import summarize
@@ -45,10 +38,10 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.sums import TraceSums
     from lo2io.trace.reader import Trace
 
-MAGIC: Final = b"<!doctype html>\n<!-- lo2io report -->"
-"""The beginning of the page. A file that begins otherwise is never replaced."""
-_ASSETS: Final = files("lo2io.reports.html") / "assets"
-_PLOTLY: Final = "plotly/plotly-cartesian.min.js"
+_LINKS: Final = (
+    ("findings", "findings"), ("over-time", "over time"), ("timeline", "timeline"), ("offsets", "offsets"),
+    ("latency", "latency"),
+)  # fmt: skip
 
 
 def make_page(trace: Trace, progress: Callable[[float], None]) -> str:
@@ -105,17 +98,12 @@ def render_html(summary: Summary, pictures: dict[str, Any]) -> str:
     Raises:
         Lo2ioError: Jinja is not installed.
     """
-    try:
-        from jinja2 import Environment  # noqa: PLC0415  costs 20 ms, and only this page needs it
-    except ImportError as error:
-        raise Lo2ioError("cannot draw the report", str(error), "pip install jinja2") from error
-    template = Environment(autoescape=True, trim_blocks=False).from_string(_asset("page.html.j2"))
-    return template.render(
-        version=__version__,
+    page = Page(
         title=_title(summary),
         subtitle=_subtitle(summary),
+        completeness_line=summary.completeness_line,
         complete=summary.verdict == "complete",
-        summary=summary,
+        trace=summary.trace,
         confines=[
             printable(line)
             for line in (
@@ -129,30 +117,10 @@ def render_html(summary: Summary, pictures: dict[str, Any]) -> str:
         answer=_answer(summary.answer) if summary.answer else None,
         findings=_findings(summary),
         cards=_cards(summary),
+        links=_LINKS,
         sheets=sheets(summary),
-        heat_bin=format_duration(pictures["heat"]["bin_ns"]),
-        fine_bin=format_duration(pictures["fine"]["bin_ns"]),
-        css=_asset("page.css"),
-        tables_js=_asset("tables.js"),
-        charts_js=_asset("charts.js"),
-        plotly_notice=_plotly_notice(),
-        plotly=_packed(_asset(_PLOTLY)),
-        pictures=_packed(json.dumps(pictures, separators=(",", ":"))),
     )
-
-
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")
-
-
-def _plotly_notice() -> str:
-    """The comment at plotly.js's begin, with its version, copyright and licence."""
-    return _asset(_PLOTLY).partition("*/")[0] + "*/"
-
-
-def _packed(text: str) -> str:
-    """A text gzipped in base64: less than half of plotly.js, a tenth of JSON. Every browser can unpack it."""
-    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+    return fill(page, pictures)
 
 
 def _title(summary: Summary) -> str:

@@ -6,10 +6,24 @@ In: a :class:`~lo2io.reports.summary.summary.Summary`. Out: :class:`Sheet`. This
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lo2io.reports.html.cache_sheets import cache_sheets
-from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, share, sheet, size, text, time
+from lo2io.reports.html.cells import (
+    ACTIVITY,
+    LATENCY,
+    Cell,
+    Sheet,
+    activity,
+    count,
+    file_of,
+    latency,
+    share,
+    sheet,
+    size,
+    text,
+    time,
+)
 from lo2io.reports.html.flames import flames
 from lo2io.reports.html.io_sheets import io_sheets
 from lo2io.reports.html.ring_sheets import ring_sheets
@@ -34,30 +48,13 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.futexes import FutexSummary
     from lo2io.reports.summary.parts import PartsSummary
     from lo2io.reports.summary.stacks import StacksSummary
-    from lo2io.reports.summary.summary import Activity, Summary
+    from lo2io.reports.summary.summary import Summary
     from lo2io.reports.summary.usage import UsageRow
     from lo2io.reports.summary.write_backs import WriteBackSummary
 
-_ACTIVITY: Final = (
-    ("calls", True), ("reads", True), ("writes", True), ("read", True), ("written", True), ("time", True),
-    ("errors", True),
-)  # fmt: skip
-
-
-def _activity(activity: Activity) -> list[Cell]:
-    return [
-        count(activity.calls),
-        count(activity.reads),
-        count(activity.writes),
-        size(activity.bytes_read),
-        size(activity.bytes_written),
-        time(activity.time_ns),
-        count(activity.errors),
-    ]
-
 
 def _processes(summary: Summary) -> Sheet:
-    columns = [("process", False), ("threads", True), *_ACTIVITY]
+    columns = [("process", False), ("threads", True), *ACTIVITY]
     columns += [("ring requests", True), ("ring bytes", True), ("block requests", True), ("on devices", True)]
     columns += [
         (name, True)
@@ -68,7 +65,7 @@ def _processes(summary: Summary) -> Sheet:
         [
             Cell(who(row.pid, row.name)),
             count(row.threads),
-            *_activity(row.activity),
+            *activity(row.activity),
             count(row.ring_requests),
             size(row.ring_bytes),
             count(row.requests),
@@ -90,13 +87,13 @@ def _usage(usage: UsageRow | None) -> list[Cell]:
 
 
 def _command_lines(summary: Summary) -> Sheet:
-    columns = [("command line", False), ("processes", True), *_ACTIVITY, ("share", True)]
+    columns = [("command line", False), ("processes", True), *ACTIVITY, ("share", True)]
     columns += [("ring requests", True), ("ring bytes", True)]
     rows = [
         [
             text(row.cmdline or row.name or "unknown"),
             count(row.processes),
-            *_activity(row.activity),
+            *activity(row.activity),
             share(row.share),
             count(row.ring_requests),
             size(row.ring_bytes),
@@ -107,9 +104,9 @@ def _command_lines(summary: Summary) -> Sheet:
 
 
 def _files(summary: Summary) -> Sheet:
-    rows = [[file_of(row), Cell(row.type), count(row.files or None), *_activity(row.activity)] for row in summary.files]
+    rows = [[file_of(row), Cell(row.type), count(row.files or None), *activity(row.activity)] for row in summary.files]
     note = "By path; files: how many bore it, one after the other as a rule."
-    return sheet("files", "Files", [("file", False), ("type", False), ("files", True), *_ACTIVITY], rows, note)
+    return sheet("files", "Files", [("file", False), ("type", False), ("files", True), *ACTIVITY], rows, note)
 
 
 def _calls(summary: Summary) -> Sheet:
