@@ -225,12 +225,20 @@ class Trace:
     def html(self, progress: Callable[[float], None] = lambda _: None) -> str:
         """The page of ``lo2io report --html``: one file, some 2 MB, which loads nothing.
 
+        That of many nodes has tables alone.
+
         Args:
             progress: Called now and then with the share that is done, from 0 to 1.
 
         Raises:
             TraceError: A table is damaged.
         """
+        if self.has_hosts:
+            from lo2io.reports.html.nodes_page import render_nodes_html  # noqa: PLC0415 - few need it
+
+            page = render_nodes_html(self.hosts_summary())
+            progress(1.0)
+            return page
         from lo2io.reports.html.page import make_page  # noqa: PLC0415 - few need it
 
         return make_page(self._one, progress)

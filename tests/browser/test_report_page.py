@@ -8,12 +8,10 @@ import json
 import math
 import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import axe_core_python
 import pytest
-from build.pagerig import draw_all, until
+from build.pagerig import draw_all, emulate, faults_for_all_readers, until
 from build.tablemaker import OPENAT, READ, READV, WRITE, make_batch, write_trace
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -24,6 +22,8 @@ from lo2io.reports.summary.summary import summarize
 from lo2io.reports.summary.sums import gather
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from selenium.webdriver import Chrome
 
     from lo2io.reports.summary.summary import Summary
@@ -319,11 +319,7 @@ def test_accessible(page: Chrome, scheme: str) -> None:
     """axe-core, the accessibility checker, finds nothing to blame by WCAG 2.1 A and AA, or by good practice."""
     emulate(page, scheme)
     draw_all(page)
-    page.execute_script((Path(axe_core_python.__file__).parent / "axe.min.js").read_text())
-    found = page.execute_async_script(
-        "const done = arguments[0]; axe.run().then((found) => done(found.violations.map((each) =>"
-        " [each.id, each.help, each.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])))"
-    )
+    found = faults_for_all_readers(page)
     emulate(page, "light")
     assert found == []
 
@@ -369,12 +365,6 @@ def test_light_and_dark(page: Chrome) -> None:
         grounds.add(paper)
     emulate(page, "light")
     assert len(grounds) == 2
-
-
-def emulate(page: Chrome, scheme: str) -> None:
-    """Set the preference of the user's system."""
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
 def contrast(first: str, second: str) -> float:

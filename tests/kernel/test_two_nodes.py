@@ -1,4 +1,4 @@
-"""A program that writes by MPI-IO on two nodes, from launch to the report of both nodes.
+"""A program that writes by MPI-IO on two nodes, from launch to the report of both nodes, as JSON and as a page.
 
 A node is a network and a UTS namespace. Two of them are linked by a pair of network devices, and mpirun starts its
 daemon on the other one through nsenter in place of ssh. Both go away with the process that holds them.
@@ -136,6 +136,13 @@ def test_mpi_io_of_two_nodes(tmp_path: Path) -> None:
     summary = json.loads(lo2io("report", tmp_path / "T", "--json", check=True).stdout)
     assert {row["host"]: row["ranks"] for row in summary["hosts"]} == {"n1": [0, 1, 2, 3], "n2": [4, 5, 6, 7]}
     assert sorted((row["rank"], row["host"]) for row in summary["ranks"]) == [(r, told[r]["host"]) for r in told]
+
+    lo2io("report", tmp_path / "T", "--html", tmp_path / "page.html", check=True)
+    page = (tmp_path / "page.html").read_text()
+    for card, value in {"hosts": 2, "ranks": NR_RANKS, "calls": summary["activity"]["calls"]}.items():
+        assert f'data-card="{card}" data-value="{value}"' in page
+    for rank, facts in told.items():
+        assert f'<tr><td class="n" data-value="{rank}">{rank}</td><td class="text">{facts["host"]}</td>' in page
 
     archived = bytes_in_archive(tmp_path / "T")
     assert {key: size for key, size in archived.items() if key[1] == "apart"} == {

@@ -21,6 +21,8 @@ class Cell(NamedTuple):
 
     text: str
     value: float | None = None
+    marked: bool = False
+    """It stands out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _BRIEF: Final = 3
 """Rows of each table on one screen."""
 _OUTLIERS: Final = 5
-_WORDS: Final[dict[str, tuple[str, Callable[[int], str]]]] = {
+WORDS: Final[dict[str, tuple[str, Callable[[int], str]]]] = {
     "bytes_read": ("read", format_bytes),
     "bytes_written": ("written", format_bytes),
     "time_ns": ("time in calls", format_duration),
@@ -74,7 +74,7 @@ def _outliers(summary: NodesSummary, console: Console) -> None:
         return
     rows = []
     for each in summary.outliers[:_OUTLIERS]:
-        word, written = _WORDS[each.what]
+        word, written = WORDS[each.what]
         rows.append([printable(each.host), word, written(each.value), written(each.median), f"{each.mads:+,.1f}"])
     print_table(console, ["Host that stands out", "by", "its", "median", "MADs"], "llrrr", rows)
     print_more(console, len(summary.outliers) - _OUTLIERS)
@@ -189,13 +189,26 @@ def _end(summary: NodesSummary, console: Console) -> None:
         print_line(console, f"left out {printable(host)}: {printable(reason)}", "bold yellow")
     if summary.nr_summed:
         print_line(console, f"{count_of(summary.nr_summed, 'host')} had no sums: the tables were read")
+    print_line(console, clocks_line(summary))
+    print_line(console, recording_line(summary), VERDICT_STYLES["complete"] if is_whole(summary) else "bold yellow")
+
+
+def clocks_line(summary: NodesSummary) -> str:
+    """How the times of the nodes were aligned, and how right they are."""
     doubt = "an unknown error" if summary.error_ns is None else format_duration(summary.error_ns)
     methods = ", ".join(dict.fromkeys(host.clock for host in summary.hosts))
-    print_line(console, f"clocks: {methods}; times are right within {doubt}")
-    verdicts = summary.verdicts
-    words = ", ".join(f"{verdict} on {count_of(nr, 'host')}" for verdict, nr in sorted(verdicts.items()))
-    whole = set(verdicts) == {"complete"} and not summary.left_out
-    print_line(console, f"recording: {words}", VERDICT_STYLES["complete"] if whole else "bold yellow")
+    return f"clocks: {methods}; times are right within {doubt}"
+
+
+def recording_line(summary: NodesSummary) -> str:
+    """On how many hosts the recording is complete."""
+    words = (f"{verdict} on {count_of(nr, 'host')}" for verdict, nr in sorted(summary.verdicts.items()))
+    return f"recording: {', '.join(words)}"
+
+
+def is_whole(summary: NodesSummary) -> bool:
+    """True if the recording is complete on all hosts, and none is left out."""
+    return set(summary.verdicts) == {"complete"} and not summary.left_out
 
 
 def _cells(activity: Activity) -> list[str]:

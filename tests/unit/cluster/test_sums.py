@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from build.made_hosts import host_with
 from build.merged_traces import replicate, small_cluster, write_correction
 from build.small_machine import spool_of_a_small_machine
-from build.tablemaker import READ, WRITE, make_batch, write_trace
 from workloads import served
 
 import lo2io
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from lo2io.reports.nodes.summary import NodesSummary
 
-MS = 1_000_000
 FIELDS = ("calls", "errors", "reads", "writes", "bytes_read", "bytes_written", "time_ns")
 
 
@@ -37,27 +36,6 @@ def server() -> Iterator[None]:
     """The server that runs the commands ends with the last test."""
     yield
     served.close()
-
-
-def host_with(directory: Path, host: str, calls: list[tuple[str, int, int]], rank: int | None = None) -> None:
-    """A host whose calls are a path, a duration in µs, and the bytes that it reads or, if negative, writes."""
-    paths = sorted({path for path, _, _ in calls})
-    unknown = {} if rank is None else {"rank": rank}
-    batch = make_batch(
-        tasks=[{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"app", **unknown}],
-        files=[{"file": at, "path": path.encode(), "mode": 0o100644} for at, path in enumerate(paths)],
-        handles=[{"handle": at, "file": at, "fd": 3 + at} for at in range(len(paths))],
-        operations=[
-            {
-                "id": number + 1, "call": READ if size > 0 else WRITE, "task": 0, "pid": 100, "tid": 100,
-                "handle": paths.index(path), "begin_time_ns": (10 + number) * MS,
-                "end_time_ns": (10 + number) * MS + 1000 * length_us, "bytes_request": abs(size),
-                "bytes_result": abs(size), "result": abs(size),
-            }
-            for number, (path, length_us, size) in enumerate(calls)
-        ],
-    )  # fmt: skip
-    write_trace(directory / f"host={host}", [batch], span=(5 * MS, 900 * MS))
 
 
 def report(directory: Path) -> NodesSummary:
@@ -219,7 +197,7 @@ def test_what_stands_out() -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    """`lo2io report T` prints a page and JSON, also of a part; a page with pictures is of one host."""
+    """`lo2io report T` prints a page and JSON, also of a part."""
     directory = small_cluster(tmp_path / "T", "ab", "system")
     write_correction(directory / "host=a", [(0, 0)])
     write_correction(directory / "host=b", [(0, 1_000 * 10**9)])
@@ -240,8 +218,6 @@ def test_the_command(tmp_path: Path) -> None:
     early = json.loads(served.lo2io("report", directory, "--json", "--until", "10s").stdout)
     assert [host["host"] for host in early["hosts"]] == ["a"]
     assert early["left_out"]["b"] == "it recorded at another time"
-    refused = served.lo2io("report", directory, "--html", tmp_path / "page.html")
-    assert (refused.returncode, "T/host=NAME" in refused.stderr) == (UsageError.exit_code, True)
     with pytest.raises(UsageError, match="it is of one machine"):
         lo2io.open(directory / "host=a").hosts_summary()
 
