@@ -12,7 +12,7 @@ import numpy as np
 from lo2io.model import RingPath
 from lo2io.native._lib import lib
 from lo2io.reports.findings.finding import Finding
-from lo2io.reports.words import count_of
+from lo2io.reports.words import count_of, share_of
 from lo2io.units import format_duration
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ def one_request_batches(rings: RingsSummary) -> list[Finding]:
 
 
 def punted_requests(rings: RingsSummary) -> list[Finding]:
-    """Each request goes to a worker thread and back. The text says why, if one reason stands out."""
+    """Each request goes to a worker thread and back. The text says why, if one reason stands out.
+
+    Where the workers' time went decides what helps.
+    """
     found = []
     for ring in _known(rings):
         on_workers = sum(row.requests for row in ring.punted)
@@ -62,12 +65,13 @@ def punted_requests(rings: RingsSummary) -> list[Finding]:
             continue
         main = ring.punted[0]
         because = f"{main.reason}{' (inferred)' if main.inferred else ''}: {main.requests:,}"
+        further = _slower(ring) + _time(ring, on_workers)
         found.append(
             Finding(
                 "punted-requests",
                 f"ring {ring_name(ring)}",
-                f"{on_workers:,} of {ring.written:,} requests went to worker threads ({because}){_slower(ring)}",
-                {"on_workers": on_workers, "requests": ring.written},
+                f"{on_workers:,} of {ring.written:,} requests went to worker threads ({because}){further}",
+                {"on_workers": on_workers, "requests": ring.written, **_parts(ring)},
                 "ring_requests",
                 on_workers,
                 _of(ring, lambda rows: (rows["path"] == RingPath.WORKER) | (rows["nr_punts"] > 0)),
@@ -125,6 +129,27 @@ def _known(rings: RingsSummary) -> Iterator[RingRow]:
 def _of(ring: RingRow, fits: Callable[[Columns], Any]) -> Any:
     number = np.uint32(0 if ring.ring is None else ring.ring)
     return lambda rows: (rows["ring"] == number) & fits(rows)
+
+
+def _parts(ring: RingRow) -> dict[str, int]:
+    """Parts of the workers' time, if any are known."""
+    time = ring.workers.time
+    if time is None:
+        return {}
+    return {"cpu_ns": time.cpu_ns, "run_queue_ns": time.run_queue_ns, "blocked_ns": time.blocked_ns}
+
+
+def _time(ring: RingRow, on_workers: int) -> str:
+    """The parts in words, with the reason that blocked longest."""
+    time = ring.workers.time
+    if time is None or not time.time_ns:
+        return ""
+    cpu, queue, blocked = (share_of(part / time.time_ns) for part in (time.cpu_ns, time.run_queue_ns, time.blocked_ns))
+    most = f", {share_of(time.reasons[0].time_ns / time.time_ns)} by {time.reasons[0].reason}" if time.reasons else ""
+    of = "" if time.requests == on_workers else f" on {time.requests:,} of them"
+    at_most = "at most " if time.inferred else ""
+    spent = f"; workers spent {at_most}{format_duration(time.time_ns)}{of}"
+    return f"{spent}: CPU {at_most}{cpu}, run queue {queue}, blocked {blocked}{most}"
 
 
 def _slower(ring: RingRow) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lo2io.reports.rings.works import WorkTimeRow
     from lo2io.reports.summary.histogram import Latency
     from lo2io.reports.summary.names import FileName, People
     from lo2io.reports.summary.owners import Owners
@@ -171,6 +172,8 @@ class WorkersRow:
     """Requests executed by workers of an unknown kind."""
     hashed: int
     """Bounded requests that ran one after the other for each file."""
+    time: WorkTimeRow | None
+    """Where the time of those executions went that are known exactly; None: of none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +464,7 @@ class _Rows:
                 busy_ns=int(tally.busy_ns[slot]),
                 inferred=int(tally.work_inferred[slot]),
                 **{kind: int(number) for kind, number in zip(WORKER_KINDS, tally.worker_kinds[slot], strict=True)},
+                time=tally.work_times.row(slot),
             ),
             worker_files=tuple(
                 WorkerFileRow(*self._names[group], *map(int, tally.worker_files[slot, group])) for group in by_workers

@@ -15,6 +15,7 @@ import numpy as np
 from lo2io.model import UNKNOWN_I64, RingPath, RingStatus
 from lo2io.model.number_sets import distinct
 from lo2io.native._lib import lib
+from lo2io.reports.rings.works import WorkTimes
 from lo2io.reports.summary.histogram import LatencyHistograms
 from lo2io.reports.summary.tally import read_ahead
 
@@ -40,8 +41,8 @@ _ERRNO_BITS: Final = 12
 _COLUMNS: Final = (
     "id", "ring", "task", "opcode", "sqe_flags", "status", "path", "traits", "inferred", "handle", "handle2",
     "submit_time_ns", "complete_time_ns", "work_begin_time_ns", "work_end_time_ns", "queued_ns", "executing_ns",
-    "waiting_ns", "culprit", "bytes_result", "error", "nr_completions", "nr_polls",
-    "nr_punts",
+    "waiting_ns", "culprit", "bytes_result", "error", "nr_completions", "nr_polls", "nr_punts", "run_queue_ns",
+    "blocked_ns",
 )  # fmt: skip
 _BATCH_COLUMNS: Final = ("ring", "asked", "submitted", "collected", "sleep_time_ns")
 PHASES: Final = ("queued", "executing", "waiting")
@@ -103,8 +104,10 @@ class RingTally:
             which[[op["number"] for op in opcodes if op["name"] in names]] = True
         self._make_sums(slots.nr_slots, owners)
         self._make_histograms(trace)
+        self.work_times = WorkTimes(trace, slots.nr_slots)
         for batch in read_ahead(trace.batches("ring_requests", _COLUMNS)):
             self._add(batch)
+        self.work_times.add_waits()
         self._find_culprits(trace)
         self._add_works(trace)
         self._add_states(trace)
@@ -184,6 +187,7 @@ class RingTally:
         np.add.at(self.process_requests, process, 1)
         np.add.at(self.process_bytes, process, read + written)
         self._add_ends(rows, slot, opcode)
+        self.work_times.add(rows, slot)
 
     def _add_times(
         self, rows: Columns, slot: NDArray[np.intp], moved: NDArray[np.int64], failed: NDArray[np.int64]

@@ -11,7 +11,8 @@ import pytest
 from build import tablemaker
 from build.tablemaker import OPENAT, READ, READV, WRITE, Row, make_batch
 
-from lo2io.model import RingPath
+from lo2io.catalog.wait_reasons import load_reasons
+from lo2io.model import UNKNOWN_I64, RingPath
 from lo2io.reports.findings import RULES
 from lo2io.reports.findings.remedies import REMEDIES
 from lo2io.reports.summary.summary import summarize
@@ -476,6 +477,70 @@ def test_punted_requests_and_overflows(found: Any) -> None:
     rows[50]["traits"] = 8
     overflow = found([], rings=[{**RING, "nr_overflows": 1}], ring_requests=rows[20:])["completion-overflow"]
     assert (overflow.evidence, overflow.ids) == ({"overflows": 1, "cq_entries": 128}, (51,))
+
+
+WORK = {"path": RingPath.WORKER, "nr_punts": 1, "work_begin_time_ns": 1_000, "work_end_time_ns": 1_200}
+WAITED = {"run_queue_ns": 20, "blocked_ns": 100}
+
+
+def worked(requests: int, *, waits: bool = True, **changes: Any) -> dict[str, list[dict[str, Any]]]:
+    """100 requests, the first of them by workers: each 20 ns in the run queue, 90 ns for a lock, 10 ns for a page."""
+    inline = {"ring": 0, "task": 0, "opcode": READV, "path": RingPath.INLINE}
+    rows = [{**inline, "id": index + 1, **(WORK if index < requests else {})} for index in range(100)]
+    stretches = [(990, 999, "lock"), (1_000, 1_090, "lock"), (1_110, 1_120, "page"), (1_150, 1_150, "none")]
+    names = load_reasons().names
+    found = [
+        {"request": row["id"], "begin_time_ns": begin, "wake_time_ns": wake, "reason": names.index(reason)}
+        for row in rows[:requests]
+        for begin, wake, reason in stretches
+    ]
+    for row in rows[:requests]:
+        row.update({**WAITED, **changes} if waits else {})
+    return {"rings": [{**RING, "nr_requests": 100}], "ring_requests": rows, "off_cpu": found if waits else []}
+
+
+def test_the_time_of_workers_stands_with_its_parts(found: Any) -> None:
+    """The largest reason is named with its share. A stretch before the execution, or a preemption, is no wait in it."""
+    finding = found([], **worked(10))["punted-requests"]
+    assert finding.text.endswith("; workers spent 2 µs: CPU 40.0 %, run queue 10.0 %, blocked 50.0 %, 45.0 % by lock")
+    parts = {"cpu_ns": 800, "run_queue_ns": 200, "blocked_ns": 1_000}
+    assert finding.evidence == {"on_workers": 10, "requests": 100, **parts}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"blocked_ns": UNKNOWN_I64, "run_queue_ns": UNKNOWN_I64},
+        {"inferred": 4},
+        {"inferred": 2},
+        {"nr_punts": 2},
+        {"nr_polls": 1},
+        {"work_end_time_ns": UNKNOWN_I64},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_the_time_of_workers_that_is_not_exact(found: Any, changes: dict[str, int]) -> None:
+    """Of requests with unknown parts, an inferred begin or worker, or several executions, nothing is said."""
+    finding = found([], **worked(10, **changes))["punted-requests"]
+    assert "spent" not in finding.text
+    assert finding.evidence == {"on_workers": 10, "requests": 100}
+
+
+def test_the_time_of_some_workers(found: Any) -> None:
+    """The text says of how many requests it is. Workers that never waited name no reason."""
+    tables = worked(11, run_queue_ns=0, blocked_ns=0)
+    tables["ring_requests"][3]["inferred"] = 4
+    text = found([], **tables)["punted-requests"].text
+    assert text.endswith("; workers spent 2 µs on 10 of them: CPU 100.0 %, run queue 0.0 %, blocked 0.0 %")
+    assert "spent" not in found([], **worked(10, waits=False))["punted-requests"].text
+
+
+def test_the_time_of_workers_whose_end_is_inferred(found: Any) -> None:
+    """Their time, and what is left for the CPU, is the most that it can be."""
+    tables = worked(10)
+    tables["ring_requests"][3]["inferred"] = 8
+    text = found([], **tables)["punted-requests"].text
+    assert "; workers spent at most 2 µs: CPU at most 40.0 %, run queue 10.0 %, blocked 50.0 %" in text
 
 
 def test_the_busiest_subjects_stand_for_the_rest(tmp_path: Path) -> None:
