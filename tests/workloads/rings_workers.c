@@ -1,9 +1,10 @@
 /* Requests that worker threads execute. */
+#include "rings.h"
+
 #include <dirent.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <time.h>
-
-#include "rings.h"
 
 enum { SIZE = 1 << 16 };
 
@@ -14,16 +15,17 @@ static int64_t nanoseconds(void)
     return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
 
-/* True if a worker of this process is amid a call of the kernel that opens a FIFO: /proc/PID/task/TID/wchan. */
-static bool a_worker_sleeps(void)
+/* The worker of this process that is amid a call of the kernel that opens a FIFO: /proc/PID/task/TID/wchan. 0: none is. */
+static pid_t sleeping_worker(void)
 {
     DIR *tasks = opendir("/proc/self/task");
-    bool found = false;
+    pid_t found = 0;
     for (struct dirent *entry; tasks && (entry = readdir(tasks));) {
         char path[300], text[64] = "";
         snprintf(path, sizeof path, "/proc/self/task/%s/wchan", entry->d_name);
         FILE *file = fopen(path, "r");
-        found |= file && fgets(text, sizeof text, file) && (strstr(text, "fifo") || strstr(text, "wait_for_partner"));
+        if (file && fgets(text, sizeof text, file) && (strstr(text, "fifo") || strstr(text, "wait_for_partner")))
+            found = atoi(entry->d_name);
         if (file)
             fclose(file);
     }
@@ -31,12 +33,38 @@ static bool a_worker_sleeps(void)
     return found;
 }
 
-/* Returns a time at which one did. */
-static int64_t until_a_worker_sleeps(void)
+/* Gives a worker that sleeps, and returns a time at which it did. */
+static int64_t until_a_worker_sleeps(pid_t *worker)
 {
-    while (!a_worker_sleeps())
+    while (!(*worker = sleeping_worker()))
         pause_ms(1);
     return nanoseconds();
+}
+
+/* True if the thread and this one share a CPU from now on: until Linux 6.2, programs may not place workers. */
+static bool share_a_cpu(pid_t thread)
+{
+    cpu_set_t here;
+    CPU_ZERO(&here);
+    CPU_SET(sched_getcpu(), &here);
+    checked(sched_setaffinity(0, sizeof here, &here), "sched_setaffinity");
+    return !sched_setaffinity(thread, sizeof here, &here);
+}
+
+/* From now on no other thread gets this CPU before this one sleeps, or the other way round. */
+static void go_first(bool on)
+{
+    struct sched_param how = {.sched_priority = on};
+    checked(sched_setscheduler(0, on ? SCHED_FIFO : SCHED_OTHER, &how), "sched_setscheduler");
+}
+
+/* Keeps the CPU for so long, and returns how long at least. */
+static int64_t spin_ms(int ms)
+{
+    int64_t begin = nanoseconds(), now = begin;
+    while (now < begin + ms * 1000000ll)
+        now = nanoseconds();
+    return now - begin;
 }
 
 /* Requests that the program itself sends to a worker. */
@@ -153,25 +181,36 @@ static void blocked(void)
 }
 
 /*
- * A worker opens one end of a FIFO, and waits until somebody opens the other one. Each round waits longer: the note says for how long
- * at least.
+ * A worker opens one end of a FIFO, and waits until somebody opens the other one. Then it is ready, and this thread keeps the CPU that
+ * both share. Each round takes longer: the note says for how long at least it waited, and was ready.
  */
 static void fifo(void)
 {
     ring *r = ring_new(8, 0, 0);
     char path[120], note[80];
+    cpu_set_t before;
+    checked(sched_getaffinity(0, sizeof before, &before), "sched_getaffinity");
     snprintf(path, sizeof path, "%s", in("fifo"));
     checked(mkfifo(path, 0600), "mkfifo");
     for (int i = 0; i < 3; i++) {
         request *q = expect(add(r, IORING_OP_OPENAT, AT_FDCWD, path, 0, 0), "worker");
         set_flags(q, IOSQE_ASYNC);
         submit(r, 0);
-        int64_t slept = until_a_worker_sleeps();
+        pid_t worker;
+        int64_t slept = until_a_worker_sleeps(&worker);
         pause_ms(5 * (i + 1));
-        snprintf(note, sizeof note, "fifo %llu %lld", (unsigned long long)q->user_data, (long long)(nanoseconds() - slept));
-        log_note(strdup(note));
+        bool shares = share_a_cpu(worker);
+        go_first(true);
+        slept = nanoseconds() - slept;
         int other = (int)checked(open(path, O_WRONLY), "open");
+        int64_t spun = spin_ms(2 * (i + 1));
+        go_first(false);
+        snprintf(note, sizeof note, "fifo %llu %lld %lld", (unsigned long long)q->user_data, (long long)slept,
+                 shares ? (long long)spun : 0ll);
+        log_note(strdup(note));
         reap_n(r, 1);
+        checked(sched_setaffinity(0, sizeof before, &before), "sched_setaffinity");
+        sched_setaffinity(worker, sizeof before, &before); /* it may have ended */
         close((int)q->results[0]), close(other);
     }
     ring_close(r);
