@@ -34,8 +34,10 @@ FOLDER = re.compile(r"`([\w.*-]+(?:/[\w.*-]+)*)/`")
 """A folder, between backticks."""
 KERNEL = re.compile(r"(arch|block|drivers|fs|include|io_uring|ipc|kernel|lib|mm|net|tools)/.*\.[ch]$")
 """Linux' own sources."""
-HEADERS = re.compile(r"(asm|asm-generic|bpf|linux|netinet|sys)/\w+\.h$|OTF2_\w+\.[ch]$")
-"""Of the system, and of the OTF2 library."""
+HEADERS = re.compile(
+    r"(asm|asm-generic|bpf|linux|netinet|sys)/\w+\.h$|OTF2_\w+\.[ch]$|(.*/)?(SCOREP|scorep)_\w+\.[ch]$"
+)
+"""Of the system, of the OTF2 library, and of Score-P."""
 FOREIGN = frozenset(("unistd.h", "errno.h", "io_uring.h", "aio.h", "libbpf.h", "sqpoll.c", "tty_jobctrl.c", "two.py"))
 """Named without their folder: sources of Linux and of the C library; a program that a page records."""
 IN_TRACES = re.compile(r"T/|traces$|seg-\d+$|lo2io/[\w.*-]+\.(arrow|json|part)$")
