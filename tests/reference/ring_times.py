@@ -131,15 +131,14 @@ class Times:
         return queue, blocked
 
     def _sleeps(self, work: Execution) -> list[Sleep]:
-        """The stretches of its worker since its begin; or, if nothing told that, since the last other execution."""
-        ends = [each.last.order for each in self.works if each.lane is work.lane and each is not work and each.last]
+        """The request's stretches since its begin; or, if nothing told that, since its execution before."""
+        others = (each for each in self.works if each.request is work.request and each is not work)
+        ends = [each.last.order for each in others if each.last]
         last = work.last.order if work.last is not None else len(self.requests.events)
         since = max((end for end in ends if end < last), default=-1)
         if not work.begin_inferred and work.first is not None:
             since = work.first.order
-        mine = [each for each in self.requests.sleeps if each.lane is work.lane and since < each.order <= last]
-        others = [place for place, each in enumerate(mine) if each.request is not work.request]
-        return mine[others[-1] + 1 if others else 0 :]
+        return [each for each in self.requests.sleeps if each.request is work.request and since < each.order <= last]
 
     def issue(self, request: Request) -> int | None:  # noqa: PLR0911 - one case per row of the document
         """Its first execution, and the flag that this is inferred."""

@@ -108,7 +108,7 @@ static void worker_slept(engine *e, task *t, const lo2_kernel_sleep *sleep)
         return;
     }
     t->pending.off_end = sleep->flags & LO2_SLEEP_ENDLESS ? out : in;
-    uint64_t request = ring_worker_slept(e, t, sleep);
+    uint64_t request = ring_worker_slept(e, sleep);
     if (!is_recorded(e, t))
         return;
     if (sleep->flags & LO2_SLEEP_FAULT && e->config.faults)

@@ -475,7 +475,7 @@ static void start_work(engine *e, task *t, ring_request *r, int64_t time, bool i
     th->work = ref_to(e, r);
     th->work_begin = time;
     if (!inferred) /* those before are of the worker's way to the request */
-        th->slept.of.id = 0;
+        r->slept = (worker_sleeps){0};
     th->work_queue = r->punt_open ? r->punt : UNKNOWN;
     th->work_inferred = inferred ? LO2_INFERRED_WORK_BEGIN : 0;
     if (!r->punt_open && r->previous_id)
@@ -515,31 +515,28 @@ void work_shown(engine *e, task *t, ring_request *r, int64_t time)
 }
 
 /* The parts of an execution. They are known if each stretch lies in it, and has an end and a wakeup. */
-static void split_work(const engine *e, ring_thread *th, ring_request *r, int64_t end)
+static void split_work(const engine *e, const ring_thread *th, ring_request *r, int64_t end)
 {
-    const worker_sleeps *slept = is_ref_to(th->slept.of, r) ? &th->slept : NULL;
+    const worker_sleeps *slept = &r->slept;
     bool known = e->config.workers && end != UNKNOWN && !(r->traits & LO2_TRAIT_OLDER);
-    if (slept && (slept->unseen || slept->from < th->work_begin || slept->until > end))
+    if (slept->any && (slept->unseen || slept->from < th->work_begin || slept->until > end))
         known = false;
     r->split = known && r->split != SPLIT_UNKNOWN ? SPLIT_KNOWN : SPLIT_UNKNOWN;
-    if (slept) {
-        r->run_queue = plus(r->run_queue, slept->run_queue);
-        r->blocked = plus(r->blocked, slept->blocked);
-    }
-    th->slept.of.id = 0;
+    r->run_queue = plus(r->run_queue, slept->run_queue);
+    r->blocked = plus(r->blocked, slept->blocked);
+    r->slept = (worker_sleeps){0};
 }
 
 /* The worker keeps the address of a request that is over until it goes on. Another request may have it by then. */
-uint64_t ring_worker_slept(engine *e, const task *t, const lo2_kernel_sleep *sleep)
+uint64_t ring_worker_slept(engine *e, const lo2_kernel_sleep *sleep)
 {
-    ring_thread *th = e->ring_requests ? thread_of(e, t) : NULL;
-    ring_request *r = th ? request_by_address(e, sleep->request, 0, false) : NULL;
+    ring_request *r = e->ring_requests ? request_by_address(e, sleep->request, 0, false) : NULL;
     int64_t out = (int64_t)sleep->out_ns, wake = (int64_t)sleep->wake_ns, in = (int64_t)sleep->head.time_ns;
     if (!r || !r->alive || r->aio || (r->submit != UNKNOWN && out < r->submit))
         return 0;
-    if (!is_ref_to(th->slept.of, r))
-        th->slept = (worker_sleeps){.of = ref_to(e, r), .from = out};
-    worker_sleeps *slept = &th->slept;
+    worker_sleeps *slept = &r->slept;
+    if (!slept->any)
+        *slept = (worker_sleeps){.any = true, .from = out};
     slept->until = in;
     if (!wake || sleep->flags & (LO2_SLEEP_ENDLESS | LO2_SLEEP_LOST | LO2_SLEEP_FAULT)) {
         slept->unseen = true;

@@ -22,6 +22,12 @@ typedef struct { uint64_t id; uint32_t at; } request_ref;
 /* Classes of requests with one ring and user_data. A CQE without an address can be about some classes only. */
 enum data_class { DATA_SINGLE = 0, DATA_REPEATS = 1, DATA_NOTIFIES = 2, DATA_SILENT = 3 };
 
+/*
+ * Stretches without a CPU of the worker that executes a request, since its execution began. They are the request's, not the worker's: it
+ * may be amid the next request before anything tells that this one is over.
+ */
+typedef struct { bool any, unseen; int64_t from, until, run_queue, blocked; } worker_sleeps;
+
 typedef struct {
     uint64_t id;                  /* 0: the place is free */
     uint64_t ctx, address, user_data; /* address 0: not known */
@@ -77,6 +83,7 @@ typedef struct {
     cache_deeds deeds;
     cache_result found;           /* in the page cache, if `judged` */
     bool judged;
+    worker_sleeps slept;
     uint8_t split;                /* of its executions by workers: enum work_split */
     int64_t run_queue, blocked;   /* parts of these executions, if `split` is known */
     request_ref head, tail, previous, next; /* of its chain; `tail` holds in the head only */
@@ -84,9 +91,6 @@ typedef struct {
 } ring_request;
 
 enum work_split { SPLIT_NONE = 0, SPLIT_KNOWN = 1, SPLIT_UNKNOWN = 2 };
-
-/* Stretches without a CPU of a worker that executes a request. */
-typedef struct { request_ref of; int64_t from, until, run_queue, blocked; bool unseen; } worker_sleeps;
 
 /* An event that waits for its turn on a location. */
 typedef struct { uint32_t request, next; int64_t time, call; uint64_t item; bool is_end, undecided; } held_event;
@@ -113,7 +117,6 @@ typedef struct {
     request_ref work;             /* of a worker: the request that it executes */
     int64_t work_begin, work_queue, last_end, first_in, left;
     uint16_t work_inferred;
-    worker_sleeps slept;
     bool is_off;
     bool has_sqe;                 /* an SQE record waits for the next submission */
     request_ref unasked;          /* the request that it just submitted: the SQE record may follow */

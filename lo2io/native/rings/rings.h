@@ -108,7 +108,7 @@ void ring_worker_exited(engine *e, task *t); /* its execution, if any, has no en
 /* sched_switch of a worker bounds begins and ends of executions */
 void ring_worker_switched(engine *e, task *t, bool leaves, int64_t time);
 /* A stretch of a worker without a CPU. Returns the id of the request that it executed; 0: not known, or it is over. */
-uint64_t ring_worker_slept(engine *e, const task *t, const lo2_kernel_sleep *sleep);
+uint64_t ring_worker_slept(engine *e, const lo2_kernel_sleep *sleep);
 /*
  * The thread sends a block request, `ahead` if that reads ahead. Returns the id of the ring's request for which it does
  * so, or 0 if none is proven.

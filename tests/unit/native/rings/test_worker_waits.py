@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Run = Callable[[SpoolBuilder], Tables]
 
-WORKER, R = 30, 0xFFFF888000003000
+WORKER, R, NEXT = 30, 0xFFFF888000003000, 0xFFFF888000004000
 ASYNC = 16
 FSYNC = next(number for number, each in enumerate(load_catalog().opcodes) if each.name == "FSYNC")
 
@@ -61,6 +61,20 @@ def end(spool: KernelSpool, t: int = 90_000, tid: int = WORKER, req: int = R) ->
 def shares(tables: Tables) -> list[tuple[int | None, int | None]]:
     """Time in the run queue and blocked time of each request."""
     return [(row["run_queue_ns"], row["blocked_ns"]) for row in tables["ring_requests"]]
+
+
+def test_the_worker_may_be_amid_the_next_request(run: Run, spool: KernelSpool) -> None:
+    """The first one's completion comes in another thread, later than a stretch of the next one. Each has its own."""
+    begin(spool)
+    sleep(spool, 63_000, 70_000, 70_007)
+    event(spool, 70_100, 10, "submit_req", NEXT, opcode=FSYNC, flags=ASYNC)
+    event(spool, 70_200, 10, "queue_async_work", NEXT, rw=0)
+    sleep(spool, 71_000, 73_000, 73_005, request=NEXT)
+    end(spool, 80_000, 10)
+    event(spool, 81_000, WORKER, "file_get", NEXT, fd=3)
+    sleep(spool, 82_000, 83_000, 83_002, request=NEXT)
+    end(spool, req=NEXT)
+    assert shares(run(spool)) == [(7, 7_000), (2, 1_000)]
 
 
 def test_stretches_are_parts_of_the_execution(run: Run, spool: KernelSpool) -> None:
