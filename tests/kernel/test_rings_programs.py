@@ -97,6 +97,17 @@ def test_fio(variant: str, loop: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.requires("fio", "losetup")
+def test_fio_by_workers(loop: Path, tmp_path: Path) -> None:
+    """Workers take one request after the other, and their completions come late: verify holds the parts of each."""
+    recorded, said = fio(tmp_path, loop, "--ioengine=io_uring", "--force_async=1", "--fsync=4")
+    for name, rows in rows_by_direction(recorded).items():
+        assert_said(rows, said[name])
+    synced = [row for row in recorded.trace.ring_requests.to_pylist() if row["opcode"] == "FSYNC"]
+    assert any(row["blocked_ns"] for row in synced)
+    verified(tmp_path / "T")
+
+
+@pytest.mark.requires("fio", "losetup")
 def test_fio_polls(loop: Path, tmp_path: Path) -> None:
     """With hipri, as fio reports.
 
