@@ -117,7 +117,8 @@ class WaitRules:
         for rows in self._trace.batches("ring_requests", ("id", "executing_ns", *lengths)):
             first, last = (np.searchsorted(owner, rows["id"], side=side) for side in ("left", "right"))
             known = rows["blocked_ns"] != UNKNOWN_I64
-            bad = known & (rows["blocked_ns"] + rows["run_queue_ns"] > rows["executing_ns"])
+            lasted = rows["executing_ns"]
+            bad = known & (lasted != UNKNOWN_I64) & (rows["blocked_ns"] + rows["run_queue_ns"] > lasted)
             self._report(bad, rows["id"], "the parts of its executions are longer than these", "request")
             for column, each in lengths.items():
                 sums = np.concatenate([[0], np.cumsum(each)])

@@ -132,6 +132,13 @@ def test_the_right_request(tmp_path: Path) -> None:
     assert not verify(working().write(tmp_path / "T")).broken
 
 
+def test_a_request_whose_executions_have_no_known_length(tmp_path: Path) -> None:
+    """It was also executed at a moment that is not known. The parts of its executions by workers are known."""
+    trace = working()
+    trace.row("ring_requests", 1).update(executing_ns=UNKNOWN_I64, queued_ns=UNKNOWN_I64, waiting_ns=UNKNOWN_I64)
+    assert "table.waits" not in verify(trace.write(tmp_path / "T")).broken
+
+
 def test_archives_that_tell_nothing_of_workers(tmp_path: Path) -> None:
     """An older lo2io has written it, without the attributes: nothing is compared."""
     trace = working()
