@@ -40,8 +40,7 @@ INLINE __u64 lo2_mix(__u64 sum, __u64 value)
 /* A pointer as a number, read back from memory. The verifier forbids calculations with what it knows as a pointer. */
 INLINE __u64 lo2_number(struct lo2_bpf_names *names, const void *pointer)
 {
-    *(volatile __u64 *)&names->pointer = (__u64)pointer;
-    return *(volatile __u64 *)&names->pointer;
+    return lo2_number_by(&names->pointer, pointer);
 }
 
 /* The CPU does not exchange loads across this. x86 never does (Intel SDM 3A, 9.2.2). */
