@@ -35,7 +35,7 @@ from lo2io.reports.summary.histogram import Latency, LatencyHistograms
 from lo2io.reports.summary.summary import Activity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -238,23 +238,20 @@ def add_up(
     for facts, table in nodes():
         adder.add(facts, table)
     named, numbers = adder.largest(table for _, table in nodes())
-    rows = adder.rows()
-    rows.update(named)
+    rows = adder.rows() | named
     hosts = tuple(sorted(adder.hosts, key=lambda host: (-host.activity.time_ns, host.host)))
-    errors = [host.error_ns for host in hosts]
-    compared = {what: [_number(host, what) for host in hosts] for what in COMPARED}
     total = _activity({name: sum(row[name] or 0 for row in rows[NODE]) for name in ADDED})
     return NodesSummary(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
         directory=directory,
         span_ns=span_ns,
-        error_ns=None if None in errors else max((error or 0 for error in errors), default=0),
+        error_ns=_error_of(hosts),
         activity=total,
         hosts=hosts,
         left_out=dict(left_out),
         nr_summed=nr_summed,
-        outliers=find_outliers([host.host for host in hosts], compared),
+        outliers=_outliers(hosts),
         findings=_findings(adder.findings),
         calls=tuple(_calls(rows, total.time_ns)),
         devices=tuple(_devices(rows, adder.disks)),
@@ -269,6 +266,17 @@ def add_up(
         patterns=tuple(_places(rows, PATTERN)),
         nr_patterns=numbers[PATTERN],
     )
+
+
+def _error_of(hosts: Sequence[HostRow]) -> int | None:
+    """The largest error of the hosts' times; None: one is unknown."""
+    errors = [host.error_ns for host in hosts]
+    return None if None in errors else max((error or 0 for error in errors), default=0)
+
+
+def _outliers(hosts: Sequence[HostRow]) -> tuple[Outlier, ...]:
+    compared = {what: [_number(host, what) for host in hosts] for what in COMPARED}
+    return find_outliers([host.host for host in hosts], compared)
 
 
 class _Adder:
