@@ -1,6 +1,6 @@
-"""What the kernel itself takes for programs at tracepoints: runs a command while an empty program runs at each.
+"""Runs a command while an empty program runs at each of some tracepoints, to measure the kernel's own cost.
 
-No recorder that records these events by programs can cost less.
+A recorder that records these events by programs cannot cost less.
 
     python floor.py TRACEPOINT,TRACEPOINT… COMMAND…        raw tracepoints, such as sys_enter
 """

@@ -1,4 +1,4 @@
-"""What merging costs, from one host to a thousand, and reading what was merged: seconds of CPU and peak memory.
+"""Measures the CPU time and the peak memory of merging one host to a thousand, and of reading the merged archive.
 
     sudo .venv/bin/python benchmarks/merging.py [--hosts 1,10,100,1000] [--directory DIR] [--trace T]
 

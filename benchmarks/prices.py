@@ -63,7 +63,7 @@ FLOORS = {
     SCHED: (*CALLS, *SWITCHES),
     FUTEX: (*CALLS, *SWITCHES),
 }
-"""Of these, empty programs run at the same raw tracepoints."""
+"""Choice of events → the raw tracepoints at which empty programs run in its stead."""
 RIVALS = {
     "default": (),
     SCHED: ("sched:sched_switch",),

@@ -122,7 +122,7 @@ class Floor:
         self.tracepoints = tracepoints
 
     def words(self) -> list[str]:
-        """What stands before the command."""
+        """The words before the command."""
         return [str(LO2IO.parent / "python"), str(HERE / "floor.py"), ",".join(self.tracepoints)]
 
     def command(self, _: Path, workload: Path) -> list[str]:

@@ -225,7 +225,7 @@ class Trace:
     def html(self, progress: Callable[[float], None] = lambda _: None) -> str:
         """The page of ``lo2io report --html``: one file, some 2 MB, which loads nothing.
 
-        That of many nodes has tables alone.
+        The page of many nodes has tables alone.
 
         Args:
             progress: Called now and then with the share that is done, from 0 to 1.

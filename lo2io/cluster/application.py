@@ -33,7 +33,7 @@ _PID, _RANK = "Process ID", "MPI rank"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user says of an application's archive.
+    """An application's archive, as the user names it.
 
     Attributes:
         path: The archive.
@@ -89,7 +89,7 @@ class Joined:
         return first, last
 
     def joins(self, library: Library, node: Recorded) -> Joins:
-        """What of a node's archive the application's has, too: found by pid, else by the rank of MPI."""
+        """The machine and processes of a node that the application's archive has, too: by pid, else by MPI's rank."""
         host = next((self.nodes[name] for name in node.names if name in self.nodes), None)
         if host is None:
             return Joins(UNDEFINED_U32, {})

@@ -48,8 +48,7 @@ _NEAR: Final = 1e-3
 _SAME_NS: Final = 1_000_000
 """If the clocks that are possible tell the same to within this, the first one is taken, and the error says so."""
 REMEDY: Final = (
-    "name the archive's clock by --clock (monotonic, raw, realtime, tai, tsc), "
-    "or what to add to its times by --offset SECONDS"
+    f"name the archive's clock by --clock ({', '.join(CLOCKS)}), or what to add to its times by --offset SECONDS"
 )
 
 

@@ -128,7 +128,7 @@ def load_alignment(host: str, folder: Path) -> Alignment:
 
 
 def load_clock(host: str, trace: Trace) -> NodeClock:
-    """What a node's trace says of its clocks."""
+    """The clocks of a node, as its trace tells them."""
     meta = trace.metadata
     table = trace.table("clock_readings")
     columns = [column.name for column in TABLES["clock_readings"]]

@@ -385,7 +385,7 @@ class Library:
         return self._text(self.Reader_GetMachineName, reader)
 
     def description(self, reader: int) -> str | None:
-        """What the program that wrote the trace says of it."""
+        """The description that the writing program gave the trace."""
         return self._text(self.Reader_GetDescription, reader)
 
     def properties(self, reader: int) -> dict[str, str]:

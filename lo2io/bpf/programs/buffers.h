@@ -89,8 +89,8 @@ INLINE void lo2_finish(struct lo2_bpf_buffer *buffer, __u64 size)
 }
 
 /*
- * Copies a record, of at most LO2_BUFFER_SLACK bytes with its frame. False: there is no room. The verifier does not follow what a call
- * copies: with copies word by word, it takes twice as long for the programs of the layer `waits`.
+ * Copies a record, of at most LO2_BUFFER_SLACK bytes with its frame. False: there is no room. A call copies,
+ * for the verifier does not follow what a call copies. Word by word, it would follow many more states.
  */
 INLINE bool lo2_put(struct lo2_bpf_buffer *buffer, const void *record, __u64 size)
 {

@@ -273,9 +273,9 @@ struct lo2_bpf_lock {                /* a lock that a thread waits for */
 };
 
 /*
- * A thread that has left its CPU inside of a recorded call, until the call's exit; a worker of io_uring that has left its CPU while it
- * executed a request, until the worker's exit. It is at the place tid % LO2_MAX_SLEEPERS. Switches and
- * the exit of a thread never run at the same time. A wakeup may run beside them, and writes `wake_ns` and `waker` alone.
+ * A thread that has left its CPU inside of a recorded call, until the call's exit. Or a worker of io_uring that has left its CPU while
+ * it executed a request, until the worker's exit. The thread's place is tid % LO2_MAX_SLEEPERS. Switches and the exit of a thread
+ * never run at the same time. A wakeup may run beside them, and writes `wake_ns` and `waker` alone.
  */
 struct lo2_bpf_sleeper {
     uint64_t owner;                  /* tid, and LO2_SLEEPER_IN_CALL */

@@ -1,7 +1,8 @@
 /*
  * Of the layer `waits`: the places of threads that have left their CPU inside of a recorded call. A thread takes its place when its
- * call leaves the CPU's slot, and frees it at the call's exit. A worker of io_uring keeps the place that it takes. The place is found by the tid alone, without a map that
- * allocates: these programs run while the scheduler holds its locks.
+ * call leaves the CPU's slot, and frees it at the call's exit. A worker of io_uring keeps the place that it takes.
+ *
+ * The tid alone tells the place. So no map has to allocate memory: these programs run while the scheduler holds its locks.
  */
 #ifndef LO2IO_BPF_SLEEPERS_H
 #define LO2IO_BPF_SLEEPERS_H

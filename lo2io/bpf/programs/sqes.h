@@ -20,7 +20,7 @@ enum { /* include/uapi/linux/io_uring.h */
 #define LO2_SPLICE_FIXED (1u << 31)
 #define LO2_NO_BYTES (~0ull)
 
-/* Member by member, each in its size: a copy of the whole takes a call, and ten times as long. */
+/* Member by member, each in its size, as the verifier demands. A copy of the whole would take a call. */
 INLINE void lo2_copy_sqe(struct lo2_sqe *to, const volatile struct lo2_sqe *from)
 {
     to->opcode = from->opcode;

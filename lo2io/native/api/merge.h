@@ -63,7 +63,8 @@ const lo2_event_callback *lo2_merge_callbacks(void);
 void lo2_merge_begin(lo2_merge *merge, uint32_t number, const char *host);
 const lo2_merge_part *lo2_merge_read(lo2_merge *merge);
 /*
- * What was written before, with its number: 0, or -1: see lo2_merge_failed. Equal strings are one. An I/O paradigm of the
+ * These functions tell of a definition that was written before, with its number. They return 0, or -1: see lo2_merge_failed. Equal
+ * strings are one. An I/O paradigm of the
  * same identification is the same. A property of the same name at a joined node or location group gets "lo2io " before
  * its name.
  */

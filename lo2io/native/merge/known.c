@@ -1,6 +1,6 @@
 /*
- * What an application's archive defined before: it keeps its ids, and the hosts' archives come behind it. A host and its
- * processes are in part those of the application.
+ * Notes the definitions of an application's archive, which keeps its ids: the hosts' archives come behind it. Some of a host's
+ * processes are those of the application.
  */
 #include "merge/merge.h"
 
