@@ -43,7 +43,7 @@ GROUPS = {
         *("skip", "silent-chain", "overflow", "refused", "refused-link", "bad-fds", "inherited", "teardown-close"),
         *("async", "hashed", "worker-links", "blocked", "fifo", "limited"),
     ),
-    "rings": ("several", "threads", "sqpoll", "defer", "iopoll", "registered-ring"),
+    "rings": ("several", "threads", "sqpoll", "wide", "defer", "iopoll", "registered-ring"),
     "exit": ("teardown-exit",),
 }
 """Scenarios that are recorded together, in this order."""

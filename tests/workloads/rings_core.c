@@ -79,7 +79,7 @@ ring *ring_try(unsigned entries, unsigned cq_entries, unsigned flags, unsigned i
     size_t sq = p.sq_off.array + p.sq_entries * sizeof(unsigned);
     size_t cq = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
     r->rings_size = sq > cq ? sq : cq;
-    r->sqes_size = p.sq_entries * sizeof(struct io_uring_sqe);
+    r->sqes_size = p.sq_entries * sizeof(struct io_uring_sqe) << !!(flags & IORING_SETUP_SQE128);
     char *at = mmap(NULL, r->rings_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, IORING_OFF_SQ_RING);
     r->sqes = mmap(NULL, r->sqes_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, IORING_OFF_SQES);
     if (at == MAP_FAILED || r->sqes == MAP_FAILED)
@@ -142,7 +142,7 @@ request *add(ring *r, int opcode, int fd, const void *address, unsigned length, 
         errno = EBUSY;
         die("the submission queue is full");
     }
-    struct io_uring_sqe *sqe = &r->sqes[tail & *r->sq_mask];
+    struct io_uring_sqe *sqe = &r->sqes[(tail & *r->sq_mask) << !!(r->flags & IORING_SETUP_SQE128)];
     memset(sqe, 0, sizeof *sqe);
     sqe->opcode = (uint8_t)opcode, sqe->fd = fd, sqe->addr = U(address), sqe->len = length, sqe->off = offset;
     r->pending++;

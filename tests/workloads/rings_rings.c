@@ -110,6 +110,17 @@ static void sqpoll_idle(void)
     ring_close(r);
 }
 
+/* Entries of twice the size. */
+static void wide(void)
+{
+    ring *r = ring_new(4, 0, IORING_SETUP_SQE128);
+    int fd = new_file("wide", SIZE, O_RDWR | O_CREAT);
+    for (unsigned i = 0; i < 7; i++)
+        one(r, expect(add(r, IORING_OP_READ, fd, arena, 100 + i, 10 * i), "inline"));
+    close(fd);
+    ring_close(r);
+}
+
 /* Task work runs only while the program waits. */
 static void defer(void)
 {
@@ -226,6 +237,7 @@ const scenario ring_scenarios[] = {
     {"threads", threads, "four threads on one ring"},
     {"sqpoll", sqpoll, "a thread of the kernel submits"},
     {"sqpoll-idle", sqpoll_idle, "and has nothing to do for a second"},
+    {"wide", wide, "SQE128"},
     {"defer", defer, "DEFER_TASKRUN and SINGLE_ISSUER"},
     {"iopoll", iopoll, "completions without interrupts, where the disk can"},
     {"registered-ring", registered_ring, "a ring disabled at first, and entered by its registered place"},
