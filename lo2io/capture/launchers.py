@@ -5,7 +5,7 @@ in MPI, for its place in the job is the application's.
 
 Sources: srun(1), section "output environment variables"; Open MPI's documentation, "Environment variables set for MPI
 applications"; MPICH's Hydra (pmi_proxy sets MPI_LOCALRANKID); manuals of HPE PALS, Flux, jsrun, MVAPICH2 and torchrun.
-Open MPI and Slurm were tried. The other rows follow the manuals.
+Open MPI, Slurm and Hydra were tried. The other rows follow the manuals.
 """
 
 from __future__ import annotations
