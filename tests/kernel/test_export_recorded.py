@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import runpy
+import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -16,7 +20,6 @@ from lo2io.trace.selection.selection import select
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events")
 READS, WRITES = 37, 11
@@ -97,3 +100,17 @@ def test_two_halves_of_a_recording(recorded: Recorded) -> None:
     }
     assert ids[0] & ids[1] == across
     assert len([row for row in second.operations.to_pylist() if row["call"] == "pread64"]) == len(reads) - 20
+
+
+def test_otf2_readers_find_what_the_report_has(recorded: Recorded) -> None:
+    """Operations and bytes by mode, by Python's otf2. They agree with the tables, and so do otf2-print's."""
+    script, trace = Path(__file__).parents[2] / "scripts/other_readers.py", recorded.trace.path
+    done = subprocess.run([sys.executable, script, trace], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count(" bytes agree") == 2
+    found = runpy.run_path(str(script))["of_python"](trace / "traces.otf2")
+    reported = json.loads(lo2io("report", trace, "--json", check=True).stdout)["activity"]
+    for mode, operations, size in (("READ", "reads", "bytes_read"), ("WRITE", "writes", "bytes_written")):
+        assert found["POSIX", mode, "operations"] == reported[operations]
+        assert found["POSIX", mode, "bytes"] == reported[size]
+    assert found["POSIX", "WRITE", "bytes"] >= 100 * sum(range(WRITES))
