@@ -10,7 +10,7 @@ import contextlib
 import shlex
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from lo2io.cluster.layout import host_of
 from lo2io.convert.convert import check_block_records, convert_folder, import_stages
 from lo2io.errors import Lo2ioError, TraceError
 from lo2io.folder import Folder, private_umask
+from lo2io.frozen import dataclass
 from lo2io.model import CallFilter
 from lo2io.signals import interrupt_number, interrupted_by_signals, interrupts_held_back
 from lo2io.spool.format import META_NAME

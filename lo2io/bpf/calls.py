@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.bpf.loader import BpfCall
 from lo2io.catalog.call_numbers import NO_NUMBER, call_number, compat_calls
 from lo2io.catalog.layouts import ARGUMENT_BYTES, ARGUMENTS_AT, MAX_ARGUMENTS
+from lo2io.frozen import dataclass
 from lo2io.model import CallKind, CallSpec, OpcodeTrait, Returns
 from lo2io.native._lib import lib
 

@@ -21,7 +21,7 @@ import mmap
 import os
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -32,6 +32,7 @@ from lo2io.bpf.refusals import refused
 from lo2io.bpf.samples import PLACES
 from lo2io.catalog.call_numbers import NO_NUMBER, knows_compat
 from lo2io.errors import AccessError, CaptureError
+from lo2io.frozen import dataclass
 from lo2io.model.layers import FAULTS, LAYERS, SLOW_FROM_NS, STACK_FROM_NS, STACKS, WAITS, any_among_events
 from lo2io.model.recording import UserStack
 from lo2io.native._lib import ffi, lib

@@ -7,10 +7,10 @@ a block request (rwbs) are an exception: the program writes them where the forma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.catalog.layouts import field_name
+from lo2io.frozen import dataclass
 from lo2io.model import TracepointSpec
 from lo2io.native._lib import ffi, lib
 

@@ -6,12 +6,12 @@ record the calls and ``/proc`` names the files. The two are mixed only if the us
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.capture.events.opened import INHERIT, OPENERS
 from lo2io.capture.options import AUTO, HOOKS, RAW, SINGLE
 from lo2io.errors import UsageError
+from lo2io.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

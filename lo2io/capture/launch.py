@@ -13,11 +13,11 @@ import os
 import pwd
 import signal
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from lo2io.errors import AccessError, CommandError, UsageError, refusal
+from lo2io.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lo2io.frozen import dataclass
 from lo2io.model.job import Job
 
 if TYPE_CHECKING:

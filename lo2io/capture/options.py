@@ -5,9 +5,10 @@ An option of the command line is a field of :class:`RecordRequest` and a line of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
+from lo2io.frozen import dataclass
 from lo2io.model import CallFilter
 from lo2io.model.layers import SlowCalls
 

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lo2io import _version
@@ -32,6 +32,7 @@ from lo2io.capture.options import RecordOptions
 from lo2io.capture.procscan.process import FactScanner, Scanner
 from lo2io.capture.session import Session
 from lo2io.errors import CaptureError, Lo2ioError, refusal
+from lo2io.frozen import dataclass
 from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.kernel.namespaces import check_namespaces
 from lo2io.model import SpoolMeta

@@ -13,13 +13,13 @@ import os
 import select
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from lo2io.capture.clock import read_sync
 from lo2io.capture.events.ring import RELEASE_BYTES
 from lo2io.capture.threads import leave_cpus, raise_priority, run_on_each
 from lo2io.errors import CaptureError, refusal
+from lo2io.frozen import dataclass
 from lo2io.kernel import abi
 from lo2io.model import ClockSync, EventCounts, KernelStack, UserStack
 from lo2io.model.notices import Notice, ended_early

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from lo2io.catalog.call_numbers import read_compat, read_numbers
 from lo2io.catalog.entry import NAME, Table
 from lo2io.catalog.rings import RING_FIELDS, RING_LONE_ROLES, RING_REQUEST_ROLES, RING_ROLE_FIELDS, read_opcodes
 from lo2io.errors import CatalogError
+from lo2io.frozen import dataclass
 from lo2io.model import CallClass, CallKind, CallSpec, OpcodeSpec, Returns, Role, TracepointSpec
 
 if TYPE_CHECKING:

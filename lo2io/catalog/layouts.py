@@ -7,13 +7,13 @@ In: names of events with their format texts, and the fields' meaning by the cata
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.catalog.files import EXIT_FIELD, REQUEST_ROLES, REQUIRED_REQUEST_ROLES, SAMPLE_ROLES
 from lo2io.catalog.files import LONE_FIELDS as LONE_ROLE_FIELDS
 from lo2io.catalog.rings import RING_FIELDS, RING_ROLE_FIELDS
 from lo2io.errors import SpoolError
+from lo2io.frozen import dataclass
 from lo2io.kernel.tracefs import parse_format
 from lo2io.model import CallSpec, EventFormat, FieldLayout, Role, TracepointSpec
 from lo2io.native._lib import lib

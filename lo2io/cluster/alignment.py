@@ -12,12 +12,13 @@ nodes' own CLOCK_REALTIME stands in for RAW: as good as whatever sets it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lo2io.cluster.lines import Line, simplify
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from lo2io.cluster.comparison import Comparison, clock_id, load_comparisons, wri
 from lo2io.cluster.layout import CORRECTION_FILE, host_folders
 from lo2io.errors import TraceError
 from lo2io.folder import Folder, private_umask
+from lo2io.frozen import dataclass
 from lo2io.trace.correction import load_correction
 from lo2io.trace.names import DIRECTORY, PART
 from lo2io.trace.reader import TABLES, Trace, as_numpy, open_trace

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lo2io.cluster.layout import CLOCKS, comparisons
 from lo2io.errors import TraceError
 from lo2io.folder import read_regular
+from lo2io.frozen import dataclass
 from lo2io.kernel.procfs import read_boot_id
 
 if TYPE_CHECKING:

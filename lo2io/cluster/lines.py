@@ -6,10 +6,11 @@ Times are nanoseconds since 1970 or a boot. As float64 they would lose up to 256
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+
+from lo2io.frozen import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lo2io.catalog.catalog import ALL, DEFAULT, SYSCALLS, load_catalog
 from lo2io.filter.globs import compile_glob, escape_glob
+from lo2io.frozen import dataclass
 from lo2io.model import CallKind, RequestOp, RingPath
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from lo2io.errors import UsageError
@@ -26,6 +25,7 @@ from lo2io.filter.language import (
     opcode_numbers,
     operation_names,
 )
+from lo2io.frozen import dataclass
 from lo2io.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from lo2io.filter.for_events import find_device
 from lo2io.filter.language import Comparison, Filter, below_cgroup
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, RequestOp, RingPath
 from lo2io.model.number_sets import NumberSet
 from lo2io.units import SECTOR_BYTES, kernel_dev, split_kernel_dev

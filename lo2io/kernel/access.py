@@ -13,10 +13,10 @@ import errno
 import os
 import resource
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from lo2io.errnos import error_name
+from lo2io.frozen import dataclass
 from lo2io.kernel import abi
 
 ROOT = Path("/")

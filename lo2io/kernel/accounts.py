@@ -16,10 +16,11 @@ Every function takes the ``root`` under which ``proc`` and ``sys`` lie.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lo2io.frozen import dataclass
 from lo2io.model import Account
 from lo2io.units import SECTOR_BYTES, kernel_dev
 

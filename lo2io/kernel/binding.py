@@ -14,12 +14,13 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lo2io.errors import AccessError
+from lo2io.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

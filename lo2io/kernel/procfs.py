@@ -9,10 +9,10 @@ import contextlib
 import os
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from lo2io.frozen import dataclass
 from lo2io.model import Mount
 
 if TYPE_CHECKING:

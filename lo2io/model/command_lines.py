@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from typing import Final
+
+from lo2io.frozen import dataclass
 
 COMM_LETTERS: Final = 15
 """TASK_COMM_LEN without the zero byte (include/linux/sched.h)."""

@@ -6,8 +6,9 @@ its own, and :func:`kind_of` finds the kind of a stored sentence by these words.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from lo2io.frozen import dataclass
 
 
 class NoticeKind(Enum):

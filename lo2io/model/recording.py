@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from lo2io.frozen import dataclass
 from lo2io.model.job import Job  # noqa: TC001 - spool/format.py reads the types of the members
 from lo2io.model.layers import SLOW_FROM_NS, any_among_events
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from lo2io.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

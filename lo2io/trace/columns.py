@@ -6,12 +6,12 @@ other languages. The tables of rings are in ``ring_columns.py``, the reader in `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 
 if TYPE_CHECKING:

@@ -6,12 +6,13 @@ table's time is that of the event in the archive, to the nanosecond.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lo2io.errors import TraceError
+from lo2io.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from fcntl import ioctl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lo2io.capture.events.ring import PAGE_BYTES, Ring
 from lo2io.errors import AccessError, CaptureError
+from lo2io.frozen import dataclass
 from lo2io.kernel import abi
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from fcntl import ioctl
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from lo2io.capture.events.bpf_ring import Bell, KernelRing
 from lo2io.capture.options import RAW, SINGLE
 from lo2io.catalog.catalog import ENDING, left_out
 from lo2io.errors import AccessError, CaptureError
+from lo2io.frozen import dataclass
 from lo2io.kernel import abi
 from lo2io.kernel.symbols import name_functions
 from lo2io.model import CallFilter, EventCounts, KernelStack, UserStack

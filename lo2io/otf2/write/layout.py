@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lo2io.errors import UsageError
+from lo2io.frozen import dataclass
 from lo2io.model.trace import BLOCK_RECORDS
 
 if TYPE_CHECKING:

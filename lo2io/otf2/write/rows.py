@@ -6,11 +6,11 @@ Memory grows with the number of these rows, not with the number of operations.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_U32, Batch, Columns, RequestOp
 from lo2io.model.command_lines import command_line
 from lo2io.native._lib import ffi

@@ -7,12 +7,12 @@ kernel does not tell why a worker executed a request; :data:`REASONS` names the 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lo2io.errnos import error_name
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_U32, RingPath, RingStatus
 from lo2io.reports.rings.tally import (
     NR_OPCODES,

@@ -6,11 +6,11 @@ of requests that a worker executed once, from a begin that the kernel told. Memo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64
 from lo2io.native._lib import lib
 from lo2io.reports.summary.waits import ReasonRow

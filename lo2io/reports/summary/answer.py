@@ -6,8 +6,9 @@ does not tell when threads had a CPU.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from lo2io.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,11 +6,11 @@ files and processes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_U32
 from lo2io.reports.summary.names import file_names
 from lo2io.trace.columns import CACHE_VERDICT, FILL_REASON

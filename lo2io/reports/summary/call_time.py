@@ -7,11 +7,11 @@ class of call, failures by process, the slowest operations. Memory: nothing for 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64
 from lo2io.native.columns import allocate_rows
 from lo2io.reports.summary.classes import NR_CLASSES

@@ -6,12 +6,12 @@ In: the table of these requests, and the mounts of the metadata. Out: a :class:`
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from lo2io.catalog.fuse_opcodes import NR_OPCODES, load_opcodes
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64
 from lo2io.units import split_kernel_dev
 

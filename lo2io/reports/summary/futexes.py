@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.summary.stacks import functions_of, stacks_of_calls
 from lo2io.reports.summary.waits import records_waits

@@ -7,10 +7,11 @@ mantissa, read off the bits of the double. Memory is 48 KiB a row, whatever the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from lo2io.frozen import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

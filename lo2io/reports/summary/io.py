@@ -6,12 +6,12 @@ In: :class:`~lo2io.reports.summary.sums.TraceSums`. Out: an :class:`IoSummary` o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lo2io.errnos import error_name
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_U32, CallClass
 from lo2io.reports.summary.classes import STORAGE
 from lo2io.reports.summary.names import FileName, file_names, given_paths

@@ -5,11 +5,12 @@ In: the tables of handles and files. Out: counts by ``name_source``, for the sum
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_U32
 from lo2io.trace.columns import NAME_SOURCE, ORIGIN
 

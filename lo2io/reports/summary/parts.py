@@ -5,11 +5,11 @@ In: the tables of requests' parts and of files. Out: a :class:`PartsSummary`. Me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.trace.columns import PART_KIND, REQUEST_OPERATION
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ In: the tables of stacks and operations. Out: a :class:`StacksSummary`. Memory g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.model.trace import CUT, frame_words
 

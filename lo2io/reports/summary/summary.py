@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lo2io.errnos import error_name, error_text
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64
 from lo2io.model.command_lines import process_name
 from lo2io.reports.findings import find

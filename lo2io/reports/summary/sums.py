@@ -6,9 +6,9 @@ module renders nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lo2io.frozen import dataclass
 from lo2io.reports.summary.adding import Adder, RowContext
 from lo2io.reports.summary.cache import COLUMNS as CACHE_COLUMNS
 from lo2io.reports.summary.cache import CacheTally

@@ -6,11 +6,11 @@ values. A figure that is unknown for one thread is unknown for its process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ by file and by process. The parts of a class add up to the time of its calls. Me
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64, CallClass
 from lo2io.model.layers import WAITS
 from lo2io.reports.summary.classes import NR_CLASSES

@@ -6,11 +6,12 @@ requests, processes and files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.summary.histogram import Latency, LatencyHistograms
 from lo2io.trace.columns import CHARGED, WRITE_REASON

@@ -5,12 +5,12 @@ In: a trace. Out: batches, calls and the machine in the form that ``filter/rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lo2io.catalog.catalog import load_catalog
+from lo2io.frozen import dataclass
 from lo2io.model import Batch, BlockDevice, CallKind, CallSpec, Mount, Returns
 
 if TYPE_CHECKING:

@@ -1,0 +1,94 @@
+"""Classes whose objects never change, as by ``dataclasses.dataclass(frozen=True, slots=True)``, but made faster.
+
+That decorator writes and compiles six methods for each class, for half a millisecond. A recording needs 60 such classes
+before its command runs. Here only ``__init__`` is compiled, for an eighth. Objects are made and compared faster, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from dataclasses import dataclass
+
+__all__ = ["dataclass"]
+
+
+def _make_init(cls: type, fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None]:
+    """``__init__``: it puts each value into its slot."""
+    known: dict[str, Any] = {"MISSING": dataclasses.MISSING}
+    parameters: dict[bool, list[str]] = {False: ["self"], True: []}
+    lines = []
+    for field in fields:
+        name, value, default = field.name, field.name, ""
+        known[f"set_{name}"] = getattr(cls, name).__set__
+        if field.default is not dataclasses.MISSING:
+            known[f"default_{name}"] = field.default
+            default = f" = default_{name}"
+        elif field.default_factory is not dataclasses.MISSING:
+            known[f"make_{name}"] = field.default_factory
+            default, value = " = MISSING", f"make_{name}() if {name} is MISSING else {name}"
+        parameters[bool(field.kw_only)].append(f"{name}{default}")
+        lines.append(f"    set_{name}(self, {value})")
+    by_name = ["*", *parameters[True]] if parameters[True] else []
+    text = "\n".join([f"def __init__({', '.join(parameters[False] + by_name)}):", *lines])
+    exec(text, known)  # noqa: S102 - as the standard library does
+    return known["__init__"]  # type: ignore[no-any-return]
+
+
+def _refuse(self: object, name: str, *_: object) -> NoReturn:
+    raise dataclasses.FrozenInstanceError(f"cannot change field {name!r} of {type(self).__qualname__}")
+
+
+def _show(self: Any) -> str:
+    shown = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr)
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _get_state(self: Any) -> list[Any]:
+    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def _set_state(self: Any, state: list[Any]) -> None:
+    for field, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, field.name, value)
+
+
+def _finish(cls: Any) -> None:
+    """Give a class the methods that its objects need."""
+    fields = dataclasses.fields(cls)
+    compared = attrgetter(*(field.name for field in fields if field.compare))
+
+    def is_equal(self: object, other: object) -> bool:
+        return compared(self) == compared(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def count_hash(self: object) -> int:
+        return hash(compared(self))
+
+    cls.__init__ = _make_init(cls, fields)
+    cls.__eq__, cls.__hash__ = is_equal, count_hash
+    cls.__setattr__ = cls.__delattr__ = _refuse
+    cls.__getstate__, cls.__setstate__ = _get_state, _set_state
+    if "__repr__" not in cls.__dict__:
+        cls.__repr__ = _show
+
+
+if not TYPE_CHECKING:  # for mypy, this is the standard library's decorator
+
+    def dataclass(*, frozen: bool = False, slots: bool = True, kw_only: bool = False) -> Callable[[type], type]:
+        """As the standard library's, for classes with slots. Fields of frozen ones have nothing but defaults.
+
+        Classes that are not frozen are made by the standard library.
+        """
+
+        def make(cls: type) -> type:
+            if not frozen:
+                return dataclasses.dataclass(slots=slots, kw_only=kw_only)(cls)
+            made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
+            _finish(made)
+            return made
+
+        return make
