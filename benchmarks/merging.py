@@ -1,6 +1,6 @@
 """Measures the CPU time and the peak memory of merging one host to a thousand, and of reading the merged archive.
 
-    sudo .venv/bin/python benchmarks/merging.py [--hosts 1,10,100,1000] [--directory DIR] [--trace T]
+    sudo .venv/bin/python benchmarks/merging.py [--hosts 1,10,100,1000] [--directory DIR] [--trace T] [--ranks N]
 
 Records one host, unless a trace is given: 80 threads that open, read and close 70 files each. The other hosts are
 copies by hard links, each with a clock that differs. Each merge runs in a process of its own. Files lie in the page
@@ -73,14 +73,17 @@ def main() -> None:
     parser.add_argument("--hosts", default="1,10,100,1000")
     parser.add_argument("--directory", type=Path, help="where the copies go; hard links need the trace's file system")
     parser.add_argument("--trace", type=Path, help="a trace that stands for each host")
+    parser.add_argument("--ranks", type=int, default=1, help="of MPI, which merge together")
     options = parser.parse_args()
+    launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(options.ranks)]
     rows = []
     with tempfile.TemporaryDirectory(prefix="lo2io-merging-", dir=options.directory) as name:
         folder = Path(name)
         trace, cluster = options.trace or record(folder), folder / "T"
         for hosts in sorted(map(int, options.hosts.split(","))):
             replicate(trace, cluster, hosts)
-            usage = run([LO2IO, "merge", "--keep-corrections", cluster], folder / "output.txt")
+            merge = [*(launcher if options.ranks > 1 else []), LO2IO, "merge", "--keep-corrections", cluster]
+            usage = run(merge, folder / "output.txt")
             found = json.loads((cluster / "cluster.json").read_text(encoding="utf-8"))["hosts"]
             assert len(found) == hosts, found
             reading = [run([LO2IO, command, cluster], folder / "output.txt") for command in ("verify", "report")]

@@ -194,7 +194,9 @@ app.command(
     epilog='Examples: `lo2io query T "select path, sum(bytes_result) from calls group by path order by 2 desc"` | '
     "`lo2io query T --to csv - < slow.sql > slow.csv`"
 )(query)
-app.command(epilog="Examples: `lo2io merge T` | `lo2io merge T --with scorep-run/traces.otf2`")(merge)
+app.command(
+    epilog="Examples: `lo2io merge T` | `mpirun -n 4 lo2io merge T` | `lo2io merge T --with scorep-run/traces.otf2`"
+)(merge)
 app.command(epilog="Examples: `lo2io replay T --on /mnt/scratch` | `lo2io replay T --on /dev/sdx --by device`")(replay)
 
 
@@ -221,7 +223,8 @@ def doctor(as_json: Json = False) -> None:
     table of all. Without mpi4py, each rank prints its own.
     """
     from lo2io.catalog.catalog import load_catalog
-    from lo2io.cluster.diagnosis import gather_diagnoses, is_of_many
+    from lo2io.cluster.diagnosis import gather_diagnoses
+    from lo2io.cluster.mpi import is_of_many
     from lo2io.errors import UsageError
     from lo2io.reports.doctor import nodes as report_nodes
     from lo2io.reports.doctor import report as report_doctor

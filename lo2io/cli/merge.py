@@ -42,6 +42,15 @@ Offset = Annotated[
 ]
 Keep = Annotated[bool, typer.Option("--keep-corrections", help="Take T/host=NAME/lo2io/clock.arrow as they are.")]
 
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="HOW",
+        help="Who shares the work: mpi, as mpirun and srun imply, or processes, one for each CPU.",
+    ),
+]
+
 
 def merge(
     recording: Recording,
@@ -50,6 +59,7 @@ def merge(
     clock: Clock = None,
     offset: Offset = None,
     keep_corrections: Keep = False,
+    executor: By = None,
 ) -> None:
     """Make one OTF2 archive of the traces of many nodes.
 
@@ -58,21 +68,27 @@ def merge(
     archive becomes a part, also of one machine's trace.
     """
     from lo2io.cli.progress import share_progress
+    from lo2io.cluster.executors import shared
     from lo2io.cluster.merge import merge as merge_nodes
     from lo2io.cluster.merge import output_of
 
     request = _request(application, clock, offset)
     place = output or output_of(recording)
     read = [application if application.is_dir() else application.parent] if application else []
-    confine([recording, *read], [recording, place])
-    with ended_by_signals(), share_progress("merging") as progress:
-        merged = merge_nodes(
-            recording,
-            lambda done, of: progress(done / of),
-            keep_corrections=keep_corrections,
-            request=request,
-            output=place,
-        )
+    with ended_by_signals(), shared(executor) as share:
+        if share is None:  # another rank tells what was merged
+            return
+        if not share.by_messages:  # MPI has files of its own, in folders of its own
+            confine([recording, *read], [recording, place])
+        with share_progress("merging") as progress:
+            merged = merge_nodes(
+                recording,
+                lambda done, of: progress(done / of),
+                keep_corrections=keep_corrections,
+                request=request,
+                output=place,
+                share=share,
+            )
     print(place)
     locations, events = (sum(host[name] for host in merged.hosts) for name in ("locations", "events"))
     print(f"lo2io: {len(merged.hosts):,} hosts, {locations:,} locations, {events:,} events", file=sys.stderr)

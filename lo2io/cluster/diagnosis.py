@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from lo2io.reports.doctor.report import Diagnosis
 
 
-def is_of_many() -> bool:
-    """True if a launcher started this process as one of several ranks."""
-    place = find_place()
-    return place is not None and (place.job.nr_ranks or 1) > 1
-
-
 def gather_diagnoses(own: Diagnosis, tell: Callable[[dict[str, Diagnosis]], None]) -> int:
     """Bring the diagnoses of all nodes together, and have rank 0 tell them. All ranks call this.
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lo2io.cluster.application import Request
     from lo2io.folder import Folder
     from lo2io.otf2.merge.merger import Joins, Written
+    from lo2io.otf2.merge.sharing import Share
 
 MERGED: Final = "merged"
 """The folder, in the trace of one machine, of the archive that is merged with an application's."""
@@ -84,6 +85,7 @@ def merge(
     keep_corrections: bool = False,
     request: Request | None = None,
     output: Path | None = None,
+    share: Share | None = None,
 ) -> Merged:
     """Make one archive of the traces in a directory. An archive that merging made before is replaced.
 
@@ -93,6 +95,7 @@ def merge(
         progress: Called with the number of nodes that are merged, and of all nodes.
         request: An application's archive that becomes a part. With it, the directory may be a trace of one machine.
         output: The directory of the merged archive; None: :func:`output_of`.
+        share: Who else writes the files of locations; None: nobody.
 
     Raises:
         UsageError: There are no nodes' traces; the directory has an archive that is not merged; nodes record in
@@ -114,7 +117,7 @@ def merge(
         if request is not None:
             joined = open_application(library, request, [_recorded(node) for node in nodes])
             nodes = _behind(nodes, joined)
-        with whole_trace(folder, None, force=True) as part, _merger(part.place, output, nodes, joined) as merger:
+        with whole_trace(folder, None, force=True) as part, _merger(part.place, output, nodes, joined, share) as merger:
             for done, node in enumerate(nodes):
                 _add(merger, node, merged, joined.joins(library, _recorded(node)) if joined else None)
                 if progress is not None:
@@ -166,13 +169,14 @@ def _behind(nodes: list[_Node], joined: Joined) -> list[_Node]:
     return [replace(node, part=replace(node.part, number=first + node.part.number)) for node in nodes]
 
 
-def _merger(place: Path, output: Path, nodes: Sequence[_Node], joined: Joined | None) -> Merger:
+def _merger(place: Path, output: Path, nodes: Sequence[_Node], joined: Joined | None, share: Share | None) -> Merger:
     nr_locations = sum(node.head.nr_locations for node in nodes)
     if joined is None:
-        return Merger(place, _clock(nodes), nr_locations, output)
+        return Merger(place, _clock(nodes), nr_locations, output, share=share)
     nr_locations += len(joined.application.locations)
+    application, correct = joined.application, joined.bridge.correct
     clock = _clock(nodes, joined.span)
-    return Merger(place, clock, nr_locations, output, application=joined.application, correct=joined.bridge.correct)
+    return Merger(place, clock, nr_locations, output, application=application, correct=correct, share=share)
 
 
 def _application_properties(joined: Joined | None) -> dict[str, object]:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from lo2io.capture.launchers import find_place
 from lo2io.errors import UsageError
+
+
+def is_of_many() -> bool:
+    """True if a launcher started this process as one of several ranks."""
+    place = find_place()
+    return place is not None and (place.job.nr_ranks or 1) > 1
 
 
 def world(tried: str, nr_ranks: int | None) -> Any:

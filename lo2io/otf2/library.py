@@ -81,6 +81,7 @@ _ARCHIVE: dict[str, tuple[Any, ...]] = {
     "SetFlushCallbacks": (c_void_p, c_void_p),
     "SetMemoryCallbacks": (c_void_p, c_void_p),
     "SetSerialCollectiveCallbacks": (),
+    "SetCollectiveCallbacks": (c_void_p, c_void_p, c_void_p, c_void_p),
     "OpenEvtFiles": (),
     "CloseEvtFiles": (),
     "OpenDefFiles": (),

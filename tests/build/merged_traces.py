@@ -90,3 +90,8 @@ def _words(value: Any) -> str:
     words = [part if isinstance(part, str) else _words(part) for part in parts if part is not None]
     words += [member.name for member in getattr(value, "members", ())]
     return _HOST.sub("", " ".join(words) if words else str(value))
+
+
+def written(trace: Path) -> dict[str, bytes]:
+    """The definitions and events of an archive. Its anchor has an id of its own."""
+    return {path.name: path.read_bytes() for path in (trace / "traces.def", *sorted((trace / "traces").iterdir()))}

@@ -14,8 +14,6 @@ typedef struct {
     void *write_region, *write_calling_context, *write_interrupt_generator, *write_group;
     void *write_metric_member, *write_metric_class, *write_metric_instance;
     void *write_regular_file, *write_directory, *write_handle, *write_handle_state;
-    void *get_def_writer, *close_def_writer, *write_mapping_table, *write_clock_offset;
-    void *map_create, *map_from_array, *map_add, *map_free;
 } lo2_merge_functions;
 
 /* The numbers of the first definitions that merging writes: others have those before. */
@@ -24,10 +22,8 @@ typedef struct {
 } lo2_merge_first;
 
 typedef struct {
-    void *archive;                /* OTF2_Archive, with its files of local definitions opened */
     void *definitions;            /* OTF2_GlobalDefWriter */
     lo2_merge_functions functions;
-    uint8_t sparse;               /* OTF2_ID_MAP_SPARSE */
     uint8_t of_machine;           /* OTF2_SYSTEM_TREE_DOMAIN_MACHINE */
     const char *name;             /* of the system tree's root */
     lo2_merge_first first;
@@ -42,12 +38,23 @@ typedef struct { uint32_t own, merged; } lo2_merge_pair;
 /* A correction of a clock: from this time on, up to the next one, offsets are interpolated. */
 typedef struct { uint64_t time; int64_t offset; } lo2_merge_offset;
 
+/* Own id, counted from 0 → merged id; UINT32_MAX: not defined. */
+typedef struct {
+    const uint32_t *to;
+    uint64_t size;
+    uint8_t mapping;              /* OTF2_MappingType */
+} lo2_merge_map;
+
 /* What is known of the archive that was read last. */
 typedef struct {
     const lo2_merge_location *locations;
     uint64_t nr_locations;
     uint32_t nr_contexts, nr_regions;
     const char *unknown;          /* a record that merging does not know; NULL: there is none */
+    /* Once it was written: what all its locations map, and what each used id became. */
+    const lo2_merge_map *whole;
+    uint64_t nr_whole;
+    const uint32_t *merged;
 } lo2_merge_part;
 
 typedef struct lo2_merge lo2_merge;
@@ -77,14 +84,41 @@ int lo2_merge_know_property(lo2_merge *merge, bool of_group, uint32_t of, uint32
  */
 int lo2_merge_join(lo2_merge *merge, uint32_t host, const lo2_merge_pair *groups, uint64_t nr_groups);
 /*
- * Writes the definitions that were read, as far as nobody wrote equal ones before, and the local definitions of each
- * location. used: as of lo2_otf2_used_ids; NULL: not known, so each location gets whole tables. offsets: none, or two
- * and more. 0, or -1: see lo2_merge_failed.
+ * Writes the definitions that were read, as far as nobody wrote equal ones before. used: as of lo2_otf2_used_ids; NULL: not
+ * known, so each location maps all ids of its host. 0, or -1: see lo2_merge_failed.
  */
-int lo2_merge_write(lo2_merge *merge, const uint64_t *used, uint64_t nr_used, const lo2_merge_offset *offsets,
-                    uint64_t nr_offsets);
+int lo2_merge_write(lo2_merge *merge, const uint64_t *used, uint64_t nr_used);
 /* Writes what all archives have together: the groups of regions. Call it once, at the end. */
 int lo2_merge_finish(lo2_merge *merge);
 /* The OTF2_ErrorCode of the call that failed, or 0; *call: its name, or what was wrong. */
 int lo2_merge_failed(const lo2_merge *merge, const char **call);
 void lo2_merge_free(lo2_merge *merge);
+
+/* Addresses in libotf2. merge/locals.c has their prototypes. */
+typedef struct {
+    void *get_def_writer, *close_def_writer, *write_mapping_table, *write_clock_offset;
+    void *map_create, *map_from_array, *map_add, *map_free;
+} lo2_locals_functions;
+
+/* The local definitions of the locations of one host. */
+typedef struct {
+    void *archive;                /* OTF2_Archive, with its files of local definitions opened */
+    lo2_locals_functions functions;
+    uint8_t sparse;               /* OTF2_ID_MAP_SPARSE */
+    uint32_t number;              /* of the host */
+    const uint64_t *locations;    /* own ids */
+    uint64_t nr_locations;
+    const lo2_merge_map *maps;    /* of all locations */
+    uint64_t nr_maps;
+    const uint64_t *used;         /* as of lo2_otf2_used_ids */
+    const uint32_t *merged;       /* what each used id became */
+    uint64_t nr_used;
+    const lo2_merge_offset *offsets; /* none, or two and more */
+    uint64_t nr_offsets;
+    /* results */
+    const char *failed;           /* the call that failed */
+    int error_code;               /* its OTF2_ErrorCode, or 0 */
+} lo2_locals;
+
+/* Writes them. 0, or -1: see failed. */
+int lo2_write_locals(lo2_locals *locals);

@@ -292,3 +292,5 @@ void lo2_otf2_free_spare(void **spare);
 void *lo2_otf2_allocate_callback(void);
 void *lo2_otf2_free_all_callback(void);
 void *lo2_otf2_pre_flush_callback(uint8_t flush);
+/* The OTF2_CollectiveCallbacks of an archive whose folder and anchor another OTF2_Archive writes. */
+const void *lo2_otf2_other_rank(void);

@@ -1,6 +1,6 @@
 /*
- * Merges archives one after the other: takes the definitions of one, writes those that are new, and gives each of its
- * locations a table from its own ids to those of the merged archive. Then it forgets them. So memory holds what is
+ * Merges archives one after the other: takes the definitions of one, writes those that are new, and tells what its ids
+ * became. Then it forgets them. So memory holds what is
  * shared, and one archive at a time.
  */
 #include "merge/merge.h"
@@ -64,8 +64,7 @@ const lo2_merge_part *lo2_merge_read(lo2_merge *m)
     return &m->view;
 }
 
-int lo2_merge_write(lo2_merge *m, const uint64_t *used, uint64_t nr_used, const lo2_merge_offset *offsets,
-                    uint64_t nr_offsets)
+int lo2_merge_write(lo2_merge *m, const uint64_t *used, uint64_t nr_used)
 {
     if (!m->host.nr)
         return merge_fail(m, "malloc", 0);
@@ -73,7 +72,8 @@ int lo2_merge_write(lo2_merge *m, const uint64_t *used, uint64_t nr_used, const 
     TRY(merge_shared(m));
     TRY(merge_instances(m));
     TRY(merge_handles(m, used, nr_used));
-    return merge_locals(m, used, nr_used, offsets, nr_offsets);
+    TRY(merge_used_strings(m, used, nr_used));
+    return merge_maps(m, used, nr_used);
 }
 
 int lo2_merge_failed(const lo2_merge *m, const char **call)
@@ -112,6 +112,8 @@ void lo2_merge_free(lo2_merge *m)
     free_contents(&m->of_strings);
     free_contents(&m->of_records);
     free(m->groups.at);
+    free(m->whole.at);
+    free(m->merged.at);
     free(m->used_handles.at);
     free(m->host.at);
     free(m->scratch.at);

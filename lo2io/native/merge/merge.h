@@ -102,6 +102,8 @@ struct lo2_merge {
     id_map joined_groups;         /* own → those that were written before */
     id_map file_rows, handle_rows, local_files; /* local_files: 1 for a file of this host alone */
     LIST(uint8_t) used_handles;   /* by id */
+    LIST(lo2_merge_map) whole;
+    LIST(uint32_t) merged;        /* what each used id became */
 
     contents of_strings, of_records;
     LIST(union_group) groups;
@@ -141,6 +143,7 @@ int merge_string(lo2_merge *m, uint32_t own, uint32_t *to);
 /* The same, followed by " @host". */
 int merge_suffixed(lo2_merge *m, uint32_t own, uint32_t *to);
 int merge_new_string(lo2_merge *m, const char *text, uint32_t *to);
+int merge_used_strings(lo2_merge *m, const uint64_t *used, uint64_t nr_used);
 const char *merge_text(const lo2_merge *m, uint32_t own); /* "": undefined */
 
 /* merge/known.c: what was written before. NONE: it was not. */
@@ -159,8 +162,8 @@ int merge_instances(lo2_merge *m);
 /* merge/files.c: files and handles */
 int merge_handles(lo2_merge *m, const uint64_t *used, uint64_t nr_used);
 
-/* merge/locals.c: the local definitions of each location */
-int merge_locals(lo2_merge *m, const uint64_t *used, uint64_t nr_used, const lo2_merge_offset *offsets, uint64_t nr_offsets);
+/* merge/maps.c: what the ids of the archive became */
+int merge_maps(lo2_merge *m, const uint64_t *used, uint64_t nr_used);
 
 /* Calls libotf2's writer of global definitions. The prototypes are those of OTF2 3's OTF2_GlobalDefWriter.h. */
 #define WRITE(m, function, types, ...)                                                                         \

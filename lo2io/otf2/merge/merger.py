@@ -16,8 +16,10 @@ from lo2io._version import __version__
 from lo2io.errors import TraceError, UsageError
 from lo2io.native._lib import ffi, lib
 from lo2io.otf2.library import DAMAGED, UNDEFINED_U32, address
-from lo2io.otf2.merge.application import FIRST_KINDS, copy_definitions, copy_local_definitions, spread_chunks
+from lo2io.otf2.merge.application import FIRST_KINDS, copy_definitions, copy_local_definitions
 from lo2io.otf2.merge.part import read_markers
+from lo2io.otf2.merge.placing import HostLocations, Target, place
+from lo2io.otf2.merge.sharing import Share
 from lo2io.otf2.values import value
 from lo2io.otf2.write.archive import CHUNK_BYTES, Archive
 from lo2io.trace.correction import Correction, correction_of
@@ -28,10 +30,15 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from numpy.typing import NDArray
+
     from lo2io.otf2.merge.application import Application
     from lo2io.otf2.merge.part import Marker, Part
     from lo2io.otf2.write.archive import Markers
 
+_U32: Final = np.dtype(np.uint32)
+_LOCATION: Final = np.dtype([("id", np.uint64), ("nr_events", np.uint64)])
+"""``lo2_merge_location``"""
 _BYTES_PER_LOCATION: Final = 16
 """Of a chunk of definitions. libotf2 wants 10 (OTF2_Archive.h)."""
 _NAME: Final = b"cluster"
@@ -59,16 +66,6 @@ _FUNCTIONS: Final = {
     "write_handle_state": "IoPreCreatedHandleState",
 }
 """Member of ``lo2_merge_functions`` → record of ``OTF2_GlobalDefWriter_Write…``."""
-_OTHER_FUNCTIONS: Final = {
-    "get_def_writer": "Archive_GetDefWriter",
-    "close_def_writer": "Archive_CloseDefWriter",
-    "write_mapping_table": "DefWriter_WriteMappingTable",
-    "write_clock_offset": "DefWriter_WriteClockOffset",
-    "map_create": "IdMap_Create",
-    "map_from_array": "IdMap_CreateFromUint32Array",
-    "map_add": "IdMap_AddIdPair",
-    "map_free": "IdMap_Free",
-}
 _KIND: Final = "GlobalDefReader"
 _SCOPE_GLOBAL, _SCOPE_LOCATION = 0, 1
 """``OTF2_MarkerScope``"""
@@ -80,8 +77,10 @@ class ReadPart(NamedTuple):
     part: Part
     found: Any
     """``lo2_merge_part *``, valid until the next archive is read."""
-    files: list[tuple[int, bool]]
-    """Each location, and whether it has a file of events."""
+    locations: NDArray[np.void]
+    """``lo2_merge_location``"""
+    has_events: list[bool]
+    """Of each location: it has a file of events."""
     markers: list[Marker]
 
 
@@ -114,6 +113,7 @@ class Merger:
         final: Where the directory will lie in the end: symbolic links are made relative to it.
         application: An application's archive, which becomes a part.
         correct: From the correction of one of the application's locations to that of the merged archive.
+        share: Who else writes the files of locations; None: nobody.
 
     Raises:
         TraceError: libotf2 refuses; the error has its message. Every method may raise this.
@@ -128,22 +128,24 @@ class Merger:
         *,
         application: Application | None = None,
         correct: Callable[[Correction], list[tuple[int, int]]] | None = None,
+        share: Share | None = None,
     ) -> None:
-        self._directory = directory
-        self._final = final
+        self._share = share or Share()
         self._clock = clock
         self._markers: list[tuple[Part, Marker]] = []
-        self._links: list[tuple[Part, list[tuple[int, bool]]]] = []
         self._style: tuple[str, str] | None = None
         self._native: Any = None
         self._exits = contextlib.ExitStack()
         self._application, self._correct = application, correct
         if application is not None and application.style:
             self._style = application.style, "the application's archive"
-        chunk, self._event_bytes = _chunk_for(nr_locations), CHUNK_BYTES
+        chunk, event_bytes = _chunk_for(nr_locations), CHUNK_BYTES
         if application is not None:
-            chunk, self._event_bytes = max(chunk, application.definition_bytes), application.chunk_bytes
-        self._archive = Archive(directory, definition_bytes=chunk, event_bytes=self._event_bytes)
+            chunk, event_bytes = max(chunk, application.definition_bytes), application.chunk_bytes
+        # Folder.place is a name that only its own process knows.
+        where = directory.resolve() if self._share.has_others else directory
+        self._target = Target(where, final.absolute(), event_bytes, chunk)
+        self._archive = Archive(directory, definition_bytes=chunk, event_bytes=event_bytes)
         try:
             self._archive.call("CloseEvtFiles")
             self._archive.call("OpenDefFiles")
@@ -162,15 +164,12 @@ class Merger:
             config.root = self._application.root
             for member, kind in FIRST_KINDS.items():
                 setattr(config.first, member, self._application.first(kind))
-        config.archive = ffi.cast("void *", self._archive.pointer)
         config.definitions = ffi.cast("void *", definitions.writer)
-        config.sparse, config.of_machine = value("ID_MAP_SPARSE"), value("SYSTEM_TREE_DOMAIN_MACHINE")
+        config.of_machine = value("SYSTEM_TREE_DOMAIN_MACHINE")
         self._name = ffi.new("char[]", _NAME)
         config.name = self._name
         for member, record in _FUNCTIONS.items():
             setattr(config.functions, member, ffi.cast("void *", address(f"GlobalDefWriter_Write{record}")))
-        for member, function in _OTHER_FUNCTIONS.items():
-            setattr(config.functions, member, ffi.cast("void *", address(function)))
         self._native = lib.lo2_merge_new(config)
         if self._native == ffi.NULL:
             raise MemoryError
@@ -219,7 +218,9 @@ class Merger:
             TraceError: The archive is damaged, or has definitions that merging does not know.
         """
         found, markers = self._read(part)
-        return ReadPart(part, found, self._event_files(part, found), markers)
+        content = ffi.buffer(found.locations, found.nr_locations * _LOCATION.itemsize) if found.nr_locations else b""
+        locations = np.frombuffer(bytes(content), _LOCATION)
+        return ReadPart(part, found, locations, _have_events(part, locations), markers)
 
     def write(self, read: ReadPart, joins: Joins | None = None) -> Written:
         """Merge the archive that was read last.
@@ -231,19 +232,34 @@ class Merger:
         Raises:
             UsageError: It enters regions in another way than those before; OTF2 allows one of them.
         """
-        part, found, files, markers = read
+        part, found, locations, _has_events, markers = read
         self._check_style(part, found)
         if joins is not None:
             pairs = ffi.new("lo2_merge_pair[]", list(joins.groups.items()))
             self._check(lib.lo2_merge_join(self._native, joins.host, pairs, len(joins.groups)))
         used = _load_used(part.directory / ARCHIVE / USED_IDS)
         ids = ffi.NULL if used is None else ffi.from_buffer("uint64_t[]", used)
-        offsets = self._offsets(part)
-        self._links.append((part, files))
-        self._check(lib.lo2_merge_write(self._native, ids, 0 if used is None else len(used), offsets, len(offsets)))
-        nr_events = sum(found.locations[i].nr_events for i in range(found.nr_locations))
+        self._check(lib.lo2_merge_write(self._native, ids, 0 if used is None else len(used)))
+        self._place(read, np.zeros(0, np.uint64) if used is None else used)
         self._markers += [(part, marker) for marker in markers]
-        return Written(found.nr_locations, nr_events, used is not None)
+        return Written(len(locations), int(locations["nr_events"].sum()), used is not None)
+
+    def _place(self, read: ReadPart, used: NDArray[np.uint64]) -> None:
+        """Have the files of the host's locations written. What its ids became is copied: the next host replaces it."""
+        part, found = read.part, read.found
+        whole = [found.whole[place] for place in range(found.nr_whole)]
+        host = HostLocations(
+            part.directory.absolute(),
+            part.number,
+            read.locations["id"].copy(),
+            read.has_events,
+            part.correction.time_ns,
+            part.correction.offset_ns,
+            used,
+            _copied(found.merged, len(used)),
+            [(each.mapping, _copied(each.to, each.size)) for each in whole],
+        )
+        self._share.do(place, self._target, host)
 
     def _read(self, part: Part) -> tuple[Any, list[Marker]]:
         """Read the definitions, and the markers."""
@@ -285,84 +301,20 @@ class Merger:
                 "or merge them in two directories",
             )
 
-    @staticmethod
-    def _offsets(part: Part) -> Any:
-        rows = zip(part.correction.time_ns.tolist(), part.correction.offset_ns.tolist(), strict=True)
-        return ffi.new("lo2_merge_offset[]", [(max(time, 0), offset) for time, offset in rows])
-
-    @staticmethod
-    def _event_files(part: Part, found: Any) -> list[tuple[int, bool]]:
-        """Each location, and whether it has a file of events: one without events needs none."""
-        present = set(os.listdir(part.directory / ARCHIVE))  # noqa: PTH208 - thousands of files, whose names are enough
-        files = []
-        for location in (found.locations[i] for i in range(found.nr_locations)):
-            has_file = events_file(location.id) in present
-            if location.nr_events and not has_file:
-                answer = f"{events_file(location.id)} with its events is missing"
-                raise TraceError(f"merging {part.directory}", answer, DAMAGED)
-            files.append((location.id, has_file))
-        return files
-
-    def _link_events(self) -> None:
-        """Check the local definitions of all locations, and link their events.
-
-        A hard link stays valid if the host's directory is removed. Paths would take most of the time: names within open
-        directories do not.
-        """
-        merged = os.open(self._directory / ARCHIVE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def _link_application(self, application: Application) -> None:
+        """Check the local definitions of the application's locations, and link their events."""
+        merged = os.open(self._target.directory / ARCHIVE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if self._application is not None:
-                self._link_application(self._application, merged)
-            for part, files in self._links:
-                source = os.open(part.directory / ARCHIVE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
-                    for own, has_file in files:
-                        self._archive.require_local_definitions(own << 32 | part.number, merged)
-                        if has_file:
-                            self._link(part, own, source, merged)
-                finally:
-                    os.close(source)
+            for location in application.locations:
+                self._archive.require_local_definitions(location, merged)
+                source = application.folder.resolve() / events_file(location)
+                if source.exists():
+                    try:
+                        os.link(source, events_file(location), dst_dir_fd=merged)
+                    except OSError:
+                        os.symlink(source, events_file(location), dir_fd=merged)
         finally:
             os.close(merged)
-
-    def _link(self, part: Part, own: int, source: int, merged: int) -> None:
-        name, new_name = events_file(own), events_file(own << 32 | part.number)
-        if self._event_bytes != CHUNK_BYTES and os.stat(name, dir_fd=source).st_size > CHUNK_BYTES:
-            self._spread(name, new_name, source, merged)
-            return
-        try:
-            os.link(name, new_name, src_dir_fd=source, dst_dir_fd=merged, follow_symlinks=False)
-        except OSError:  # a file system without hard links, or another one than the host's
-            target = os.path.relpath(part.directory / ARCHIVE / name, self._final / ARCHIVE)
-            os.symlink(target, new_name, dir_fd=merged)
-
-    def _spread(self, name: str, new_name: str, source: int, merged: int) -> None:
-        """The application's chunks are larger than lo2io's, and an archive has one size."""
-        try:
-            own = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=source)
-            try:
-                new = os.open(new_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=merged)
-                try:
-                    spread_chunks(own, new, CHUNK_BYTES, self._event_bytes)
-                finally:
-                    os.close(new)
-            finally:
-                os.close(own)
-        except OSError as error:
-            remedy = "make room there"
-            raise TraceError(
-                f"write {self._final / ARCHIVE / new_name}", error.strerror or str(error), remedy
-            ) from error
-
-    def _link_application(self, application: Application, merged: int) -> None:
-        for location in application.locations:
-            self._archive.require_local_definitions(location, merged)
-            source = application.folder.resolve() / events_file(location)
-            if source.exists():
-                try:
-                    os.link(source, events_file(location), dst_dir_fd=merged)
-                except OSError:
-                    os.symlink(source, events_file(location), dir_fd=merged)
 
     def _check(self, code: int) -> None:
         if code:
@@ -385,7 +337,9 @@ class Merger:
                 self._archive.call("SetProperty", f"LO2IO::{name}".encode(), str(fact).encode(), True)
         for name, text in self._application.properties.items() if self._application else ():
             self._archive.call("SetProperty", name.encode(), text.encode(), True)
-        self._link_events()
+        if self._application is not None:
+            self._link_application(self._application)
+        self._share.finish()
         self._archive.close()
         self._free()
 
@@ -436,6 +390,7 @@ class Merger:
 
     def _abandon(self) -> None:
         """Remove all written files. After ``close`` this does nothing."""
+        self._share.stop()
         self._archive.abort()
         self._free()
 
@@ -443,6 +398,26 @@ class Merger:
 def _chunk_for(nr_locations: int) -> int:
     """The size of a chunk of definitions: a small one is written and read sooner, and each open file has one."""
     return max(CHUNK_BYTES, 1 << (_BYTES_PER_LOCATION * nr_locations).bit_length())
+
+
+def _have_events(part: Part, locations: NDArray[np.void]) -> list[bool]:
+    """Whether each location has a file of events: one without events needs none.
+
+    Raises:
+        TraceError: A location with events has none.
+    """
+    present = set(os.listdir(part.directory / ARCHIVE))  # noqa: PTH208 - thousands of files, whose names are enough
+    names = [events_file(location) for location in locations["id"].tolist()]
+    for name, nr_events in zip(names, locations["nr_events"].tolist(), strict=True):
+        if nr_events and name not in present:
+            raise TraceError(f"merging {part.directory}", f"{name} with its events is missing", DAMAGED)
+    return [name in present for name in names]
+
+
+def _copied(ids: Any, number: int) -> NDArray[np.uint32]:
+    """A copy of native ids."""
+    content = bytes(ffi.buffer(ids, number * _U32.itemsize)) if number else b""
+    return np.frombuffer(content, _U32)
 
 
 def _load_used(path: Path) -> Any:

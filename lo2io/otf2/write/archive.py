@@ -85,8 +85,6 @@ class Archive:
     def _open(self) -> None:
         if not self._directory.is_dir():
             raise self._refused("this is no directory")
-        # Readers take the marker file beside any archive, so another archive's markers must not stay.
-        (self._directory / MARKER_FILE).unlink(missing_ok=True)
         posix, none = value("SUBSTRATE_POSIX"), value("COMPRESSION_NONE")
         write, path = value("FILEMODE_WRITE"), os.fsencode(self._directory)
         chunks = self._event_bytes, self._definition_bytes
@@ -100,6 +98,11 @@ class Archive:
         )
         self.call("SetFlushCallbacks", ctypes.addressof(self._flush), None)
         self.call("SetMemoryCallbacks", ctypes.addressof(self._memory), int(ffi.cast("uintptr_t", self._spare_chunk)))
+        self._begin()
+
+    def _begin(self) -> None:
+        # Readers take the marker file beside any archive, so another archive's markers must not stay.
+        (self._directory / MARKER_FILE).unlink(missing_ok=True)
         self.call("SetSerialCollectiveCallbacks")
         self.call("OpenEvtFiles")
 
@@ -218,11 +221,17 @@ class Archive:
 
     def close(self) -> None:
         """Write the anchor. From then on the directory is a trace."""
-        pointer, self.pointer = self.pointer, None
-        self.check("OTF2_Archive_Close", self.library.Archive_Close(pointer))
+        self._close_native()
         anchor = self._directory / ANCHOR
         if not anchor.exists() or _END not in anchor.read_bytes()[-4:]:
             raise self._refused(f"{ANCHOR} was cut short")
+        self._end()
+
+    def _close_native(self) -> None:
+        pointer, self.pointer = self.pointer, None
+        self.check("OTF2_Archive_Close", self.library.Archive_Close(pointer))
+
+    def _end(self) -> None:
         self._closed = True
         self._close_spare()
         self.library.release()
@@ -231,13 +240,7 @@ class Archive:
         """Give up and remove the files, so that no rest looks like a trace. After ``close`` this does nothing."""
         if self._closed:
             return
-        self._closed = True
-        self._close_spare()
-        pointer, self.pointer = self.pointer, None
-        # libotf2 3.2 crashes when an archive is closed after a failed write, so its memory is not freed.
-        if pointer is not None and not self._broken:
-            self.library.Archive_Close(pointer)
-        self.library.release()
+        self._give_up()
         events = self._directory / ARCHIVE
         # libotf2 still holds files open. They give their room back at once only if they are emptied. Files that have
         # other names, too, are those of another archive.
@@ -248,6 +251,33 @@ class Archive:
                     os.truncate(path, 0)
                 path.unlink()
         shutil.rmtree(events, ignore_errors=True)
+
+    def _give_up(self) -> None:
+        pointer, self.pointer = self.pointer, None
+        # libotf2 3.2 crashes when an archive is closed after a failed write, so its memory is not freed.
+        if pointer is not None and not self._broken:
+            self.library.Archive_Close(pointer)
+        self._end()
+
+
+class OtherRank(Archive):
+    """Files of locations for an archive that an :class:`Archive` writes, maybe in another process.
+
+    ``close`` writes no anchor, and ``abort`` removes no file: the other does.
+    """
+
+    def _begin(self) -> None:
+        self.call("SetCollectiveCallbacks", int(ffi.cast("uintptr_t", lib.lo2_otf2_other_rank())), None, None, None)
+
+    def close(self) -> None:
+        """Free libotf2's memory. All writers are closed before."""
+        self._close_native()
+        self._end()
+
+    def abort(self) -> None:
+        """Give up. After ``close`` this does nothing."""
+        if not self._closed:
+            self._give_up()
 
 
 class Definitions:

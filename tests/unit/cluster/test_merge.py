@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import otf2
 import pytest
-from build.merged_traces import replicate, small_cluster, told, write_correction
+from build.merged_traces import replicate, small_cluster, told, write_correction, written
 from build.otf2_builder import correct
 from lo2io.native._lib import lib
 
@@ -21,6 +24,7 @@ from lo2io.errors import TraceError, UsageError
 from lo2io.model import Mount
 from lo2io.otf2.library import Library
 from lo2io.otf2.merge.part import read_head
+from lo2io.otf2.merge.sharing import Share
 from lo2io.otf2.read.definitions import read_definitions
 from lo2io.otf2.read.events import KINDS, read_events
 from lo2io.verify import exit_code, verify
@@ -332,3 +336,41 @@ def test_properties_add_up(tmp_path: Path) -> None:
     (cluster / "host=c").mkdir()
     merge(cluster)
     assert properties(cluster)[2] == "not proven"
+
+
+def two_processes() -> ProcessPoolExecutor:
+    """They know what this process knows once the first piece of work is given to them."""
+    return ProcessPoolExecutor(2, get_context("fork"))
+
+
+@pytest.mark.parametrize("knows_used_ids", [True, False])
+def test_processes_write_the_same(tmp_path: Path, knows_used_ids: bool) -> None:
+    """Each byte of the definitions is the same whoever writes them. This process writes some, others the rest."""
+    cluster = small_cluster(tmp_path / "T", "abcdefghij", "system", sched=True)
+    if not knows_used_ids:
+        for host in "abcdefghij":
+            (cluster / f"host={host}" / "traces" / "used.ids").unlink()
+    merge(cluster)
+    alone = written(cluster)
+    assert any(name.endswith(".def") and len(content) > 100 for name, content in alone.items())
+    with two_processes() as pool:
+        merge(cluster, share=Share(pool, 2))
+    assert written(cluster) == alone
+
+
+def test_an_error_of_another_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is raised here with its remedy. The former archive stays, and nothing of the new one."""
+    cluster = small_cluster(tmp_path / "T", "abc")
+    merge(cluster)
+    before = written(cluster)
+
+    def refuse(*_: object) -> None:
+        raise TraceError(f"write {os.getpid()}", "the disk is full", "make room")
+
+    monkeypatch.setattr("lo2io.otf2.merge.placing._link", refuse)
+    with two_processes() as pool, pytest.raises(TraceError, match="the disk is full") as raised:
+        merge(cluster, share=Share(pool, 2))
+    assert raised.value.tried != f"write {os.getpid()}"
+    assert raised.value.remedy == "make room"
+    assert written(cluster) == before
+    assert ".part" not in {entry.name for entry in cluster.iterdir()}
