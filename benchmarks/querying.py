@@ -25,8 +25,12 @@ VIA_SQL = {
     "files that cost most": """
         select path, count(*) as calls, sum(latency_ns) / 1e6 as ms, sum(blocked_ns) / 1e6 as waited_ms
         from calls group by path order by ms desc limit 10""",
-    "latencies": """
+    "quantiles of latencies": """
         select call, count(*) as calls, median(latency_ns) as p50_ns, quantile_cont(latency_ns, 0.99) as p99_ns
+        from calls where latency_ns is not null group by call""",
+    "approximate quantiles": """
+        select call, count(*) as calls, approx_quantile(latency_ns, 0.5) as p50_ns,
+            approx_quantile(latency_ns, 0.99) as p99_ns
         from calls where latency_ns is not null group by call""",
     "slowest ten": "select host, rank, path, call, latency_ns from calls order by latency_ns desc limit 10",
 }
