@@ -136,7 +136,9 @@ def record(
         note(Notice(notice))
     command = None
     try:
-        with waiting.BlockedSignals() as signals, _quick_switching():
+        # Slurm says SIGTERM twice and more at a time limit. SIGKILL follows, if it does not want to wait.
+        once = frozenset({signal.SIGTERM} if options.job else ())
+        with waiting.BlockedSignals(once) as signals, _quick_switching():
             if options.until_last:
                 waiting.adopt_orphans()
             if options.command:

@@ -51,15 +51,21 @@ class BlockedSignals:
         ticks: Functions to call again and again while lo2io waits for signals.
         tick_s: Time between these calls, if no signal comes.
         is_over: Asked at the same times. True ends the waiting, as the end of the time does.
+
+    Args:
+        once: Signals that mean the same thing however often they come. One that has come is ignored from the end of the
+            context on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, once: frozenset[int] = frozenset()) -> None:
         self.before: frozenset[int] = frozenset()
         self.ignored: frozenset[int] = frozenset()
         self.own: dict[int, Callable[[], object]] = {}
         self.ticks: list[Callable[[], None]] = []
         self.tick_s = _MAX_WAIT_S
         self.is_over: Callable[[], bool] = lambda: False
+        self._once = once
+        self._came: set[int] = set()
         self._caught: deque[int] = deque()
         self._handlers: dict[int, Any] = {}
 
@@ -77,7 +83,8 @@ class BlockedSignals:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._handlers.items():
             # A signal for the recording must not kill lo2io while it converts.
-            signal.signal(number, signal.SIG_IGN if number in self.own else handler)
+            is_done = number in self.own or number in self._once & self._came
+            signal.signal(number, signal.SIG_IGN if is_done else handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
         while self._caught:
             signal.raise_signal(self._caught.popleft())
@@ -101,6 +108,7 @@ class BlockedSignals:
     def _wait(self, deadline: float | None) -> tuple[int, bool] | None:
         """The same as :meth:`fetch`, but None after a while in any case."""
         if self._caught:
+            self._came.add(self._caught[0])
             return self._caught.popleft(), False
         rest = min(_MAX_WAIT_S, self.tick_s)
         if deadline is not None:
@@ -108,6 +116,7 @@ class BlockedSignals:
         info = signal.sigtimedwait(_WAITED, rest)
         if info is None:
             return None
+        self._came.add(info.si_signo)
         # A terminal that goes away tells only the leader of its session (tty_signal_session_leader, tty_jobctrl.c).
         alone = info.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid()
         return info.si_signo, info.si_code == SI_KERNEL and not alone
@@ -120,9 +129,14 @@ class BlockedSignals:
     def forget(self) -> None:
         """Drop the pending signals."""
         with contextlib.suppress(OSError):  # the command's exit code is known, and must not be lost for this
-            while signal.sigtimedwait(_WAITED, 0) is not None:
-                pass
+            while (info := signal.sigtimedwait(_WAITED, 0)) is not None:
+                self._came.add(info.si_signo)
+        self._came.update(self._caught)
         self._caught.clear()
+
+    def came(self, number: int) -> None:
+        """A signal has reached the command. lo2io may get it later, from the same sender."""
+        self._came.add(number)
 
     def _catch(self, number: int, _: object) -> None:
         self._caught.append(number)
@@ -155,6 +169,8 @@ def wait_for_command(
             ended(pid)
             _, status, usage = os.wait4(pid, 0)
             used(usage)
+            if os.WIFSIGNALED(status):
+                signals.came(os.WTERMSIG(status))
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
         fetched = signals.fetch(deadline)

@@ -58,6 +58,22 @@ def _interrupt_converting(pid: int, trace: Path, number: int) -> None:
     os.kill(pid, number)
 
 
+def test_a_launcher_that_says_sigterm_again(tmp_path: Path) -> None:
+    """Slurm does so at a time limit: a rank's trace is whole all the same, whenever it says so."""
+    trace = tmp_path / f"T/host={os.uname().nodename}"
+    script = "dd if=/dev/zero of=/dev/null bs=1 count=20000 status=none; echo ended; exec sleep 60"
+    job = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+    command = [str(LO2IO), "record", "-q", "-o", str(tmp_path / "T"), "--", "sh", "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | job) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ended\n"
+        while running.poll() is None:
+            running.terminate()
+            time.sleep(0.005)
+    assert running.returncode in {128 + signal.SIGTERM, -signal.SIGTERM}  # the latter: it was just leaving
+    assert finished(trace)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_giving_up_on_converting(tmp_path: Path, number: int, code: int) -> None:
     """The spool is kept, half a trace is not, and the printed command makes the trace."""

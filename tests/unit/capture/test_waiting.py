@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -20,6 +21,7 @@ from lo2io.capture.waiting import (
     wait_for_end,
     wait_for_processes,
 )
+from lo2io.signals import interrupted_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,6 +67,31 @@ def test_a_signal_for_lo2io_alone_is_passed_on() -> None:
     with BlockedSignals() as signals:
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
         assert wait_for_command(pid, signals) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize(("deadly", "is_again"), [(signal.SIGTERM, True), (signal.SIGKILL, False)])
+def test_a_signal_that_counts_once(deadly: signal.Signals, *, is_again: bool) -> None:
+    """Slurm sends SIGTERM to all processes, twice: the command's end was the first time. Another end was none."""
+    pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ)
+    expected = contextlib.nullcontext() if is_again else pytest.raises(KeyboardInterrupt)
+    with interrupted_by_signals(), expected, BlockedSignals(frozenset({signal.SIGTERM})) as signals:
+        os.kill(pid, deadly)
+        assert wait_for_command(pid, signals) == 128 + deadly
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)  # recording stops
+
+
+def test_a_signal_that_came_before_counts_once() -> None:
+    """The command takes its time after the first one."""
+    pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ)
+    with interrupted_by_signals():
+        with BlockedSignals(frozenset({signal.SIGTERM})) as signals:
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+            assert signals.fetch() == (signal.SIGTERM, False)
+            os.kill(pid, signal.SIGKILL)
+            wait_for_command(pid, signals)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)  # converting
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
 
 
 def test_a_terminals_signal_is_not_passed_on(sleeper: int, monkeypatch: pytest.MonkeyPatch) -> None:
