@@ -91,7 +91,7 @@ void lo2_libbpf_forget(void);
 
 typedef struct {
     int64_t monotonic_ns, raw_ns, realtime_ns, tai_ns;
-    int64_t width_ns;           /* all four were read within this time, whose middle is monotonic_ns */
+    int64_t width_ns;           /* all were read within this time, whose middle is monotonic_ns */
     int64_t tsc_ns;             /* CLOCK_MONOTONIC when the counter was read; INT64_MIN: there is no counter */
     uint64_t tsc;               /* the processor's counter: TSC of x86, CNTVCT of Arm */
     int64_t max_error_us, estimated_error_us; /* of CLOCK_REALTIME, by adjtimex(2); INT64_MIN: not known */

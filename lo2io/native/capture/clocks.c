@@ -18,12 +18,22 @@ static int64_t read_clock(clockid_t clock)
     return clock_gettime(clock, &now) ? INT64_MIN : (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* 0: this machine has no such counter, or the kernel forbids this process to read it (PR_SET_TSC). */
-static uint64_t read_counter(void)
+/* False: the kernel forbids this process to read the counter (PR_SET_TSC). */
+static bool may_read_counter(void)
 {
 #if defined(__x86_64__)
     int allowed = 0;
-    return prctl(PR_GET_TSC, &allowed, 0, 0, 0) || allowed != PR_TSC_ENABLE ? 0 : __rdtsc();
+    return !prctl(PR_GET_TSC, &allowed, 0, 0, 0) && allowed == PR_TSC_ENABLE;
+#else
+    return true;
+#endif
+}
+
+/* 0: this machine has no such counter. */
+static uint64_t read_counter(void)
+{
+#if defined(__x86_64__)
+    return __rdtsc();
 #elif defined(__aarch64__)
     uint64_t count;
     __asm__ volatile("mrs %0, cntvct_el0" : "=r"(count));
@@ -35,21 +45,21 @@ static uint64_t read_counter(void)
 
 void lo2_read_clocks(uint32_t nr_tries, lo2_clock_reading *best)
 {
+    bool has_counter = may_read_counter(); /* asks the kernel, so it is no part of a reading */
     best->width_ns = INT64_MAX;
     for (uint32_t i = 0; i < nr_tries; i++) {
         lo2_clock_reading now;
         int64_t first = read_clock(CLOCK_MONOTONIC);
+        now.tsc = has_counter ? read_counter() : 0;
         now.raw_ns = read_clock(CLOCK_MONOTONIC_RAW);
         now.realtime_ns = read_clock(CLOCK_REALTIME);
         now.tai_ns = read_clock(CLOCK_TAI);
         now.width_ns = read_clock(CLOCK_MONOTONIC) - first;
         now.monotonic_ns = first + now.width_ns / 2;
+        now.tsc_ns = now.tsc ? now.monotonic_ns : INT64_MIN;
         if (now.width_ns < best->width_ns)
             *best = now;
     }
-    int64_t before = read_clock(CLOCK_MONOTONIC);
-    best->tsc = read_counter();
-    best->tsc_ns = best->tsc ? before + (read_clock(CLOCK_MONOTONIC) - before) / 2 : INT64_MIN;
     struct timex state = {.modes = 0};
     bool known = adjtimex(&state) >= 0;
     best->is_synchronised = known && !(state.status & STA_UNSYNC);
