@@ -35,7 +35,11 @@ Output = Annotated[
 ]
 Clock = Annotated[
     str | None,
-    typer.Option("--clock", help="The clock of the application's archive: monotonic, raw, realtime, tai, tsc."),
+    typer.Option(
+        "--clock",
+        help="The clock of the application's archive: monotonic, raw, realtime, tai, tsc. calls: calls that both "
+        "recorded tell it.",
+    ),
 ]
 Offset = Annotated[
     float | None, typer.Option("--offset", metavar="SECONDS", help="What to add to the application's times.")
@@ -106,7 +110,7 @@ def merge(
 
 def _request(application: Path | None, clock: str | None, offset: float | None) -> Request | None:
     from lo2io.cluster.application import Request
-    from lo2io.cluster.bridging import CLOCKS
+    from lo2io.cluster.bridging import BY_CALLS, CLOCKS
 
     if application is None:
         if clock is not None or offset is not None:
@@ -114,8 +118,8 @@ def _request(application: Path | None, clock: str | None, offset: float | None) 
         return None
     if clock is not None and offset is not None:
         raise UsageError("merge", "--clock and --offset exclude each other", "name one of them")
-    if clock is not None and clock not in CLOCKS:
-        raise UsageError("merge", f"there is no clock {clock!r}", f"name one of {', '.join(CLOCKS)}")
+    if clock is not None and clock not in {*CLOCKS, BY_CALLS}:
+        raise UsageError("merge", f"there is no clock {clock!r}", f"name one of {', '.join(CLOCKS)}, {BY_CALLS}")
     return Request(application, clock, offset)
 
 
@@ -123,7 +127,8 @@ def _say_application(found: dict[str, Any]) -> None:
     error = "an unknown error" if found["error_ns"] is None else f"{found['error_ns'] / 1e3:,.1f} µs"
     print(
         f"lo2io: the application: {found['locations']:,} locations, {found['events']:,} events, "
-        f"{found['joined']:,} of {found['processes']:,} processes joined",
+        f"{found['joined']:,} of {found['processes']:,} processes joined, "
+        f"{found['joined_threads']:,} of {found['threads']:,} threads",
         file=sys.stderr,
     )
     print(f"lo2io: its clock: {found['clock']}; its times are right within {error}", file=sys.stderr)

@@ -7,7 +7,8 @@
 
 The archive's own offsets lead to the clock of one machine: that of its first location. lo2io reads that machine's
 clocks once a second. Which of them ticks in the archive is told by the user, by the tool's configuration, or by the
-archive's resolution and the times of its events. Where two clocks are possible, they must tell the same.
+archive's resolution and the times of its events. Where two clocks are possible, they must tell the same. Else calls
+that both recorded tell (:mod:`lo2io.cluster.shared`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lo2io.cluster.alignment import NodeClock
+    from lo2io.cluster.band import Band
     from lo2io.trace.correction import Correction
 
 CLOCKS: Final = {
@@ -41,15 +43,22 @@ _TIMERS: Final = {"tsc": ("tsc",), "gettimeofday": ("realtime",), "clock_gettime
 CLOCK_MONOTONIC, if there is one, else CLOCK_MONOTONIC_RAW, else CLOCK_REALTIME (build-config/m4/scorep_timer.m4)."""
 _CONFIGURATION: Final = "scorep.cfg"
 """Score-P writes its variables into this file beside the archive, ``NAME=value`` a line (SCOREP_Config.c)."""
+_BY_RESOLUTION: Final = "by its resolution"
 _NS: Final = 1_000_000_000
 _MICROSECONDS: Final = 1_000_000
-_NEAR: Final = 1e-3
+NEAR: Final = 1e-3
 """A counter's rate, as tools measure it, differs from lo2io's by no more than this share."""
 _SAME_NS: Final = 1_000_000
 """If the clocks that are possible tell the same to within this, the first one is taken, and the error says so."""
+BY_CALLS: Final = "calls"
+"""In place of a clock: calls that both recorded tell (:mod:`lo2io.cluster.shared`)."""
 REMEDY: Final = (
     f"name the archive's clock by --clock ({', '.join(CLOCKS)}), or what to add to its times by --offset SECONDS"
 )
+
+
+class OtherRunError(UsageError):
+    """The archive's clock is known, and puts its events elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,8 @@ def bridge(
         named: The clock, if the user names it.
 
     Raises:
-        UsageError: The clock is not known, or no clock puts the archive's events into the recording.
+        OtherRunError: The clock that the user or the tool names does not put the archive's events into the recording.
+        UsageError: The clock is not known, or no clock that it may be puts them there.
     """
     names, source = _possible(anchor, clock[0], node, named)
     found = [(name, *way) for name in names if (way := _way(name, clock[0], node)) is not None]
@@ -107,7 +117,8 @@ def bridge(
         raise UsageError(f"align the clock of {anchor}", answer, REMEDY)
     fitting = [(name, line, error) for name, line, error in found if _meets(line, clock, node)]
     if not fitting:
-        raise UsageError(f"align the clock of {anchor}", _apart(found[0][0], found[0][1], clock, node), _OTHER_RUN)
+        kind = UsageError if source == _BY_RESOLUTION else OtherRunError
+        raise kind(f"align the clock of {anchor}", _apart(found[0][0], found[0][1], clock, node), _OTHER_RUN)
     name, line, error = fitting[0]
     spread = _spread([each[1] for each in fitting], clock)
     if spread > _SAME_NS:
@@ -134,6 +145,12 @@ def by_offset(clock: tuple[int, int, int], offset_s: float) -> Bridge:
     return Bridge(Line.through(ends, times), "offset (named by the user)", None, (start, stop))
 
 
+def by_calls(clock: tuple[int, int, int], band: Band, nr_pairs: int) -> Bridge:
+    """Calls that both recorded tell."""
+    error = int(np.ceil(band.error_ns + _NS / clock[0]))
+    return Bridge(band.line, f"{nr_pairs:,} calls that both recorded", error, clock[1:])
+
+
 def onwards(bridged: Bridge, correction: Correction, error_ns: int | None) -> Bridge:
     """The same to the time of the merged archive, which corrects the node's time."""
     known = bridged.error_ns is not None and error_ns is not None
@@ -153,8 +170,8 @@ def _possible(anchor: Path, resolution: int, node: NodeClock, named: str | None)
         return _TIMERS.get(timer, ()), f"SCOREP_TIMER={timer}"
     names = {_NS: ("monotonic", "raw", "realtime", "tai"), _MICROSECONDS: ("realtime",)}.get(resolution, ())
     rate = _rate(node)
-    counter = rate is not None and abs(resolution / rate - 1) < _NEAR
-    return (*names, *(("tsc",) if counter else ())), "by its resolution"
+    counter = rate is not None and abs(resolution / rate - 1) < NEAR
+    return (*names, *(("tsc",) if counter else ())), _BY_RESOLUTION
 
 
 def _configured_timer(anchor: Path) -> str | None:

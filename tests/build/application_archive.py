@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import otf2
@@ -28,7 +29,7 @@ from otf2.enums import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 MS = 1_000_000
@@ -129,3 +130,75 @@ def _write_events(events: Any, known: _Definitions, handle: Any, start: int, sty
     events.io_destroy_handle(start + 60_001, handle)
     events.leave(start + 60_002, known.write)
     events.leave(start + 70_000, known.region)
+
+
+@dataclass(frozen=True)
+class OwnThread:
+    """A thread of an application, which records its calls.
+
+    Attributes:
+        process: The name of its location group.
+        name: Of its location.
+        calls: Region, bytes asked for and moved, begin and end of the operation in ticks. Without bytes, the region has
+            no operation. The region begins a tick sooner and ends a tick later.
+        ids: What its first event tells: the attributes ``ProcessId`` and ``ThreadId``.
+    """
+
+    process: str
+    name: str
+    calls: Sequence[tuple[str, int | None, int | None, int, int]] = ()
+    ids: Mapping[str, int] = field(default_factory=dict)
+
+
+def write_calls(
+    path: Path, host: str, threads: Sequence[OwnThread], *, resolution: int = 10**9, contexts: bool = False
+) -> Path:
+    """Write an archive of threads that record calls, and return its anchor.
+
+    Args:
+        path: A new directory.
+        host: The name of the machine.
+        threads: The threads.
+        resolution: Ticks a second.
+        contexts: Enter calling contexts in place of regions.
+    """
+    with otf2.writer.open(str(path), timer_resolution=resolution) as writer:
+        new = writer.definitions
+        machine = new.system_tree_node("machine Linux", class_name="machine")
+        node = new.system_tree_node(host, class_name="node", parent=machine)
+        posix = new.io_paradigm(
+            identification="POSIX",
+            name="POSIX I/O",
+            io_paradigm_class=IoParadigmClass.SERIAL,
+            io_paradigm_flags=IoParadigmFlag.OS,
+        )
+        handle = new.io_handle("file", file=new.io_regular_file("/data/out", scope=node), io_paradigm=posix)
+        names = dict.fromkeys(name for thread in threads for name, *_ in thread.calls)
+        regions = {name: new.region(name, region_role=RegionRole.FILE_IO, paradigm=Paradigm.USER) for name in names}
+        place = new.source_code_location("ship.c", 12)
+        entered = (
+            {name: new.calling_context(region, place, None) for name, region in regions.items()}
+            if contexts
+            else regions
+        )
+        attributes = {name: new.attribute(name, name, Type.UINT64) for thread in threads for name in thread.ids}
+        groups = {
+            name: new.location_group(name, system_tree_parent=node)
+            for name in dict.fromkeys(thread.process for thread in threads)
+        }
+        for thread in threads:
+            events = writer.event_writer_from_location(new.location(thread.name, group=groups[thread.process]))
+            if thread.ids:
+                told = {attributes[name]: number for name, number in thread.ids.items()}
+                events.program_begin(0, "app", (), attributes=told)
+            for name, asked, moved, begin, end in thread.calls:
+                (
+                    events.calling_context_enter(begin - 1, entered[name], 1)
+                    if contexts
+                    else events.enter(begin - 1, entered[name])
+                )
+                if asked is not None:
+                    events.io_operation_begin(begin, handle, IoOperationMode.WRITE, IoOperationFlag.NONE, asked, begin)
+                    events.io_operation_complete(end, handle, moved, begin)
+                (events.calling_context_leave if contexts else events.leave)(end + 1, entered[name])
+    return path / "traces.otf2"

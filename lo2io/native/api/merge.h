@@ -35,6 +35,9 @@ typedef struct { uint64_t id, nr_events; } lo2_merge_location;
 /* A location group that was read → one that was written before. */
 typedef struct { uint32_t own, merged; } lo2_merge_pair;
 
+/* A location that was read, and its name in the merged archive. */
+typedef struct { uint64_t own; const char *name; } lo2_merge_named;
+
 /* A correction of a clock: from this time on, up to the next one, offsets are interpolated. */
 typedef struct { uint64_t time; int64_t offset; } lo2_merge_offset;
 
@@ -80,9 +83,11 @@ int lo2_merge_know_paradigm(lo2_merge *merge, uint32_t identification, uint32_t 
 int lo2_merge_know_property(lo2_merge *merge, bool of_group, uint32_t of, uint32_t name);
 /*
  * Before writing an archive that was read: its host and its location groups are in part those that were written before.
- * host: a node of the system tree, or UINT32_MAX. 0, or -1: see lo2_merge_failed.
+ * host: a node of the system tree, or UINT32_MAX. named: threads that have a location that was written before. 0, or -1:
+ * see lo2_merge_failed.
  */
-int lo2_merge_join(lo2_merge *merge, uint32_t host, const lo2_merge_pair *groups, uint64_t nr_groups);
+int lo2_merge_join(lo2_merge *merge, uint32_t host, const lo2_merge_pair *groups, uint64_t nr_groups,
+                   const lo2_merge_named *named, uint64_t nr_named);
 /*
  * Writes the definitions that were read, as far as nobody wrote equal ones before. used: as of lo2_otf2_used_ids; NULL: not
  * known, so each location maps all ids of its host. 0, or -1: see lo2_merge_failed.

@@ -62,10 +62,16 @@ int merge_property_name(lo2_merge *m, bool of_group, uint32_t of, uint32_t own_n
     return merge_new_string(m, m->scratch.at, to);
 }
 
-int lo2_merge_join(lo2_merge *m, uint32_t host, const lo2_merge_pair *groups, uint64_t nr_groups)
+int lo2_merge_join(lo2_merge *m, uint32_t host, const lo2_merge_pair *groups, uint64_t nr_groups,
+                   const lo2_merge_named *named, uint64_t nr_named)
 {
     m->joined_host = host;
     for (uint64_t i = 0; i < nr_groups; i++)
         TRY(id_map_set(m, &m->joined_groups, groups[i].own, groups[i].merged));
+    for (uint64_t i = 0; i < nr_named; i++) {
+        uint32_t name;
+        TRY(merge_new_string(m, named[i].name, &name));
+        TRY(id_map_set(m, &m->location_names, (uint32_t)named[i].own, name)); /* merge_location() leaves 32 bits */
+    }
     return 0;
 }

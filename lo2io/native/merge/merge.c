@@ -40,7 +40,8 @@ static void clear_part(definitions *p)
 #define MAPS(m)                                                                                                       \
     {&(m)->strings, &(m)->suffixed, &(m)->string_rows, &(m)->nodes, &(m)->location_groups, &(m)->paradigms,           \
      &(m)->attributes, &(m)->regions, &(m)->contexts, &(m)->generators, &(m)->members, &(m)->metrics, &(m)->files,    \
-     &(m)->handles, &(m)->file_rows, &(m)->handle_rows, &(m)->local_files, &(m)->joined_groups}
+     &(m)->handles, &(m)->file_rows, &(m)->handle_rows, &(m)->local_files, &(m)->joined_groups,                   \
+     &(m)->location_names}
 
 void lo2_merge_begin(lo2_merge *m, uint32_t number, const char *host)
 {

@@ -100,6 +100,7 @@ struct lo2_merge {
     id_map string_rows;           /* id → place in part.strings */
     id_map nodes, location_groups, paradigms, attributes, regions, contexts, generators, members, metrics, files, handles;
     id_map joined_groups;         /* own → those that were written before */
+    id_map location_names;        /* own → the name of a thread that the application's archive has, too */
     id_map file_rows, handle_rows, local_files; /* local_files: 1 for a file of this host alone */
     LIST(uint8_t) used_handles;   /* by id */
     LIST(lo2_merge_map) whole;

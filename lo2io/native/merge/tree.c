@@ -6,6 +6,7 @@
 #include "merge/merge.h"
 
 enum { TYPE_STRING = 11 }; /* OTF2_Type (OTF2_GeneralDefinitions.h) */
+static const char name_property[] = "Name by lo2io";
 
 static bool is_machine(const lo2_merge *m, const node_row *node)
 {
@@ -98,7 +99,7 @@ static int node_properties(lo2_merge *m)
 static int name_joined_group(lo2_merge *m, const location_group_row *row)
 {
     uint32_t name, text;
-    TRY(merge_new_string(m, "Name by lo2io", &name));
+    TRY(merge_new_string(m, name_property, &name));
     TRY(merge_suffixed(m, row->name, &text));
     WRITE(m, write_location_group_property, (void *, uint32_t, uint32_t, uint8_t, uint64_t),
           id_map_get(&m->location_groups, row->id), name, TYPE_STRING, (uint64_t)text);
@@ -137,15 +138,25 @@ static int location_groups(lo2_merge *m)
 
 uint64_t merge_location(const lo2_merge *m, uint64_t own) { return own << 32 | m->number; }
 
+/* A thread that the application's archive has, too, has a name that says so. Its own name stays as a property. */
+static int write_location(lo2_merge *m, const location_row *row)
+{
+    uint32_t name, joined = id_map_get(&m->location_names, (uint32_t)row->id), of_property;
+    TRY(merge_suffixed(m, row->name, &name));
+    WRITE(m, write_location, (void *, uint64_t, uint32_t, uint8_t, uint64_t, uint32_t), merge_location(m, row->id),
+          joined != NONE ? joined : name, row->type, row->nr_events, id_map_get(&m->location_groups, row->group));
+    if (joined == NONE)
+        return 0;
+    TRY(merge_new_string(m, name_property, &of_property));
+    WRITE(m, write_location_property, (void *, uint64_t, uint32_t, uint8_t, uint64_t), merge_location(m, row->id), of_property,
+          TYPE_STRING, (uint64_t)name);
+    return 0;
+}
+
 static int locations(lo2_merge *m)
 {
-    for (size_t i = 0; i < m->part.locations.nr; i++) {
-        const location_row *row = &m->part.locations.at[i];
-        uint32_t name;
-        TRY(merge_suffixed(m, row->name, &name));
-        WRITE(m, write_location, (void *, uint64_t, uint32_t, uint8_t, uint64_t, uint32_t), merge_location(m, row->id),
-              name, row->type, row->nr_events, id_map_get(&m->location_groups, row->group));
-    }
+    for (size_t i = 0; i < m->part.locations.nr; i++)
+        TRY(write_location(m, &m->part.locations.at[i]));
     for (size_t i = 0; i < m->part.location_properties.nr; i++) {
         const property_row *row = &m->part.location_properties.at[i];
         uint32_t name;

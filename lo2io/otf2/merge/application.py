@@ -17,7 +17,7 @@ from lo2io.errors import TraceError, UsageError
 from lo2io.otf2.library import DAMAGED, U64, UNDEFINED_U32, Library, address, definition_type, has
 from lo2io.otf2.merge.part import read_markers
 from lo2io.otf2.read.anchor import find_anchor
-from lo2io.otf2.read.definitions import Definitions, read_definitions
+from lo2io.otf2.read.definitions import LOCATION_CPU_THREAD, LOCATION_GROUP_PROCESS, Definitions, read_definitions
 from lo2io.otf2.read.ends import check_ends
 from lo2io.otf2.read.events import SION
 from lo2io.trace.correction import Correction, correction_of
@@ -62,6 +62,7 @@ class Process:
         node: That node.
         pid: Its process id, if a property of the group tells it.
         rank: Its rank in MPI_COMM_WORLD, if the group's name tells it.
+        locations: Those of its threads, in rising order.
     """
 
     group: int
@@ -69,6 +70,7 @@ class Process:
     node: int
     pid: int | None
     rank: int | None
+    locations: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,16 @@ class Application:
             if found.text(values[1]).lower() in {"pid", "process id", "processid"} and values[2] in _INTEGERS
         }
         groups = found.table("location-group").items()
-        return [_process(found, ref, values, pids.get(ref)) for ref, values in groups if values[1] == _PROCESS]
+        threads: dict[int, list[int]] = {}
+        for place in self.locations:
+            _name, kind, _events, group = found.table("location")[place]
+            if kind == LOCATION_CPU_THREAD:
+                threads.setdefault(group, []).append(place)
+        return [
+            _process(found, ref, values, pids.get(ref), tuple(threads.get(ref, ())))
+            for ref, values in groups
+            if values[1] == LOCATION_GROUP_PROCESS
+        ]
 
     @property
     def host(self) -> str:
@@ -164,19 +175,20 @@ class Application:
         return _node_of(self.definitions, self.definitions.table("location-group")[group][2])[1]
 
 
-_PROCESS: Final = 1
 _INTEGERS: Final = frozenset(range(1, 9))
 """``OTF2_Type``: unsigned and signed integers."""
 _RANK_NAME: Final = "MPI Rank "
 """Score-P's name of a process of MPI, followed by its rank in MPI_COMM_WORLD (scorep_mpp_mpi.c)."""
 
 
-def _process(found: Definitions, ref: int, values: tuple[Any, ...], pid: int | None) -> Process:
+def _process(
+    found: Definitions, ref: int, values: tuple[Any, ...], pid: int | None, locations: tuple[int, ...]
+) -> Process:
     name = found.text(values[0])
     digits = name.removeprefix(_RANK_NAME)
     rank = int(digits) if digits != name and digits.isdecimal() else None
     node, host = _node_of(found, values[2])
-    return Process(ref, host, node, pid, rank)
+    return Process(ref, host, node, pid, rank, locations)
 
 
 def _node_of(found: Definitions, node: int) -> tuple[int, str]:

@@ -91,6 +91,8 @@ class Joins(NamedTuple):
     """The host's node of the system tree; UNDEFINED_U32: it has none."""
     groups: dict[int, int]
     """The host's location group → the application's."""
+    names: dict[int, str]
+    """The host's location of a thread that the application's archive has, too → its name in the merged archive."""
 
 
 class Written(NamedTuple):
@@ -236,7 +238,9 @@ class Merger:
         self._check_style(part, found)
         if joins is not None:
             pairs = ffi.new("lo2_merge_pair[]", list(joins.groups.items()))
-            self._check(lib.lo2_merge_join(self._native, joins.host, pairs, len(joins.groups)))
+            texts = [ffi.new("char[]", name.encode(errors="backslashreplace")) for name in joins.names.values()]
+            named = ffi.new("lo2_merge_named[]", list(zip(joins.names, texts, strict=True)))
+            self._check(lib.lo2_merge_join(self._native, joins.host, pairs, len(pairs), named, len(named)))
         used = _load_used(part.directory / ARCHIVE / USED_IDS)
         ids = ffi.NULL if used is None else ffi.from_buffer("uint64_t[]", used)
         self._check(lib.lo2_merge_write(self._native, ids, 0 if used is None else len(used)))

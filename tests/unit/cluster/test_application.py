@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import otf2
 import pytest
-from build.application_archive import CHUNK_BYTES, MS, write_application
+from build.application_archive import CHUNK_BYTES, MS, OwnThread, write_application, write_calls
 from build.merged_traces import small_cluster, told
 from build.otf2_builder import DISK, START, complete, correct
 
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-WRITER, READER = 100, 200
-"""Processes of the small machine."""
+WRITER, HELPER, READER = 100, 101, 200
+"""Threads of the small machine. The second is one of the first's process."""
+UNKNOWN_HZ = 777
+"""No clock has so many ticks a ms."""
 
 
 def machine(directory: Path, mode: str = "process", **changes: object) -> tuple[Path, str]:
@@ -68,7 +70,8 @@ def test_the_application_is_a_part(tmp_path: Path) -> None:
         assert [int(words[2]) for words in now] == [int(words[2]) + 2 * MS for words in alone]
     found = told(together)
     del found["Master thread"]
-    assert found == {f"{name} @{host}": events for name, events in told(trace).items()}
+    names = {"thread writer 100": "Master thread: I/O (tid 100)"}
+    assert found == {f"{names.get(name, name)} @{host}": events for name, events in told(trace).items()}
     assert merged.application is not None
     assert (merged.application["locations"], merged.application["events"]) == (2, 26)
     assert merged.application["clock"] == "offset (named by the user)"
@@ -120,9 +123,12 @@ def test_threads_of_a_process_stand_together(tmp_path: Path, pids: Sequence[int 
     assert merged.application is not None
     assert (merged.application["processes"], merged.application["joined"]) == (2, 2 - pids.count(None))
     found = groups_of(trace / MERGED)
-    assert found["MPI Rank 0"] == ["Master thread", f"thread writer 100 @{host}", f"thread helper 101 @{host}"]
-    reader = "MPI Rank 1" if READER in pids else f"reader [200] @{host}"
-    assert f"thread reader 200 @{host}" in found[reader]
+    joined = f"Master thread: I/O (tid 100) @{host}"
+    assert found["MPI Rank 0"] == ["Master thread", joined, f"thread helper 101 @{host}"]
+    if READER in pids:
+        assert f"Master thread: I/O (tid 200) @{host}" in found["MPI Rank 1"]
+    else:
+        assert f"thread reader 200 @{host}" in found[f"reader [200] @{host}"]
     with otf2.reader.open(str(trace / MERGED / "traces.otf2")) as archive:
         nodes = {group.system_tree_parent.name for group in archive.definitions.location_groups}
         found_properties = archive.definitions.location_group_properties
@@ -138,7 +144,77 @@ def test_ranks_of_mpi_are_joined(tmp_path: Path) -> None:
     merged = merge(trace, request=Request(anchor, offset_s=0))
     assert merged.application is not None
     assert merged.application["joined"] == 1
-    assert groups_of(trace / MERGED)["MPI Rank 1"] == ["Master thread", f"thread reader 200 @{host}"]
+    assert groups_of(trace / MERGED)["MPI Rank 1"] == ["Master thread", f"Master thread: I/O (tid 200) @{host}"]
+
+
+def calls_of(*threads: tuple[str, str], **ids: dict[str, int]) -> list[OwnThread]:
+    """The calls of the writer and the reader as an application's tool saw them, by a clock that nobody knows."""
+    calls = {
+        "writer": [("pwrite64", 8192, 8192, 10.0, 10.06), ("fsync", 2**64 - 1, 0, 10.07, 10.09)],
+        "reader": [("read", 4096, 4096, 15.0, 15.04), ("read", 512, 2**64 - 1, 250.002, 250.05)],
+        "helper": [("open", None, None, 15.07, 15.08)],
+    }
+    moved = {
+        who: [
+            (*rest, int((2e6 + begin) * UNKNOWN_HZ) - 1, int((2e6 + end) * UNKNOWN_HZ) + 2)
+            for *rest, begin, end in each
+        ]
+        for who, each in calls.items()
+    }
+    return [OwnThread(process, who.title(), moved[who], ids.get(who, {})) for process, who in threads]
+
+
+def test_shared_calls_tell_clock_processes_and_threads(tmp_path: Path) -> None:
+    """Neither pids nor ranks are told, and the clock is no one's: calls that both saw tell all of them."""
+    trace, host = machine(tmp_path / "T")
+    threads = calls_of(("Process", "writer"), ("Other", "reader"))
+    anchor = write_calls(tmp_path / "own", host, threads, resolution=1_000 * UNKNOWN_HZ)
+    for clock in (None, "calls"):
+        found = merge(trace, request=Request(anchor, clock)).application
+        assert found is not None
+        assert found["clock"] == "4 calls that both recorded"
+        assert found["error_ns"] < 10_000
+        assert (found["joined"], found["joined_threads"], found["threads"]) == (2, 2, 2)
+    groups = groups_of(trace / MERGED)
+    assert groups["Process"] == ["Writer", f"Writer: I/O (tid {WRITER}) @{host}", f"thread helper {HELPER} @{host}"]
+    assert groups["Other"] == ["Reader", f"Reader: I/O (tid {READER}) @{host}"]
+    with otf2.reader.open(str(trace / MERGED / "traces.otf2")) as archive:
+        times = [
+            (each.name, event.time) for each, event in archive.events if type(event).__name__ in {"Enter", "Leave"}
+        ]
+        properties = archive.definitions.location_properties
+        before = {each.value for each in properties if each.name == "Name by lo2io"}
+    assert before == {f"thread writer {WRITER} @{host}", f"thread reader {READER} @{host}"}
+    for name, truth in (("Writer", [10.0, 10.06, 10.07, 10.09]), ("Reader", [15.0, 15.04, 250.002, 250.05])):
+        own = [time for place, time in times if place == name]
+        for time, wanted in zip(own, truth, strict=True):
+            assert abs(time - wanted * MS) < found["error_ns"] + 5_000, "a region is a few ticks longer than its call"
+
+
+def test_ids_of_threads_are_told_by_events(tmp_path: Path) -> None:
+    """As Score-P writes them. Then calls need not tell, nor be there."""
+    trace, host = machine(tmp_path / "T")
+    ids = {"writer": {"ProcessId": WRITER}, "helper": {"ThreadId": HELPER}}
+    threads = calls_of(("Process", "writer"), ("Process", "helper"), ("Other", "helper"), **ids)
+    anchor = write_calls(tmp_path / "own", host, threads)
+    found = merge(trace, request=Request(anchor, offset_s=0)).application
+    assert found is not None
+    assert (found["joined"], found["joined_threads"], found["threads"]) == (1, 2, 3)
+    joined = [f"{name}: I/O (tid {tid}) @{host}" for name, tid in (("Writer", WRITER), ("Helper", HELPER))]
+    assert groups_of(trace / MERGED)["Process"] == ["Writer", "Helper", *joined]
+    assert exit_code(verify(trace / MERGED)) == 0
+
+
+def test_an_offset_of_the_user_tells_no_threads(tmp_path: Path) -> None:
+    """Nobody knows its error. So nobody can say whether a call lies in its region."""
+    trace, host = machine(tmp_path / "T")
+    ids = {"writer": {"ProcessId": WRITER}}
+    threads = calls_of(("Process", "writer"), ("Other", "reader"), **ids)
+    anchor = write_calls(tmp_path / "own", host, threads, resolution=1_000 * UNKNOWN_HZ)
+    found = merge(trace, request=Request(anchor, offset_s=-2_000)).application
+    assert found is not None
+    assert (found["joined"], found["joined_threads"]) == (1, 1)
+    assert found["error_ns"] is None
 
 
 def test_many_nodes(tmp_path: Path) -> None:
@@ -148,7 +224,7 @@ def test_many_nodes(tmp_path: Path) -> None:
     merged = merge(cluster, request=Request(anchor, offset_s=0))
     assert [host["number"] for host in merged.hosts] == [1, 2], "number 0 ends an id of the application"
     found = groups_of(cluster)
-    assert found["MPI Rank 0"] == ["Master thread", "thread writer 100 @b", "thread helper 101 @b"]
+    assert found["MPI Rank 0"] == ["Master thread", "Master thread: I/O (tid 100) @b", "thread helper 101 @b"]
     assert "thread writer 100 @a" not in found["MPI Rank 0"]
     assert exit_code(verify(cluster)) == 0
 
