@@ -83,7 +83,7 @@ def merge(
         if share is None:  # another rank tells what was merged
             return
         if not share.by_messages:  # MPI has files of its own, in folders of its own
-            confine([recording, *read], [recording, place])
+            confine([recording, *read], [recording, _existing(place)])
         with share_progress("merging") as progress:
             merged = merge_nodes(
                 recording,
@@ -106,6 +106,11 @@ def merge(
         _say_application(merged.application)
     for notice in merged.notices:
         print(f"lo2io: {notice}", file=sys.stderr)
+
+
+def _existing(place: Path) -> Path:
+    """The folder, or the nearest one above it that exists, in which it will be made."""
+    return next(folder for folder in (place, *place.absolute().parents) if folder.is_dir())
 
 
 def _request(application: Path | None, clock: str | None, offset: float | None) -> Request | None:

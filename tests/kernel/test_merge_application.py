@@ -36,10 +36,10 @@ def test_each_write_lies_in_its_region(tmp_path: Path, clock: str) -> None:
     trace, own = tmp_path / "T", tmp_path / "own"
     lo2io("record", "-o", trace, "--", sys.executable, own_archive.__file__, own, clock, str(NR_WRITES))
     named = ["--clock", clock] if clock == "raw" else []
-    done = lo2io("merge", trace, "--with", own / "traces.otf2", *named)
+    merged = tmp_path / "new" / "merged"
+    done = lo2io("merge", trace, "--with", own / "traces.otf2", "-o", merged, *named)
     assert "1 of 1 processes joined, 1 of 1 threads" in done.stderr
     assert (f"its clock: {NR_WRITES} calls that both recorded" in done.stderr) == (clock == "strange")
-    merged = trace / "merged"
     error_ns = json.loads((merged / "cluster.json").read_text(encoding="utf-8"))["application"]["error_ns"]
     regions, writes, moments = told(merged)
     assert len(regions) == len(writes) == NR_WRITES
