@@ -95,7 +95,8 @@ def pairs_of(application: Calls, recorded: Calls) -> Pairs | None:
         for each in (ours, theirs)
         for rows in (np.flatnonzero((nr_ours == nr_theirs)[each]),)
     )
-    return Pairs(first, application.begin[first], application.end[first], recorded.begin[second], recorded.end[second])
+    last = application.end[first] + 1  # a clock tells ticks that are over, so a region ends amid the next one
+    return Pairs(first, application.begin[first], last, recorded.begin[second], recorded.end[second])
 
 
 def _comparable(ours: NDArray[np.int64], theirs: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -181,8 +182,10 @@ def _no_thread(calls: Mapping[int, Calls]) -> str:
 
 def _contradiction(error: Contradiction, pairs: Pairs, calls: Calls) -> str:
     words = [_words(calls, int(pairs.number[pair])) for pair in (error.pair, error.other) if pair is not None]
-    if len(words) == 1:
-        return f"no clock that runs evenly puts {words[0]} around the call that lo2io saw, and all before it, too"
+    if error.other is None:
+        return f"no clock that runs evenly puts {words[0]}, and those before it, around the calls that lo2io saw"
+    if error.other == error.pair:
+        return f"{words[0]} took less time than lo2io's call"
     return f"no clock that runs evenly puts both {words[0]} and {words[1]} around the calls that lo2io saw"
 
 

@@ -138,10 +138,11 @@ class _Taker:
     def told(self) -> Told:
         """All that was told."""
         steps = np.concatenate([np.empty(0, _STEP), *self._steps])
-        for place in np.unique(steps["location"]).tolist():
-            calls = _calls(steps[steps["location"] == place])
+        steps = steps[np.argsort(steps["location"], kind="stable")]
+        for part in np.split(steps, np.flatnonzero(np.diff(steps["location"])) + 1):
+            calls = _calls(part)
             if len(calls.begin):
-                self._told.calls[self._locations[place]] = calls
+                self._told.calls[self._locations[part["location"][0]]] = calls
         return self._told
 
 

@@ -47,7 +47,7 @@ def ticks(times: np.ndarray) -> np.ndarray:
 def seen(rows: Own, around_ns: int = 1_000) -> Calls:
     """The same calls as the application has them."""
     found = calls(rows)
-    return Calls(ticks(found.begin - around_ns), ticks(found.end + around_ns) + 1, found.keys)
+    return Calls(ticks(found.begin - around_ns), ticks(found.end + around_ns), found.keys)
 
 
 def work(number: int, begin: int = START, step: int = 20 * MS, first_bytes: int = 100) -> Own:
@@ -73,6 +73,20 @@ def test_the_clock_is_told_within_the_error() -> None:
     off = np.abs(found.band.line.at(ticks(times)) - times).max()
     assert off <= found.band.error_ns + 1
     assert found.band.error_ns < 3_000
+
+
+def test_a_region_ends_amid_a_tick() -> None:
+    """Coarse clocks tell ticks that are over: a region that is no longer than its call seems to be shorter."""
+    one = work(40)
+    coarse = 10_000
+    found = seen(one, around_ns=0)
+    own = Calls(found.begin // coarse, found.end // coarse, found.keys)
+    start, stop = (int(ticks(np.array(time))) // coarse for time in (START, STOP))
+    band = Band.of_clock((RATE // coarse, start, stop), (START, STOP), 1e-3)
+    told = settle(band, {7: own}, possible_threads({7: own}, {7: [ONE]}, {0: calls(one)}), tried="align").band
+    times = np.linspace(START, STOP, 50).astype(np.int64)
+    off = told.line.at(ticks(times) // coarse) - times
+    assert np.abs(off).max() <= told.error_ns + coarse * 1e9 / RATE
 
 
 def test_calls_that_either_tool_counts_otherwise_are_not_used() -> None:
@@ -123,7 +137,7 @@ def test_contradictions_are_refused() -> None:
         settled({7: seen(one)}, {0: calls(bent)}, [ONE])
     assert "--offset" in raised.value.remedy
     short = [(*row[:4], row[4] + 9_000) for row in one]
-    with pytest.raises(UsageError, match="no clock that runs evenly"):
+    with pytest.raises(UsageError, match=r"the write of 10\d bytes at tick .* took less time than lo2io's call"):
         settled({7: seen(one)}, {0: calls(short)}, [ONE])
     with pytest.raises(UsageError, match="no recorded thread made all calls of one of its threads, such as 8 calls"):
         settled({7: seen(one)}, {0: calls(one[:7])}, [ONE])
