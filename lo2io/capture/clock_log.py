@@ -9,7 +9,7 @@ from lo2io.native._lib import ffi, lib
 from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from lo2io.spool.writer import Sink
+    from lo2io.spool.sinks import Sink
 
 PERIOD_NS = NS_PER_S
 """NTP changes the rate of CLOCK_MONOTONIC at any time. Between two readings, that counts as steady."""
@@ -21,7 +21,7 @@ class ClockLog:
     """Appends readings to a file of the spool.
 
     Args:
-        sink: The file. Its errors are those of :meth:`~lo2io.spool.writer.Sink.append`.
+        sink: The file. Its errors are those of :meth:`~lo2io.spool.sinks.Sink.append`.
     """
 
     def __init__(self, sink: Sink) -> None:

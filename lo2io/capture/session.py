@@ -1,7 +1,7 @@
 """A recording under way: open events in; out, their buffers' bytes in the spool, and the kernel's counts at the end.
 
-One thread drains all buffers. It sleeps until a buffer is half full (or a second has passed), writes the bytes as they
-are, and gives the space back in steps. If the user has the right, it runs under SCHED_FIFO, so that a busy machine does
+One thread drains all buffers. It sleeps until a buffer is half full (or a second has passed), hands the bytes as they
+are to the spool, and gives the space back in steps. If the user has the right, it runs under SCHED_FIFO, so that a busy machine does
 not delay it. If the disk fills up, recording ends at once. The records on the disk stay whole. The kernel counts the
 others, so they are known to be missing.
 """
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from lo2io.capture.events.bpf_ring import KernelRing
     from lo2io.capture.events.opened import OpenEvents
     from lo2io.capture.events.ring import Ring
-    from lo2io.spool.writer import Sink, SpoolWriter
+    from lo2io.spool.sinks import Sink
+    from lo2io.spool.writer import SpoolWriter
 
 MAX_WAIT_S = 1.0
 """The longest time that bytes stay in memory only. They are lost if lo2io is killed."""
@@ -394,6 +395,8 @@ class Session:
         """Empty the buffers after the thread's end: into the spool, or without writing if the disk is full."""
         if self._ended_ns is None:
             self._drain_all()
+            with self._failing():
+                self._writer.flush()
         if self._ended_ns is not None:
             rings: tuple[Ring | KernelRing, ...] = (*self.opened.rings, *self._kernel_rings)
             for ring in rings:

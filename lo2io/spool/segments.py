@@ -27,7 +27,7 @@ from lo2io.spool.format import (
     ring_name,
     segment_name,
 )
-from lo2io.spool.writer import AppendFile, DiskFullError, Sink, SpoolWriter
+from lo2io.spool.writer import AppendFile, DiskFullError, SpoolWriter
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from lo2io.folder import Folder
     from lo2io.model import SpoolMeta
+    from lo2io.spool.sinks import Sink
 
 PARTS = 8
 """The approximate number of segments in a full spool. So up to an eighth more is kept than was asked for."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from lo2io.errors import CaptureError, UsageError
 from lo2io.folder import Folder
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lo2io.model import SpoolMeta
+    from lo2io.spool.sinks import Sink, WriteBehind
 
 _RESERVE_EXTRA = 256 << 10
 """Bytes put aside beyond three times the first ``spool.json``, for counts and notices, which come only at the end."""
@@ -45,18 +46,6 @@ class DiskFullError(Exception):
         super().__init__(f"{path}: {answer}")
         self.path = path
         self.answer = answer
-
-
-class Sink(Protocol):
-    """Takes bytes in order."""
-
-    def append(self, views: Sequence[memoryview | bytes]) -> int:
-        """Take all bytes of ``views``; return their number.
-
-        Raises:
-            DiskFullError: There is no room for the bytes.
-        """
-        ...
 
 
 class AppendFile:
@@ -115,6 +104,7 @@ class SpoolWriter:
         kernel_records: True: ``calls[i]`` takes the records of lo2io's programs on ``cpus[i]``. False: there is no
             ``calls[i]``.
         folder: The directory, if it exists already and is locked; None: ``path`` is made.
+        behind: Writes the bytes of buffers and clocks; None: whoever brings them waits until they are written.
 
     Attributes:
         folder: The directory, locked until it is closed. :meth:`close` closes it if the writer made it. Otherwise the
@@ -127,7 +117,13 @@ class SpoolWriter:
     """
 
     def __init__(
-        self, path: Path, cpus: Sequence[int], *, kernel_records: bool = False, folder: Folder | None = None
+        self,
+        path: Path,
+        cpus: Sequence[int],
+        *,
+        kernel_records: bool = False,
+        folder: Folder | None = None,
+        behind: WriteBehind | None = None,
     ) -> None:
         self.path = path
         self.cpus = tuple(cpus)
@@ -136,6 +132,7 @@ class SpoolWriter:
         self._kernel_records = kernel_records
         self._kernel_events = False
         self._files: list[AppendFile] = []
+        self._behind = behind
         self._reserved = -1
         self.unreserved = ""
         self._made_folder = folder is None
@@ -162,8 +159,10 @@ class SpoolWriter:
 
     def _create(self) -> tuple[tuple[Sink, ...], Sink]:
         """The files that take each CPU's bytes, and the file of facts."""
-        self._files = [AppendFile(self.folder, name) for name in (*map(ring_name, self.cpus), FACTS_NAME)]
-        return tuple(self._files[:-1]), self._files[-1]
+        rings = tuple(self._file(ring_name(cpu)) for cpu in self.cpus)
+        facts = AppendFile(self.folder, FACTS_NAME)
+        self._files.append(facts)
+        return rings, facts
 
     def add_ring(self, cpu: int) -> None:
         """Add a buffer: ``rings`` gets a new file, or once more the file of the CPU's former buffer.
@@ -213,13 +212,23 @@ class SpoolWriter:
                 f"create the spool {self.path}", error.strerror or str(error), "name a directory on a disk with space"
             ) from error
 
-    def _file(self, name: str) -> AppendFile:
-        """The spool's file of this name. It is created if it does not exist."""
+    def _file(self, name: str) -> Sink:
+        """A sink for the spool's file of this name. The file is created if it does not exist."""
         file = next((file for file in self._files if file.name == name), None)
         if file is None:
             file = AppendFile(self.folder, name)
             self._files.append(file)
-        return file
+        return self._behind.of(file) if self._behind else file
+
+    def flush(self) -> None:
+        """Wait until all bytes are written that the sinks have taken.
+
+        Raises:
+            DiskFullError: There is no room for them.
+            OSError: They could not be written.
+        """
+        if self._behind:
+            self._behind.flush()
 
     def write_meta(self, meta: SpoolMeta) -> None:
         """Replace ``spool.json`` atomically. The first time, also put space aside for the last one.
@@ -297,6 +306,8 @@ class SpoolWriter:
                 self.folder.parent.close()
 
     def _close_files(self) -> None:
+        if self._behind:
+            self._behind.close()
         for file in self._files:
             file.close()
         if self._reserved >= 0:

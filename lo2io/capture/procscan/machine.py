@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lo2io.model.notices import Notice
-    from lo2io.spool.writer import Sink
+    from lo2io.spool.sinks import Sink
 
 _SHARE = 0.003
 """The share of one CPU that repeated looks at known processes may take."""

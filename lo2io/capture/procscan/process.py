@@ -26,7 +26,7 @@ from lo2io.units import NS_PER_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lo2io.spool.writer import Sink
+    from lo2io.spool.sinks import Sink
 
 EARLY_S = (0.005, 0.02, 0.05)
 """Times of the first scans after the start. Many programs do not live longer."""
