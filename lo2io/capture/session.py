@@ -1,9 +1,9 @@
 """A recording under way: open events in; out, their buffers' bytes in the spool, and the kernel's counts at the end.
 
 One thread drains all buffers. It sleeps until a buffer is half full (or a second has passed), hands the bytes as they
-are to the spool, and gives the space back in steps. If the user has the right, it runs under SCHED_FIFO, so that a busy machine does
-not delay it. If the disk fills up, recording ends at once. The records on the disk stay whole. The kernel counts the
-others, so they are known to be missing.
+are to the spool, and gives the space back in steps. If the user has the right, it runs under SCHED_FIFO, so that a busy
+machine does not delay it. If the disk fills up, recording ends at once. The records on the disk stay whole. The kernel
+counts the others, so they are known to be missing.
 """
 
 from __future__ import annotations
