@@ -195,7 +195,8 @@ app.command(
     "`lo2io query T --to csv - < slow.sql > slow.csv`"
 )(query)
 app.command(
-    epilog="Examples: `lo2io merge T` | `mpirun -n 4 lo2io merge T` | `lo2io merge T --with scorep-run/traces.otf2`"
+    epilog="Examples: `lo2io merge T` | `mpirun -n 4 lo2io merge T` | `lo2io merge T --flatten -o flat` | "
+    "`lo2io merge T --with scorep-run/traces.otf2`"
 )(merge)
 app.command(epilog="Examples: `lo2io replay T --on /mnt/scratch` | `lo2io replay T --on /dev/sdx --by device`")(replay)
 

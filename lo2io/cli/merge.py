@@ -46,6 +46,12 @@ Offset = Annotated[
 ]
 Keep = Annotated[bool, typer.Option("--keep-corrections", help="Take T/host=NAME/lo2io/clock.arrow as they are.")]
 
+Flat = Annotated[
+    bool,
+    typer.Option(
+        "--flatten", help="Rewrite all events, for readers that know neither mapping tables nor offsets of clocks."
+    ),
+]
 By = Annotated[
     str | None,
     typer.Option(
@@ -64,6 +70,7 @@ def merge(
     offset: Offset = None,
     keep_corrections: Keep = False,
     executor: By = None,
+    flat: Flat = False,
 ) -> None:
     """Make one OTF2 archive of the traces of many nodes.
 
@@ -92,6 +99,7 @@ def merge(
                 request=request,
                 output=place,
                 share=share,
+                flat=flat,
             )
     print(place)
     locations, events = (sum(host[name] for host in merged.hosts) for name in ("locations", "events"))

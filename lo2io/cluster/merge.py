@@ -19,8 +19,10 @@ from lo2io.cluster.layout import CLUSTER_FILE, CORRECTION_FILE, host_folders
 from lo2io.errors import TraceError, UsageError
 from lo2io.folder import private_umask
 from lo2io.otf2.library import UNDEFINED_U32, Library
+from lo2io.otf2.merge.flatten import flatten
 from lo2io.otf2.merge.merger import Merger
 from lo2io.otf2.merge.part import Head, Part, read_head
+from lo2io.otf2.merge.sharing import Share
 from lo2io.otf2.read.hosts import APPLICATION_PROPERTY, HOSTS_PROPERTY, is_merged
 from lo2io.otf2.write.archive import CHUNK_BYTES
 from lo2io.trace.correction import load_correction
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from lo2io.cluster.application import Request
     from lo2io.folder import Folder
     from lo2io.otf2.merge.merger import Joins, Written
-    from lo2io.otf2.merge.sharing import Share
 
 MERGED: Final = "merged"
 """The folder, in the trace of one machine, of the archive that is merged with an application's."""
@@ -86,6 +87,7 @@ def merge(
     request: Request | None = None,
     output: Path | None = None,
     share: Share | None = None,
+    flat: bool = False,
 ) -> Merged:
     """Make one archive of the traces in a directory. An archive that merging made before is replaced.
 
@@ -96,6 +98,7 @@ def merge(
         request: An application's archive that becomes a part. With it, the directory may be a trace of one machine.
         output: The directory of the merged archive; None: :func:`output_of`.
         share: Who else writes the files of locations; None: nobody.
+        flat: Rewrite the events, so that they need no local definitions.
 
     Raises:
         UsageError: There are no nodes' traces; the directory has an archive that is not merged; nodes record in
@@ -117,12 +120,15 @@ def merge(
         if request is not None:
             joined = open_application(library, request, [_recorded(node) for node in nodes])
             nodes = _behind(nodes, joined)
-        with whole_trace(folder, None, force=True) as part, _merger(part.place, output, nodes, joined, share) as merger:
-            for done, node in enumerate(nodes):
-                _add(merger, node, merged, joined.joins(library, _recorded(node)) if joined else None)
-                if progress is not None:
-                    progress(done + 1, len(nodes))
-            merger.close(_properties(nodes, merged) | _application_properties(joined))
+        with whole_trace(folder, None, force=True) as part:
+            with _merger(part.place, output, nodes, joined, share) as merger:
+                for done, node in enumerate(nodes):
+                    _add(merger, node, merged, joined.joins(library, _recorded(node)) if joined else None)
+                    if progress is not None:
+                        progress(done + 1, len(nodes))
+                merger.close(_properties(nodes, merged) | _application_properties(joined))
+            if flat:
+                flatten(part.place, share or Share(), progress)
         if joined is not None:
             merged.application = joined.description()
             merged.notices += joined.notices

@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import otf2
@@ -95,3 +97,8 @@ def _words(value: Any) -> str:
 def written(trace: Path) -> dict[str, bytes]:
     """The definitions and events of an archive. Its anchor has an id of its own."""
     return {path.name: path.read_bytes() for path in (trace / "traces.def", *sorted((trace / "traces").iterdir()))}
+
+
+def two_processes() -> ProcessPoolExecutor:
+    """They know what this process knows once the first piece of work is given to them."""
+    return ProcessPoolExecutor(2, get_context("fork"))

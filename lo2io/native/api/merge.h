@@ -127,3 +127,15 @@ typedef struct {
 
 /* Writes them. 0, or -1: see failed. */
 int lo2_write_locals(lo2_locals *locals);
+
+/* Events are written as they are read: the user data of the callbacks. */
+typedef struct {
+    void **functions;             /* OTF2_EvtWriter_<event>, in the order of lo2_rewriting_callbacks() */
+    void *writer;                 /* OTF2_EvtWriter of the location that is read */
+    /* results */
+    const char *failed;           /* the event that could not be written; "": an event that rewriting does not know */
+    int error_code;               /* OTF2_ErrorCode, or 0 */
+} lo2_rewriting;
+
+/* Callbacks for OTF2_EvtReaderCallbacks. The last has an empty name, and takes all other events. */
+const lo2_event_callback *lo2_rewriting_callbacks(void);

@@ -165,7 +165,7 @@ def read_events(
         return
     for ref in locations:
         library.check(library.Reader_SelectLocation(reader, ref), f"selecting location {ref}")
-    _read_local_definitions(library, reader, anchor, locations)
+    read_local_definitions(library, reader, anchor, locations)
     library.check(library.Reader_OpenEvtFiles(reader), "opening the event files")
     done = 0
     for block in _blocks(library, reader, anchor, locations):
@@ -176,7 +176,7 @@ def read_events(
     library.Reader_CloseEvtFiles(reader)
 
 
-def _read_local_definitions(library: Library, reader: int, anchor: Path, locations: Sequence[int]) -> None:
+def read_local_definitions(library: Library, reader: int, anchor: Path, locations: Sequence[int]) -> None:
     """Read mapping tables and clock offsets, which the library applies to the events. Not every trace has them.
 
     A definition reader takes the memory of a chunk of definitions (such as 4 MiB), even without a file. So only

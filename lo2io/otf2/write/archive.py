@@ -17,7 +17,7 @@ from lo2io.otf2.values import value
 from lo2io.trace.names import ANCHOR, ARCHIVE, DEFINITIONS_FILE, MARKER_FILE, events_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 CHUNK_BYTES = 256 * 1024
@@ -141,10 +141,10 @@ class Archive:
         """``OTF2_Archive_<name>`` on this archive."""
         self.check(f"OTF2_Archive_{name}", getattr(self.library, f"Archive_{name}")(self.pointer, *arguments))
 
-    def write_local_definitions(self, nr_locations: int) -> None:
+    def write_local_definitions(self, locations: Iterable[int]) -> None:
         """Write an empty definition file for each location. All ids are global, but readers look for the files."""
         self.call("OpenDefFiles")
-        for location in range(nr_locations):
+        for location in locations:
             self.call("CloseDefWriter", self.local_writer(location))
             self._require_whole(f"traces/{location}.def")
         self.call("CloseDefFiles")
@@ -159,6 +159,10 @@ class Archive:
     def local_writer(self, location: int) -> int:
         """The writer of a location's local definitions. ``CloseDefWriter`` closes it."""
         return self._writer("DefWriter", location)
+
+    def event_writer(self, location: int) -> int:
+        """The writer of a location's events. ``CloseEvtWriter`` closes it."""
+        return self._writer("EvtWriter", location)
 
     def _writer(self, kind: str, *arguments: Any) -> int:
         writer: int | None = getattr(self.library, f"Archive_Get{kind}")(self.pointer, *arguments)
@@ -267,6 +271,7 @@ class OtherRank(Archive):
     """
 
     def _begin(self) -> None:
+        # Its own process opens the files that it writes.
         self.call("SetCollectiveCallbacks", int(ffi.cast("uintptr_t", lib.lo2_otf2_other_rank())), None, None, None)
 
     def close(self) -> None:

@@ -117,7 +117,7 @@ class Otf2Writer:
                 self._archive.require_events(location, view.locations[location].nr_events)
             start_ns, stop_ns = self._span(end, view)
             self._archive.call("CloseEvtFiles")
-            self._archive.write_local_definitions(view.nr_locations)
+            self._archive.write_local_definitions(range(view.nr_locations))
             self._write_used_ids()
             facts = self._meta, self._layout, self._calls, self._opcodes, self._rows, native
             trace = Trace(*facts, start_ns, stop_ns, stack_texts(end.frames))

@@ -7,15 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import otf2
 import pytest
-from build.merged_traces import replicate, small_cluster, told, write_correction, written
+from build.merged_traces import replicate, small_cluster, told, two_processes, write_correction, written
 from build.otf2_builder import correct
 from lo2io.native._lib import lib
 
@@ -336,11 +334,6 @@ def test_properties_add_up(tmp_path: Path) -> None:
     (cluster / "host=c").mkdir()
     merge(cluster)
     assert properties(cluster)[2] == "not proven"
-
-
-def two_processes() -> ProcessPoolExecutor:
-    """They know what this process knows once the first piece of work is given to them."""
-    return ProcessPoolExecutor(2, get_context("fork"))
 
 
 @pytest.mark.parametrize("knows_used_ids", [True, False])
