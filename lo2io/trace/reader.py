@@ -177,10 +177,14 @@ class Trace:
         """
         lacking = self._lacking(name, columns)
         for batch in self.record_batches(name, [column for column in columns if column not in lacking]):
-            yield {
-                column: lacking[column].unknown(batch.num_rows) if column in lacking else as_numpy(batch.column(column))
-                for column in columns
-            }
+            yield _with_unknown(batch, columns, lacking)
+
+    def batches_at(self, name: str, columns: Sequence[str], numbers: Iterable[int]) -> Iterator[Columns]:
+        """As :meth:`batches`, but only the batches of the file that have these numbers. A selection has others."""
+        lacking = self._lacking(name, columns)
+        with self._open(name, [column for column in columns if column not in lacking]) as reader:
+            for index in numbers:
+                yield _with_unknown(self._read(name, reader, index), columns, lacking)
 
     def text_batches(self, name: str, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
         """Columns of any kind, batch by batch, as Python values; None: unknown. The table must have all the columns."""
@@ -338,6 +342,14 @@ def _without_rows(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Record
     sink = pa.BufferOutputStream()
     pa.ipc.new_file(sink, chosen).close()
     return pa.ipc.open_file(sink.getvalue())
+
+
+def _with_unknown(batch: pa.RecordBatch, columns: Sequence[str], lacking: Mapping[str, Column]) -> Columns:
+    """The columns of a batch; those that the file lacks are unknown."""
+    return {
+        column: lacking[column].unknown(batch.num_rows) if column in lacking else as_numpy(batch.column(column))
+        for column in columns
+    }
 
 
 def as_numpy(array: pa.Array) -> NDArray[Any]:

@@ -140,4 +140,43 @@ void lo2_tally_free(lo2_tally *tally);
 /* Adds rows in the order of the table. worked: time of each call before it waited; NULL: 0. False: no memory. */
 bool lo2_tally_add(lo2_tally *tally, const lo2_sum_rows *rows, const int64_t *worked);
 lo2_tally_view lo2_tally_view_of(const lo2_tally *tally);
+
+/* ---- how much of the time with I/O under way a process computed: docs/explanation/rules/overlap.md ---- */
+
+/* Something begins or ends: a thread's life, a call, a call of I/O, or I/O without a thread. */
+enum lo2_moment { LO2_BIRTH, LO2_EXIT, LO2_CALL, LO2_RETURN, LO2_IO_CALL, LO2_IO_RETURN, LO2_IO_BEGIN, LO2_IO_END };
+typedef struct { int64_t time_ns, task, what; } lo2_overlap_moment;
+
+/* cpu_ns: UNKNOWN, or on a CPU from birth to exit. born: within the recording. begin_ns > end_ns: not a program's thread. */
+typedef struct { int64_t begin_ns, end_ns, cpu_ns, born; } lo2_overlap_thread;
+
+/* io_ns is the sum of the other three. */
+typedef struct { int64_t io_ns, overlapped_ns, unoverlapped_ns, unknown_ns; } lo2_overlap_sums;
+
+typedef struct {
+    const lo2_sum_context *context;
+    const bool *is_io;        /* by class */
+    const lo2_overlap_thread *threads; /* by task */
+    const lo2_overlap_moment *known;   /* of each process, by time */
+    const int64_t *first_known;        /* by process, and behind the last one */
+    const bool *is_alone;              /* by process: it has one thread and no requests of rings */
+    lo2_overlap_sums *by_process;      /* the last one is of unknown processes */
+    size_t nr_tasks, nr_processes;
+    int64_t start_ns, stop_ns;
+} lo2_overlap_config;
+
+typedef struct lo2_overlap lo2_overlap;
+
+lo2_overlap *lo2_overlap_new(const lo2_overlap_config *config); /* NULL: no memory */
+void lo2_overlap_free(lo2_overlap *overlap);
+/* Adds calls that began at from_ns or later; earlier ones are among the known moments. away_ns: their time without a CPU,
+ * UNKNOWN: not known; NULL: unknown of all. False: no memory. */
+bool lo2_overlap_add_calls(lo2_overlap *overlap, const lo2_sum_rows *rows, const int64_t *away_ns, int64_t from_ns);
+/* Likewise, requests by the task that submitted each. */
+bool lo2_overlap_add_requests(lo2_overlap *overlap, size_t nr, const uint32_t *task, const int64_t *begin_ns,
+                              const int64_t *end_ns, int64_t from_ns);
+/* The moments of calls that began before from_ns: two for each, in moments, which has room for all. Returns how many. */
+size_t lo2_overlap_early(const lo2_overlap *overlap, const lo2_sum_rows *rows, int64_t from_ns, lo2_overlap_moment *moments);
+void lo2_overlap_advance(lo2_overlap *overlap, int64_t until_ns); /* nothing begins before that any more */
+void lo2_overlap_finish(lo2_overlap *overlap);
 #endif

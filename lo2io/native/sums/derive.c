@@ -107,15 +107,23 @@ static uint8_t class_of(const lo2_sum_context *c, const lo2_call_traits *call, u
     return call->locks && is_lock(flags) ? LO2_CLASS_LOCK : call->kind;
 }
 
+static int32_t group_of(const lo2_sum_context *c, uint32_t handle) { return c->group_of_handle[at_most(handle, c->nr_handles)]; }
+
+uint8_t kind_of_row(const lo2_sum_context *c, const lo2_sum_rows *r, size_t i)
+{
+    const lo2_call_traits *call = &c->calls[r->call[i]];
+    int32_t group = group_of(c, r->handle[i]);
+    return class_of(c, call, r->flags[i], group, call->copies ? group_of(c, r->handle2[i]) : group);
+}
+
 void lo2_derive(const lo2_sum_context *c, const lo2_sum_rows *r, const lo2_derived_rows *d)
 {
     for (size_t i = 0; i < r->nr; i++) {
         const lo2_call_traits *call = &c->calls[r->call[i]];
-        int32_t group = c->group_of_handle[at_most(r->handle[i], c->nr_handles)];
-        int32_t written = call->copies ? c->group_of_handle[at_most(r->handle2[i], c->nr_handles)] : group;
+        int32_t group = group_of(c, r->handle[i]);
         bool ended = r->end_time_ns[i] != UNKNOWN;
         int64_t duration = ended ? r->end_time_ns[i] - r->begin_time_ns[i] : 0;
-        uint8_t kind = class_of(c, call, r->flags[i], group, written);
+        uint8_t kind = kind_of_row(c, r, i);
         d->group[i] = group;
         d->process[i] = (int32_t)c->process_of_task[at_most(r->task[i], c->nr_tasks)];
         d->ended[i] = ended;

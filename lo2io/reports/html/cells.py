@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from lo2io.reports.html.flames import Flame
     from lo2io.reports.summary.histogram import Latency
+    from lo2io.reports.summary.overlap import Overlap
     from lo2io.reports.summary.summary import Activity
 
 
@@ -86,6 +87,16 @@ def size(size_bytes: int | None) -> Cell:
 def time(duration_ns: int | None) -> Cell:
     """A length of time."""
     return _UNKNOWN if duration_ns is None else Cell(format_duration(duration_ns), duration_ns)
+
+
+OVERLAP: Final = (("I/O under way", True), ("without computing", True), ("not known", True))
+"""Headings of a process' time with I/O under way."""
+
+
+def overlap(found: Overlap | None) -> list[Cell]:
+    """Cells below :data:`OVERLAP`."""
+    parts = (None,) * len(OVERLAP) if found is None else (found.io_ns, found.unoverlapped_ns, found.unknown_ns)
+    return [time(part) for part in parts]
 
 
 def share(part: float) -> Cell:

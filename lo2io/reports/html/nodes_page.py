@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lo2io.reports.html.nodes_sheets import nodes_sheets
+from lo2io.reports.html.page import overlap_cards
 from lo2io.reports.html.template import Page, fill
 from lo2io.reports.text.nodes import clocks_line, is_whole, recording_line
 from lo2io.reports.words import count_of, printable
@@ -77,6 +78,7 @@ def _cards(summary: NodesSummary) -> list[tuple[str, str, float]]:
         ("read by calls", format_bytes(total.bytes_read), total.bytes_read),
         ("written by calls", format_bytes(total.bytes_written), total.bytes_written),
         ("time in calls", format_duration(total.time_ns), total.time_ns),
+        *overlap_cards(summary.overlap),
         ("errors", f"{total.errors:,}", total.errors),
         ("processes", f"{processes:,}", processes),
     ]

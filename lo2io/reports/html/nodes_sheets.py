@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 from lo2io.reports.html.cells import (
     ACTIVITY,
     LATENCY,
+    OVERLAP,
     Cell,
     Sheet,
     activity,
     count,
     latency,
+    overlap,
     share,
     sheet,
     size,
@@ -112,6 +114,7 @@ def _hosts(summary: NodesSummary) -> Sheet:
                 Cell(_runs(host.ranks)),
                 count(host.processes),
                 *numbers,
+                *overlap(host.overlap),
                 time(host.span_ns),
                 Cell(host.clock),
                 time(host.error_ns),
@@ -119,7 +122,7 @@ def _hosts(summary: NodesSummary) -> Sheet:
             ]
         )
     heads = [("host", False), ("stands out by", False), ("ranks", False), ("processes", True), *_HOST_NUMBERS]
-    heads += [("recorded", True), ("clock", False), ("right within", True), ("recording", False)]
+    heads += [*OVERLAP, ("recorded", True), ("clock", False), ("right within", True), ("recording", False)]
     note = _note(
         "The hosts with most time in calls first. Numbers that stand out are marked.",
         "right within: the error of its times, by the clock of all; -: nobody knows.",
@@ -143,20 +146,32 @@ def _runs(numbers: Sequence[int]) -> str:
 
 def _ranks(summary: NodesSummary) -> Sheet:
     rows = [
-        [Cell(f"{row.rank}", row.rank), text(row.host), count(row.processes), *activity(row.activity)]
+        [
+            Cell(f"{row.rank}", row.rank),
+            text(row.host),
+            count(row.processes),
+            *activity(row.activity),
+            *overlap(row.overlap),
+        ]
         for row in summary.ranks
     ]
-    heads = [("rank", True), ("host", False), ("processes", True), *ACTIVITY]
+    heads = [("rank", True), ("host", False), ("processes", True), *ACTIVITY, *OVERLAP]
     note = left_out(len({row.rank for row in summary.ranks}), summary.nr_ranks, "rank")
     return sheet("ranks", "Ranks", heads, rows, note)
 
 
 def _processes(summary: NodesSummary) -> Sheet:
     rows = [
-        [text(row.name or "unknown"), count(row.hosts), count(row.processes), *activity(row.activity)]
+        [
+            text(row.name or "unknown"),
+            count(row.hosts),
+            count(row.processes),
+            *activity(row.activity),
+            *overlap(row.overlap),
+        ]
         for row in summary.processes
     ]
-    heads = [("process", False), ("hosts", True), ("processes", True), *ACTIVITY]
+    heads = [("process", False), ("hosts", True), ("processes", True), *ACTIVITY, *OVERLAP]
     others = summary.activity.calls - sum(row.activity.calls for row in summary.processes)
     note = _note("By name.", f"Processes of other names made {count_of(others, 'call')}." if others else "")
     return sheet("processes", "Processes", heads, rows, note)

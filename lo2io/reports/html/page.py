@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lo2io.reports.summary.answer import Answer
+    from lo2io.reports.summary.overlap import Overlap
     from lo2io.reports.summary.summary import Summary
     from lo2io.reports.summary.sums import TraceSums
     from lo2io.trace.reader import Trace
@@ -145,6 +146,15 @@ def _subtitle(summary: Summary) -> str:
     return " · ".join(parts)
 
 
+def overlap_cards(found: Overlap | None) -> list[tuple[str, str, float]]:
+    """The time with I/O under way, and the part of it in which nobody computed."""
+    if found is None or not found.io_ns:
+        return []
+    parts = [("I/O under way", found.io_ns), ("I/O without computing", found.unoverlapped_ns)]
+    parts += [("I/O, computing not known", found.unknown_ns)] if found.unknown_ns else []
+    return [(name, format_duration(time_ns), time_ns) for name, time_ns in parts]
+
+
 def _cards(summary: Summary) -> list[tuple[str, str, float]]:
     """Name, text and exact value of each number at the top."""
     total = summary.activity
@@ -155,6 +165,7 @@ def _cards(summary: Summary) -> list[tuple[str, str, float]]:
         ("read by calls", format_bytes(total.bytes_read), total.bytes_read),
         ("written by calls", format_bytes(total.bytes_written), total.bytes_written),
         ("time in calls", format_duration(total.time_ns), total.time_ns),
+        *overlap_cards(summary.overlap),
         ("errors", f"{total.errors:,}", total.errors),
         ("processes", f"{summary.nr_processes:,}", summary.nr_processes),
         ("named files", f"{summary.nr_files:,}", summary.nr_files),

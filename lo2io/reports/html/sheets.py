@@ -12,12 +12,14 @@ from lo2io.reports.html.cache_sheets import cache_sheets
 from lo2io.reports.html.cells import (
     ACTIVITY,
     LATENCY,
+    OVERLAP,
     Cell,
     Sheet,
     activity,
     count,
     file_of,
     latency,
+    overlap,
     share,
     sheet,
     size,
@@ -60,7 +62,7 @@ def _processes(summary: Summary) -> Sheet:
         (name, True)
         for name in ("wall", "user", "system", "waited for disks", "major faults", "minor faults", "switches")
     ]
-    columns += [("cgroup", False)]
+    columns += [*OVERLAP, ("cgroup", False)]
     rows = [
         [
             Cell(who(row.pid, row.name)),
@@ -71,6 +73,7 @@ def _processes(summary: Summary) -> Sheet:
             count(row.requests),
             size(row.request_bytes),
             *_usage(row.usage),
+            *overlap(row.overlap),
             text(row.container or row.cgroup),
         ]
         for row in summary.processes

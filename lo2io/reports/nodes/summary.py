@@ -32,6 +32,7 @@ from lo2io.reports.nodes.sums import (
     RANK,
 )
 from lo2io.reports.summary.histogram import Latency, LatencyHistograms
+from lo2io.reports.summary.overlap import Overlap
 from lo2io.reports.summary.summary import Activity
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class HostRow:
     ranks: tuple[int, ...]
     activity: Activity
     device_p99_ns: int | None
+    overlap: Overlap | None
+    """Of its processes' time with I/O under way; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,8 @@ class NodesProcess:
     hosts: int
     processes: int
     activity: Activity
+    overlap: Overlap | None
+    """None: on one of the nodes it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,7 @@ class RankRow:
     host: str
     processes: int
     activity: Activity
+    overlap: Overlap | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +207,10 @@ class NodesSummary:
     """Folders with a row on some node."""
     patterns: tuple[NodesPlace, ...]
     nr_patterns: int
+    overlap: Overlap | None = None
+    """The sum of the nodes that know their own; None: no node does."""
+    nr_without_overlap: int = 0
+    """Nodes that do not."""
 
     @property
     def verdicts(self) -> dict[str, int]:
@@ -265,6 +275,8 @@ def add_up(
         nr_folders=numbers[FOLDER],
         patterns=tuple(_places(rows, PATTERN)),
         nr_patterns=numbers[PATTERN],
+        overlap=_overlap_of_all(hosts),
+        nr_without_overlap=sum(host.overlap is None for host in hosts),
     )
 
 
@@ -272,6 +284,13 @@ def _error_of(hosts: Sequence[HostRow]) -> int | None:
     """The largest error of the hosts' times; None: one is unknown."""
     errors = [host.error_ns for host in hosts]
     return None if None in errors else max((error or 0 for error in errors), default=0)
+
+
+def _overlap_of_all(hosts: Sequence[HostRow]) -> Overlap | None:
+    known = [host.overlap for host in hosts if host.overlap is not None]
+    return (
+        Overlap(**{name: sum(getattr(each, name) for each in known) for name in Overlap.__slots__}) if known else None
+    )
 
 
 def _outliers(hosts: Sequence[HostRow]) -> tuple[Outlier, ...]:
@@ -295,7 +314,9 @@ class _Adder:
     def add(self, facts: HostFacts, table: pa.Table) -> None:
         own = _by_kind(table.filter(pc.is_in(table["kind"], pa.array([NODE, DEVICE, RANK, FINDING]))))
         self.findings += [(facts.host, row) for row in own[FINDING]]
-        self.ranks += [RankRow(row["rank"], facts.host, row["members"], _activity(row)) for row in own[RANK]]
+        self.ranks += [
+            RankRow(row["rank"], facts.host, row["members"], _activity(row), _overlap(row)) for row in own[RANK]
+        ]
         for row in own[DEVICE]:
             disks = self.disks[row["detail"]]
             disks[facts.host] = disks.get(facts.host, 0) + 1
@@ -312,6 +333,7 @@ class _Adder:
                 ranks=tuple(sorted(row["rank"] for row in own[RANK])),
                 activity=_activity(node),
                 device_p99_ns=busiest["p99_ns"] if busiest else None,
+                overlap=_overlap(node),
             )
         )
         named = pc.is_in(table["kind"], pa.array(OTHER))
@@ -407,6 +429,12 @@ def _activity(row: Mapping[str, Any]) -> Activity:
     return Activity(calls=row.get("nr") or 0, **{name: row.get(name) or 0 for name in names})
 
 
+def _overlap(row: Mapping[str, Any]) -> Overlap | None:
+    if row["overlap_lacks"]:
+        return None
+    return Overlap(**{name: row[name] or 0 for name in Overlap.__slots__})
+
+
 def _number(host: HostRow, what: str) -> int | None:
     found: int | None = host.device_p99_ns if what == "device_p99_ns" else getattr(host.activity, what)
     return found
@@ -459,7 +487,10 @@ def _by(rows: Iterable[Row], key: str) -> dict[str, list[Row]]:
 
 def _processes(rows: Iterable[Row]) -> tuple[NodesProcess, ...]:
     ordered = sorted(rows, key=lambda row: (-row["time_ns"], -row["nr"], row["name"] or ""))
-    return tuple(NodesProcess(row["name"], row["hosts"], row["members"], _activity(row)) for row in ordered[:MAX_ROWS])
+    return tuple(
+        NodesProcess(row["name"], row["hosts"], row["members"], _activity(row), _overlap(row))
+        for row in ordered[:MAX_ROWS]
+    )
 
 
 def _files(rows: Mapping[str, list[Row]]) -> Iterator[NodesFile]:

@@ -7,6 +7,7 @@ thousand small files. ``docs/reference/cluster.md`` says what its rows mean.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -39,9 +40,10 @@ KEYS: Final = ("kind", "name", "detail", "rank", "bin")
 """Rows of several nodes with the same keys become one. A node has each combination once, but of findings."""
 ADDED: Final = (
     "nr", "members", "errors", "reads", "writes", "bytes_read", "bytes_written", "time_ns", "most_bytes", "most_ns",
+    "io_ns", "overlapped_ns", "unoverlapped_ns", "unknown_ns", "overlap_lacks",
 )  # fmt: skip
 """Columns of numbers that add up."""
-VERSION: Final = 2
+VERSION: Final = 3
 SCHEMA: Final = pa.schema(
     [
         *(pa.field(name, pa.utf8()) for name in KEYS[:3]),
@@ -76,6 +78,12 @@ def _activity(sums: Sums, key: Any) -> dict[str, int]:
     return {"nr": int(sums.calls[key].sum()), **{name: int(getattr(sums, name)[key].sum()) for name in names}}
 
 
+def _overlap(sums: TraceSums, key: Any) -> dict[str, int]:
+    """``overlap_lacks``: 1 where nobody knows, so that a sum over hosts is known to lack something."""
+    found = sums.overlap.of(key)
+    return {"overlap_lacks": 1} if found is None else asdict(found)
+
+
 def _latency(latency: Latency) -> dict[str, int]:
     if not latency.nr:
         return {}
@@ -89,7 +97,13 @@ def _bins(counts: NDArray[np.int64], **key: Any) -> Iterator[dict[str, Any]]:
 
 def _node(summary: Summary, sums: TraceSums) -> dict[str, Any]:
     total = _activity(sums.operations.by_call, slice(None))
-    return {"kind": NODE, "name": summary.verdict, "members": summary.nr_processes, **total}
+    return {
+        "kind": NODE,
+        "name": summary.verdict,
+        "members": summary.nr_processes,
+        **total,
+        **_overlap(sums, slice(None)),
+    }
 
 
 def _calls(sums: TraceSums) -> Iterator[dict[str, Any]]:
@@ -127,9 +141,9 @@ def _processes(sums: TraceSums) -> Iterator[dict[str, Any]]:
         if row in ranks:
             by_rank[ranks[row]].append(row)
     for name, rows in by_name.items():
-        yield {"kind": PROCESS, "name": name, "members": len(rows), **_activity(tally, rows)}
+        yield {"kind": PROCESS, "name": name, "members": len(rows), **_activity(tally, rows), **_overlap(sums, rows)}
     for rank, rows in by_rank.items():
-        yield {"kind": RANK, "rank": rank, "members": len(rows), **_activity(tally, rows)}
+        yield {"kind": RANK, "rank": rank, "members": len(rows), **_activity(tally, rows), **_overlap(sums, rows)}
 
 
 def _ranks(sums: TraceSums) -> dict[int, int]:

@@ -64,7 +64,7 @@ class RowContext:
             ``synced`` (a write that is also a sync: O_SYNC, O_DSYNC, RWF_SYNC, RWF_DSYNC), ``process`` and ``group`` as
             the owners number them, ``device_ns`` and ``queue_ns`` (:class:`~lo2io.reports.summary.spans.CallSpans`).
         """
-        native, kept = _native_rows(rows)
+        native, kept = native_rows(rows)
         derived = ffi.new("lo2_derived_rows *")
         columns: Columns = {}
         for name, (item, dtype) in _DERIVED.items():
@@ -77,7 +77,7 @@ class RowContext:
         return {**rows, **columns, **numbers}
 
 
-def _native_rows(rows: Columns) -> tuple[Any, Any]:
+def native_rows(rows: Columns) -> tuple[Any, Any]:
     """A ``lo2_sum_rows``, and what it points to."""
     native, kept = ffi.new("lo2_sum_rows *"), []
     for name, (item, dtype) in _ROWS.items():
@@ -140,7 +140,7 @@ class Adder:
             rows: Columns of :data:`~lo2io.reports.summary.tally.OPERATION_COLUMNS`.
             worked: How long each call worked before it waited, in ns; None: unknown of all.
         """
-        native, kept = _native_rows(rows)
+        native, kept = native_rows(rows)
         if not lib.lo2_tally_add(self._native, native, ffi.NULL if worked is None else pointer_to(worked, "int64_t")):
             raise MemoryError
         del kept

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.histogram import Latency
     from lo2io.reports.summary.io import IoSummary
     from lo2io.reports.summary.name_counts import NameCounts
+    from lo2io.reports.summary.overlap import Overlap
     from lo2io.reports.summary.parts import PartsSummary
     from lo2io.reports.summary.stacks import StacksSummary
     from lo2io.reports.summary.sums import TraceSums
@@ -105,6 +106,8 @@ class ProcessRow:
     """The last command line, as for a shell, or the title that replaced it; None: unknown."""
     name: str | None = None
     """``comm``, or a better name from the command line: a title, or an interpreter with its script."""
+    overlap: Overlap | None = None
+    """Its time with I/O under way; None: unknown, for the reason of the whole trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +324,10 @@ class Summary:
     """Waits on futexes; None: the group ``futex`` or the layer ``waits`` was not recorded, or nobody waited."""
     foreign: Foreign | None = None
     """Facts about an archive without lo2io's tables; None: the trace has these tables."""
+    overlap: Overlap | None = None
+    """The sum of the processes' time with I/O under way; None: unknown."""
+    overlap_unknown: str = ""
+    """Why it is unknown; empty: it is known."""
 
 
 SCHEMA: Final = "lo2io-summary"
@@ -378,6 +385,8 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         usage=usage,
         not_recorded=not_recorded(meta, usage) if usage else {},
         foreign=foreign,
+        overlap=sums.overlap.of(slice(None)),
+        overlap_unknown=sums.overlap.reason,
     )
 
 
@@ -510,6 +519,7 @@ def _processes(gathered: TraceSums, rings: RingTally | None, *, by_bytes: bool) 
             usage=None if who[0] is None else gathered.usage.row(key, int(sums.time_ns[key])),
             cmdline=line,
             name=process_name(who[1], line),
+            overlap=gathered.overlap.of(key),
         )
 
     rows = [

@@ -6,6 +6,7 @@ module renders nothing.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from lo2io.frozen import dataclass
@@ -14,6 +15,7 @@ from lo2io.reports.summary.cache import COLUMNS as CACHE_COLUMNS
 from lo2io.reports.summary.cache import CacheTally
 from lo2io.reports.summary.call_time import OffCpuTally, Sleeps, TimeTally
 from lo2io.reports.summary.names import People
+from lo2io.reports.summary.overlap import OverlapAdder
 from lo2io.reports.summary.owners import Owners
 from lo2io.reports.summary.paths import Paths
 from lo2io.reports.summary.pattern import PatternTally
@@ -24,6 +26,7 @@ from lo2io.reports.summary.waits import SHARES, WaitTally
 
 if TYPE_CHECKING:
     from lo2io.reports.summary.call_time import Slow
+    from lo2io.reports.summary.overlap import OverlapTally
     from lo2io.trace.reader import Trace
 
 
@@ -47,6 +50,7 @@ class TraceSums:
     spans: CallSpans
     usage: UsageTally
     cache: CacheTally
+    overlap: OverlapTally
 
     @property
     def span_ns(self) -> int:
@@ -67,17 +71,21 @@ def gather(trace: Trace) -> TraceSums:
     operations, time = OperationTally(calls, owners), TimeTally(owners, spans)
     context = RowContext(calls, owners, spans, pattern.is_direct)
     adder = Adder(context, operations, pattern, time)
+    overlap = OverlapAdder(trace, owners, context)
     sleeps, waits, cache = Sleeps(trace, spans), WaitTally(trace), CacheTally(trace, owners)
     layers = (*(SHARES if waits.recorded else ()), *(CACHE_COLUMNS if cache.recorded else ()))
     columns = tuple(dict.fromkeys((*OPERATION_COLUMNS, *layers)))
-    for batch in read_ahead(trace.batches("operations", columns)):
-        adder.add(batch, None if spans.knows_cpu else sleeps.worked(batch))
-        if cache.recorded:
-            cache.add(batch)
-        if waits.recorded:
-            which = waits.which(batch)
-            rows = {name: values[which] for name, values in batch.items()}
-            waits.add(context.derive(rows))
+    with ThreadPoolExecutor(1, "lo2io-overlap") as beside:
+        for batch in read_ahead(trace.batches("operations", columns)):
+            added = beside.submit(overlap.add, batch, waits.away(batch) if waits.recorded else None)
+            adder.add(batch, None if spans.knows_cpu else sleeps.worked(batch))
+            if cache.recorded:
+                cache.add(batch)
+            if waits.recorded:
+                which = waits.which(batch)
+                rows = {name: values[which] for name, values in batch.items()}
+                waits.add(context.derive(rows))
+            added.result()
     return TraceSums(
         trace=trace,
         owners=owners,
@@ -94,4 +102,5 @@ def gather(trace: Trace) -> TraceSums:
         spans=spans,
         usage=UsageTally(trace, owners),
         cache=cache,
+        overlap=overlap.finish(),
     )

@@ -99,6 +99,11 @@ class WaitTally:
         found: NDArray[np.uint64] = self._owner[self._reason == self.names.index(reason)]
         return found
 
+    def away(self, rows: Columns) -> NDArray[np.int64]:
+        """How long each of these calls had no CPU; UNKNOWN_I64: not known."""
+        known = rows["blocked_ns"] != UNKNOWN_I64
+        return np.where(known, rows["blocked_ns"] + rows["run_queue_ns"] * known, UNKNOWN_I64)
+
     def which(self, rows: Columns) -> NDArray[np.intp]:
         """The calls among these that did not keep their CPU; their classes are needed."""
         kept = (rows["run_queue_ns"] == 0) & (rows["blocked_ns"] == 0)

@@ -44,7 +44,7 @@ def _render(summary: Summary, console: Console, findings: int, rows: int) -> Non
     if not summary.findings and (summary.activity.calls or summary.rings):
         print_line(console, "\nNothing stands out by lo2io's rules.")
     if summary.answer:
-        print_answer(summary.answer, console, most=rows + 2)
+        print_answer(summary.answer, console, most=2 * rows)
     _processes(summary, console, rows)
     _files(summary, console, rows)
     _devices(summary, console, rows)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lo2io.reports.findings.finding import Finding
     from lo2io.reports.summary.answer import Answer
     from lo2io.reports.summary.chosen import Chosen
+    from lo2io.reports.summary.overlap import Overlap
     from lo2io.reports.summary.summary import CpuLosses, Summary
     from lo2io.reports.summary.usage import UsageRow
 
@@ -87,6 +88,7 @@ def print_head(summary: Summary, console: Console, *, brief: bool = False) -> No
         f" · written {_flow(total.bytes_written, summary.bytes_written_per_s)}"
         f" · {format_duration(total.time_ns)} in calls · {count_of(total.errors, 'error')}",
     )
+    print_overlap(summary.overlap, "" if brief or summary.foreign else summary.overlap_unknown, console)
     if summary.usage:
         _usage(summary.usage, summary.not_recorded, console, brief=brief)
     if summary.rings:
@@ -95,6 +97,22 @@ def print_head(summary: Summary, console: Console, *, brief: bool = False) -> No
         print_line(console, names_line(summary.names))
     for line in confines_lines(summary.chosen):
         print_line(console, printable(line))
+
+
+def print_overlap(overlap: Overlap | None, unknown: str, console: Console) -> None:
+    """Print how much of the time with I/O under way processes computed, or why nobody knows."""
+    if overlap and overlap.io_ns:
+        print_line(console, overlap_line(overlap))
+    elif unknown:
+        print_line(console, f"overlap of I/O with computing: not known, since {unknown}")
+
+
+def overlap_line(overlap: Overlap) -> str:
+    """The time with I/O under way, and its parts that are not 0."""
+    parts = [(overlap.unoverlapped_ns, "without computing"), (overlap.overlapped_ns, "beside computing")]
+    parts += [(overlap.unknown_ns, "not known which")]
+    told = ", ".join(f"{format_duration(time_ns)} {what}" for time_ns, what in parts if time_ns)
+    return f"I/O under way {format_duration(overlap.io_ns)}: {told}"
 
 
 def print_answer(answer: Answer, console: Console, *, most: int | None = None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lo2io.reports.text.head import print_overlap
 from lo2io.reports.text.lines import ROWS, VERDICT_STYLES, print_line, print_more, print_table
 from lo2io.reports.words import count_of, duration_of, printable, share_of
 from lo2io.units import format_bytes, format_duration
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from lo2io.reports.nodes.summary import NodesFile, NodesPlace, NodesSummary
     from lo2io.reports.summary.histogram import Latency
+    from lo2io.reports.summary.overlap import Overlap
     from lo2io.reports.summary.summary import Activity
 
 _BRIEF: Final = 3
@@ -32,6 +34,8 @@ WORDS: Final[dict[str, tuple[str, Callable[[int], str]]]] = {
 }
 """Field of a host's row → its name, and how its number is written."""
 _ACTIVITY: Final = ("calls", "read", "written", "in calls")
+_ALONE: Final = "I/O alone"
+"""I/O was under way, and nobody computed."""
 
 
 def render_nodes(summary: NodesSummary, console: Console, *, full: bool = False) -> None:
@@ -66,6 +70,11 @@ def _head(summary: NodesSummary, console: Console) -> None:
         f"read {format_bytes(total.bytes_read)} · written {format_bytes(total.bytes_written)}"
         f" · {format_duration(total.time_ns)} in calls",
     )
+    print_overlap(summary.overlap, "", console)
+    if summary.nr_without_overlap:
+        print_line(
+            console, f"overlap of I/O with computing: not known of {count_of(summary.nr_without_overlap, 'host')}"
+        )
 
 
 def _outliers(summary: NodesSummary, console: Console) -> None:
@@ -107,18 +116,24 @@ def _hosts(summary: NodesSummary, console: Console, limit: int) -> None:
 
 def _processes(summary: NodesSummary, console: Console, limit: int) -> None:
     rows = [
-        [printable(row.name or "unknown"), f"{row.hosts:,}", f"{row.processes:,}", *_cells(row.activity)]
+        [
+            printable(row.name or "unknown"),
+            f"{row.hosts:,}",
+            f"{row.processes:,}",
+            *_cells(row.activity),
+            _alone(row.overlap),
+        ]
         for row in summary.processes[:limit]
     ]
-    _table(console, ["Process", "hosts", "processes", *_ACTIVITY], "lrrrrrr", rows, len(summary.processes))
+    _table(console, ["Process", "hosts", "processes", *_ACTIVITY, _ALONE], "lrrrrrrr", rows, len(summary.processes))
 
 
 def _ranks(summary: NodesSummary, console: Console, limit: int) -> None:
     rows = [
-        [f"{row.rank} on {printable(row.host)}", f"{row.processes:,}", *_cells(row.activity)]
+        [f"{row.rank} on {printable(row.host)}", f"{row.processes:,}", *_cells(row.activity), _alone(row.overlap)]
         for row in summary.ranks[:limit]
     ]
-    _table(console, ["Rank", "processes", *_ACTIVITY], "lrrrrr", rows, summary.nr_ranks)
+    _table(console, ["Rank", "processes", *_ACTIVITY, _ALONE], "lrrrrrr", rows, summary.nr_ranks)
 
 
 def _files(summary: NodesSummary, console: Console, limit: int) -> None:
@@ -218,6 +233,10 @@ def _cells(activity: Activity) -> list[str]:
         format_bytes(activity.bytes_written),
         format_duration(activity.time_ns),
     ]
+
+
+def _alone(overlap: Overlap | None) -> str:
+    return "-" if overlap is None else format_duration(overlap.unoverlapped_ns)
 
 
 def _percentiles(latency: Latency) -> list[str]:

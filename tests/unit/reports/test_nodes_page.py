@@ -221,7 +221,7 @@ def many(summary: NodesSummary, number: int) -> NodesSummary:
         left_out={f"gone{at:05}": "it has no trace" for at in range(30)},
         findings=(NodesFinding("small-reads", tuple(host.host for host in hosts), 9, 1000, PATH),),
         processes=summary.processes[1:],
-        ranks=tuple(RankRow(at, hosts[at].host, 1, one.activity) for at in range(100)),
+        ranks=tuple(RankRow(at, hosts[at].host, 1, one.activity, one.overlap) for at in range(100)),
         nr_ranks=8 * number,
         files=files,
         nr_files=12_345,
