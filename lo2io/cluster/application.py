@@ -154,9 +154,10 @@ class Joined:
             for place in process.locations
             if place in self.told.calls and self.told.tid(place) is None and place not in self.settled
         }
-        error = self.bridge.error_ns
-        if not untold or error is None or not (node.part.directory / DIRECTORY).exists():
+        errors = self.bridge.error_ns, node.error_ns
+        if not untold or None in errors or not (node.part.directory / DIRECTORY).exists():
             return dict(self.settled)
+        error = sum(each or 0 for each in errors)
         trace = open_trace(node.part.directory)
         candidates = _candidates(processes, self.told, recorded_threads(trace))
         found = possible_threads(untold, candidates, recorded_calls(trace))
