@@ -156,7 +156,7 @@ def _ranks(summary: NodesSummary) -> Sheet:
         for row in summary.ranks
     ]
     heads = [("rank", True), ("host", False), ("processes", True), *ACTIVITY, *OVERLAP]
-    note = left_out(len({row.rank for row in summary.ranks}), summary.nr_ranks, "rank")
+    note = left_out(len(rows), summary.nr_rank_rows, "row")
     return sheet("ranks", "Ranks", heads, rows, note)
 
 

@@ -213,6 +213,11 @@ class NodesSummary:
     """Nodes that do not."""
 
     @property
+    def nr_rank_rows(self) -> int:
+        """Rows that ``ranks`` would have without a limit: a rank whose processes are on several hosts has several."""
+        return sum(len(host.ranks) for host in self.hosts)
+
+    @property
     def verdicts(self) -> dict[str, int]:
         """Verdict → on how many hosts."""
         found: dict[str, int] = defaultdict(int)

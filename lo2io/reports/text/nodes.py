@@ -133,7 +133,7 @@ def _ranks(summary: NodesSummary, console: Console, limit: int) -> None:
         [f"{row.rank} on {printable(row.host)}", f"{row.processes:,}", *_cells(row.activity), _alone(row.overlap)]
         for row in summary.ranks[:limit]
     ]
-    _table(console, ["Rank", "processes", *_ACTIVITY, _ALONE], "lrrrrrr", rows, summary.nr_ranks)
+    _table(console, ["Rank", "processes", *_ACTIVITY, _ALONE], "lrrrrrr", rows, summary.nr_rank_rows)
 
 
 def _files(summary: NodesSummary, console: Console, limit: int) -> None:

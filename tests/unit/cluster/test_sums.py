@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ from lo2io.reports.nodes import summary as node_summary
 from lo2io.reports.nodes import sums as node_sums
 from lo2io.reports.nodes.outliers import find_outliers
 from lo2io.reports.summary.histogram import LatencyHistograms
+from lo2io.reports.summary.overlap import Overlap
+from lo2io.reports.text.nodes import render_nodes
+from lo2io.reports.text.page import report_console
 from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
@@ -166,6 +170,34 @@ def test_folders_and_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for row in bounded.folders:
         assert row.activity.time_ns <= true_ns[row.name] <= row.activity.time_ns + row.more_ns
     assert "/d/out.*.dat" in served.lo2io("report", tmp_path / "T", "--full", check=True).stdout
+
+
+def test_a_rank_on_several_hosts_has_a_row_on_each(tmp_path: Path) -> None:
+    """The heading counts rows, not ranks: it says what is left out."""
+    for host in "abcd":
+        host_with(tmp_path / "T", host, [("/data", 20, 4096)], rank=7)
+    whole = report(tmp_path / "T")
+    assert (whole.nr_ranks, whole.nr_rank_rows) == (1, 4)
+    pages = []
+    for full in (False, True):
+        out = io.StringIO()
+        render_nodes(whole, report_console(out), full=full)
+        pages.append(out.getvalue())
+    assert "\nRank (3 of 4) " in pages[0]
+    assert "\nRank  " in pages[1]
+    assert pages[1].count("\n7 on ") == 4
+
+
+def test_overlap_adds_up_over_hosts(tmp_path: Path) -> None:
+    """By rank and by name; hosts that do not know theirs are counted, and make the sum of a name unknown."""
+    for number in range(2):
+        host_with(tmp_path / "T", f"n{number}", [("/data", 20 + number, 4096)], rank=number)
+    whole = report(tmp_path / "T")
+    assert whole.overlap == whole.processes[0].overlap == Overlap(41_000, 0, 41_000, 0)
+    assert [row.overlap for row in whole.ranks] == [Overlap(21_000, 0, 21_000, 0), Overlap(20_000, 0, 20_000, 0)]
+    chosen = lo2io.open(tmp_path / "T").filter("latency > 1us").hosts_summary()
+    assert (chosen.overlap, chosen.nr_without_overlap) == (None, 2)
+    assert [row.overlap for row in (*chosen.hosts, *chosen.processes, *chosen.ranks)] == [None] * 5
 
 
 def test_ranks_and_hosts_that_stand_out(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_many_hosts_are_bounded(directory: Path) -> None:
     assert len(page.tables["hosts"]) == MAX_ROWS
     assert "left out" not in page.notes["hosts"]
     assert page.column("hosts", "ranks")[1] == "1, 1001, 2001, 3001, 4001, 5001, 6001, 7001"
-    assert "7900 ranks left out." in page.notes["ranks"].replace(",", "")
+    assert "7900 rows left out." in page.notes["ranks"].replace(",", "")
     assert f"other names made {summary.processes[0].activity.calls} calls." in page.notes["processes"]
     assert "12,245 paths left out." in page.notes["files"]
     assert "1 folder left out." in page.notes["folders"]
