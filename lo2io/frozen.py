@@ -1,7 +1,7 @@
 """Classes whose objects never change, as by ``dataclasses.dataclass(frozen=True, slots=True)``, but made faster.
 
 That decorator writes and compiles six methods for each class, for half a millisecond. A recording needs 60 such classes
-before its command runs. Here only ``__init__`` is compiled, for an eighth. Objects are made and compared faster, too.
+before its command runs. Here only ``__init__`` is compiled: for a quarter of that time.
 """
 
 from __future__ import annotations
