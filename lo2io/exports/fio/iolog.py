@@ -2,9 +2,9 @@
 
 In: a plan. Out: a folder with ``job.fio`` and a ``LABEL.iolog`` for each job. fio's HOWTO describes the formats, "Trace
 file format v2" and "v3". Experiments with fio 3.33 showed the rest. Version 3 has microseconds. If the first line has
-time 0, fio ignores the second line's time. Names end at white space and after 256 bytes. fio takes a log of syncs alone
-in version 2 only, next to a wait. ``--replay_redirect`` makes all files one; fio then crashes if one of them is closed
-while another is used.
+time 0, fio ignores the second line's time. Names end at white space and after 256 bytes. fio 3.33 takes a log of syncs
+alone in version 2 only, next to a wait; fio 3.39 takes none. ``--replay_redirect`` makes all files one; fio then
+crashes if one of them is closed while another is used.
 """
 
 from __future__ import annotations

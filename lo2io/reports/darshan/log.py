@@ -175,6 +175,10 @@ def _pydarshan(path: Path) -> Any:
     except ImportError as error:
         remedy = "install it: pip install 'lo2io[darshan]'"
         raise TraceError(f"read the log {path}", f"pydarshan is missing ({error})", remedy) from error
+    except RuntimeError as error:  # a package without Darshan's own library, as for Python 3.13
+        answer, _, _ = str(error).partition("!")
+        remedy = "install darshan-util, or use an earlier Python"
+        raise TraceError(f"read the log {path}", f"pydarshan: {answer}", remedy) from error
 
 
 def _send(sending: Connection, path: Path) -> None:
