@@ -40,6 +40,9 @@ def close_in_background(opened: OpenEvents) -> None:
     if child == 0:
         _keep_until_eof(fds, parents_end, keeps_links=opened.kernel is not None)
     os.close(parents_end)
+    if child != _NO_CHILD:
+        with contextlib.suppress(OSError):
+            os.waitpid(child, 0)
     opened.unmap()
     for fd in fds:
         os.close(fd)
@@ -47,9 +50,6 @@ def close_in_background(opened: OpenEvents) -> None:
         # The binding's objects live until the exit: their destructors would close fds whose numbers are reused by now.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(opened.keep))
     os.close(own_end)
-    if child != _NO_CHILD:
-        with contextlib.suppress(OSError):
-            os.waitpid(child, 0)  # last: the child, too, has to fork
 
 
 def _find_links() -> set[int]:
@@ -65,10 +65,10 @@ def _find_links() -> set[int]:
 def _keep_until_eof(fds: Iterable[int], pipe: int, *, keeps_links: bool) -> NoReturn:
     """In the child: leave the user's session, keep only the events, and wait until lo2io has closed its copies."""
     try:
+        kept = {*fds, pipe, *(_find_links() if keeps_links else ())}
         os.setsid()
         if os.fork() != 0:
             os._exit(0)  # nobody has to wait for a grandchild
-        kept = {*fds, pipe, *(_find_links() if keeps_links else ())}
         os.chdir("/")
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
