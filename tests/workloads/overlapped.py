@@ -45,4 +45,5 @@ def main() -> None:
     print(json.dumps({"beside": (begin, end), "computed_ns": took[0], "pid": os.getpid()}))
 
 
-main()
+if __name__ == "__main__":
+    main()
