@@ -67,8 +67,6 @@ def _keep_until_eof(fds: Iterable[int], pipe: int, *, keeps_links: bool) -> NoRe
     try:
         kept = {*fds, pipe, *(_find_links() if keeps_links else ())}
         os.setsid()
-        if os.fork() != 0:
-            os._exit(0)  # nobody has to wait for a grandchild
         os.chdir("/")
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
@@ -78,6 +76,8 @@ def _keep_until_eof(fds: Iterable[int], pipe: int, *, keeps_links: bool) -> NoRe
             if fd > 2 and fd not in kept:  # noqa: PLR2004 - standard streams are closed above
                 with contextlib.suppress(OSError):
                     os.close(fd)
+        if os.fork() != 0:  # not before: while lo2io waits, the lock of the spool is given back here
+            os._exit(0)  # nobody has to wait for a grandchild
         os.nice(10)
         poll = select.poll()
         poll.register(pipe, select.POLLIN)
