@@ -89,14 +89,13 @@ def time(duration_ns: int | None) -> Cell:
     return _UNKNOWN if duration_ns is None else Cell(format_duration(duration_ns), duration_ns)
 
 
-OVERLAP: Final = (("I/O under way", True), ("without computing", True), ("not known", True))
-"""Headings of a process' time with I/O under way."""
+OVERLAP: Final = (("I/O alone", True),)
+"""Heading of the time in which a process had I/O under way and did not compute."""
 
 
 def overlap(found: Overlap | None) -> list[Cell]:
-    """Cells below :data:`OVERLAP`."""
-    parts = (None,) * len(OVERLAP) if found is None else (found.io_ns, found.unoverlapped_ns, found.unknown_ns)
-    return [time(part) for part in parts]
+    """The cell below :data:`OVERLAP`."""
+    return [time(None if found is None else found.unoverlapped_ns)]
 
 
 def share(part: float) -> Cell:
