@@ -51,6 +51,7 @@ def nodes_sheets(summary: NodesSummary) -> list[Sheet]:
         _outliers(summary),
         _hosts(summary),
         _ranks(summary),
+        _by_rank(summary),
         _processes(summary),
         _files(summary),
         _places(("folders", "Folders", "folder"), summary.folders, summary.nr_folders),
@@ -158,6 +159,27 @@ def _ranks(summary: NodesSummary) -> Sheet:
     heads = [("rank", True), ("host", False), ("processes", True), *ACTIVITY, *OVERLAP]
     note = left_out(len(rows), summary.nr_rank_rows, "row")
     return sheet("ranks", "Ranks", heads, rows, note)
+
+
+def _by_rank(summary: NodesSummary) -> Sheet:
+    rows = [
+        [
+            text(host.host),
+            Cell("none") if row.rank is None else Cell(f"{row.rank}", row.rank),
+            text(row.name or "unknown"),
+            count(row.processes),
+            *activity(row.activity),
+            *overlap(row.overlap),
+        ]
+        for host in summary.hosts
+        for row in host.by_rank
+    ]
+    heads = [("node", False), ("rank", True), ("process", False), ("processes", True), *ACTIVITY, *OVERLAP]
+    note = _note(
+        "The nodes with most time in calls first; of each, the processes with most time, the ranks in order.",
+        left_out(len(rows[:MAX_ROWS]), sum(host.nr_by_rank for host in summary.hosts), "row"),
+    )
+    return sheet("by-rank", "Nodes, ranks and processes", heads, rows[:MAX_ROWS], note)
 
 
 def _processes(summary: NodesSummary) -> Sheet:

@@ -30,6 +30,7 @@ from lo2io.reports.nodes.sums import (
     OTHER,
     PROCESS,
     RANK,
+    RANK_PROCESS,
 )
 from lo2io.reports.summary.histogram import Latency, LatencyHistograms
 from lo2io.reports.summary.overlap import Overlap
@@ -46,6 +47,8 @@ SCHEMA: Final = "lo2io-nodes-summary"
 SCHEMA_VERSION: Final = 1
 MAX_ROWS: Final = 100
 """Rows of processes, files and ranks that are listed."""
+MAX_OF_HOST: Final = 10
+"""Rows of processes that are listed for each host."""
 _WEIGHTS: Final = np.dtype([("kind", np.int64), ("key", np.int64), ("time_ns", np.int64), ("nr", np.int64)])
 _AT_ONCE: Final = 100_000
 """So many rows are in memory before they are added up, or twice as many as the last time left, if that is more."""
@@ -66,6 +69,18 @@ class HostFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class HostProcess:
+    """The processes of one name, of one rank, on one node."""
+
+    rank: int | None
+    """None: they belong to no rank."""
+    name: str | None
+    processes: int
+    activity: Activity
+    overlap: Overlap | None
+
+
+@dataclass(frozen=True, slots=True)
 class HostRow:
     """A node. ``device_p99_ns`` is that of the disk's operation with most time; None: no request ended."""
 
@@ -81,6 +96,10 @@ class HostRow:
     device_p99_ns: int | None
     overlap: Overlap | None
     """Of its processes' time with I/O under way; None: unknown."""
+    by_rank: tuple[HostProcess, ...]
+    """Its processes by rank and name: those with the most time in calls, at most 10, the ranks in order."""
+    nr_by_rank: int
+    """Rows that ``by_rank`` would have without a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +336,8 @@ class _Adder:
         self._room = _AT_ONCE
 
     def add(self, facts: HostFacts, table: pa.Table) -> None:
-        own = _by_kind(table.filter(pc.is_in(table["kind"], pa.array([NODE, DEVICE, RANK, FINDING]))))
+        kinds = [NODE, DEVICE, RANK, RANK_PROCESS, FINDING]
+        own = _by_kind(table.filter(pc.is_in(table["kind"], pa.array(kinds))))
         self.findings += [(facts.host, row) for row in own[FINDING]]
         self.ranks += [
             RankRow(row["rank"], facts.host, row["members"], _activity(row), _overlap(row)) for row in own[RANK]
@@ -339,11 +359,12 @@ class _Adder:
                 activity=_activity(node),
                 device_p99_ns=busiest["p99_ns"] if busiest else None,
                 overlap=_overlap(node),
+                by_rank=_by_rank(own[RANK_PROCESS]),
+                nr_by_rank=len(own[RANK_PROCESS]),
             )
         )
-        named = pc.is_in(table["kind"], pa.array(OTHER))
-        self._named.append(_weights(table.filter(named)))
-        self._waiting.append(_once(table.filter(pc.invert(named))))
+        self._named.append(_weights(table.filter(pc.is_in(table["kind"], pa.array(OTHER)))))
+        self._waiting.append(_once(table.filter(pc.invert(pc.is_in(table["kind"], pa.array([*OTHER, RANK_PROCESS]))))))
         if sum(each.num_rows for each in self._waiting) > self._room:
             self._waiting = [_grouped(self._waiting)]
             self._room = max(_AT_ONCE, 2 * self._waiting[0].num_rows)
@@ -496,6 +517,12 @@ def _processes(rows: Iterable[Row]) -> tuple[NodesProcess, ...]:
         NodesProcess(row["name"], row["hosts"], row["members"], _activity(row), _overlap(row))
         for row in ordered[:MAX_ROWS]
     )
+
+
+def _by_rank(rows: Iterable[Row]) -> tuple[HostProcess, ...]:
+    most = sorted(rows, key=lambda row: (-row["time_ns"], -row["nr"], row["name"] or ""))[:MAX_OF_HOST]
+    found = [HostProcess(row["rank"], row["name"], row["members"], _activity(row), _overlap(row)) for row in most]
+    return tuple(sorted(found, key=lambda row: (row.rank is None, row.rank or 0)))
 
 
 def _files(rows: Mapping[str, list[Row]]) -> Iterator[NodesFile]:

@@ -51,8 +51,9 @@ SCHEMA: Final = pa.schema(
     ],
     {"format": "lo2io-sums", "version": str(VERSION)},
 )
-NODE, CALL, CALL_BIN, DEVICE, DEVICE_BIN, PROCESS, RANK, FILE, OTHER_FILES, FINDING = (
-    "node", "call", "call latency", "device", "device latency", "process", "rank", "file", "other files", "finding",
+NODE, CALL, CALL_BIN, DEVICE, DEVICE_BIN, PROCESS, RANK, RANK_PROCESS, FILE, OTHER_FILES, FINDING = (
+    "node", "call", "call latency", "device", "device latency", "process", "rank", "process of a rank", "file",
+    "other files", "finding",
 )  # fmt: skip
 """Kinds of rows, beside those of places."""
 OTHER: Final = {FILE: OTHER_FILES, FOLDER: "other folders", PATTERN: "other patterns"}
@@ -132,18 +133,22 @@ def _devices(sums: TraceSums) -> Iterator[dict[str, Any]]:
 
 
 def _processes(sums: TraceSums) -> Iterator[dict[str, Any]]:
-    """Processes of one name share a row, and those of one rank."""
+    """Processes of one name share a row, those of one rank, and those of one name in a rank or outside of all ranks."""
     tally, busy = sums.operations.by_process, np.flatnonzero(sums.operations.by_process.calls).tolist()
     names, ranks = sums.people.names(busy), _ranks(sums)
-    by_name, by_rank = defaultdict(list), defaultdict(list)
+    by_name, by_rank, by_both = defaultdict(list), defaultdict(list), defaultdict(list)
     for row in busy:
         by_name[names.get(row)].append(row)
+        by_both[ranks.get(row), names.get(row)].append(row)
         if row in ranks:
             by_rank[ranks[row]].append(row)
     for name, rows in by_name.items():
         yield {"kind": PROCESS, "name": name, "members": len(rows), **_activity(tally, rows), **_overlap(sums, rows)}
     for rank, rows in by_rank.items():
         yield {"kind": RANK, "rank": rank, "members": len(rows), **_activity(tally, rows), **_overlap(sums, rows)}
+    for (own, name), rows in by_both.items():
+        keys = {"kind": RANK_PROCESS, "rank": own, "name": name}
+        yield {**keys, "members": len(rows), **_activity(tally, rows), **_overlap(sums, rows)}
 
 
 def _ranks(sums: TraceSums) -> dict[int, int]:

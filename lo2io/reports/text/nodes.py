@@ -47,6 +47,8 @@ def render_nodes(summary: NodesSummary, console: Console, *, full: bool = False)
     _hosts(summary, console, rows)
     _processes(summary, console, rows)
     _ranks(summary, console, rows)
+    if full:
+        _by_rank(summary, console, rows)
     _files(summary, console, rows)
     _places(summary.folders, summary.nr_folders, "Folder", console, rows)
     if full:
@@ -134,6 +136,23 @@ def _ranks(summary: NodesSummary, console: Console, limit: int) -> None:
         for row in summary.ranks[:limit]
     ]
     _table(console, ["Rank", "processes", *_ACTIVITY, _ALONE], "lrrrrrr", rows, summary.nr_rank_rows)
+
+
+def _by_rank(summary: NodesSummary, console: Console, limit: int) -> None:
+    """Each node, below it its ranks, below these their processes."""
+    rows: list[list[str]] = []
+    for host in summary.hosts:
+        rows.append([printable(host.host), f"{host.processes:,}", *_cells(host.activity), _alone(host.overlap)])
+        rank: int | None = -1
+        for row in host.by_rank:
+            if row.rank != rank:
+                rank = row.rank
+                rows.append(["  of no rank" if rank is None else f"  rank {rank}", *[""] * 6])
+            name = f"    {printable(row.name or 'unknown')}"
+            rows.append([name, f"{row.processes:,}", *_cells(row.activity), _alone(row.overlap)])
+    number = sum(1 + len({row.rank for row in host.by_rank}) + host.nr_by_rank for host in summary.hosts)
+    headings = ["Node, rank, process", "processes", *_ACTIVITY, _ALONE]
+    _table(console, headings, "lrrrrrr", rows[: 2 * limit], number)
 
 
 def _files(summary: NodesSummary, console: Console, limit: int) -> None:

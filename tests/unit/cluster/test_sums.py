@@ -17,6 +17,7 @@ from workloads import served
 import lo2io
 from lo2io.cluster.sums import write_sums
 from lo2io.errors import TraceError, UsageError
+from lo2io.model import UNKNOWN_U32
 from lo2io.reports.nodes import summary as node_summary
 from lo2io.reports.nodes import sums as node_sums
 from lo2io.reports.nodes.outliers import find_outliers
@@ -186,6 +187,36 @@ def test_a_rank_on_several_hosts_has_a_row_on_each(tmp_path: Path) -> None:
     assert "\nRank (3 of 4) " in pages[0]
     assert "\nRank  " in pages[1]
     assert pages[1].count("\n7 on ") == 4
+
+
+def test_nodes_have_ranks_and_ranks_have_processes(tmp_path: Path) -> None:
+    """What the rows of a node add up to is the node's; a process of no rank stands behind those of ranks."""
+    processes = [("app", 0), ("helper", 0), ("app", 1), ("daemon", UNKNOWN_U32), ("app", 1)]
+    calls = [("/data", 10 * (number + 1), 100) for number in range(10)]
+    host_with(tmp_path / "T", "n0", calls, processes=processes)
+    host_with(tmp_path / "T", "n1", [("/data", 1, 1)], rank=2)
+    whole = report(tmp_path / "T")
+    busy, idle = whole.hosts
+    found = [(row.rank, row.name, row.processes, row.activity.calls, row.activity.time_ns) for row in busy.by_rank]
+    assert found == [
+        (0, "helper", 1, 2, 90_000),
+        (0, "app", 1, 2, 70_000),
+        (1, "app", 2, 4, 260_000),
+        (None, "daemon", 1, 2, 130_000),
+    ]
+    assert busy.nr_by_rank == 4
+    for name in ("calls", "bytes_read", "time_ns"):
+        assert sum(getattr(row.activity, name) for row in busy.by_rank) == getattr(busy.activity, name)
+    assert [(row.rank, row.name) for row in idle.by_rank] == [(2, "app")]
+    out = io.StringIO()
+    render_nodes(whole, report_console(out), full=True)
+    heading = "Node, rank, process"
+    _, _, shown = out.getvalue().partition(heading)
+    names = [line[: len(heading)].rstrip() for line in shown.splitlines()[1:11]]
+    assert names == [
+        *("n0", "  rank 0", "    helper", "    app", "  rank 1", "    app", "  of no rank", "    daemon"),
+        *("n1", "  rank 2"),
+    ]
 
 
 def test_overlap_adds_up_over_hosts(tmp_path: Path) -> None:
