@@ -91,7 +91,7 @@ def test_fits_narrow_screens_and_paper(page: Chrome) -> None:
         widths = page.execute_script(
             "return [...document.querySelectorAll('.table')].map((table) => [table.scrollWidth, table.clientWidth])"
         )
-        assert len(widths) == 10
+        assert len(widths) == 11
         assert [row for row in widths if row[0] > row[1]] == []
     finally:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
