@@ -139,6 +139,7 @@ enum lo2_otf2_handle_state {
 /* Kinds of definitions that events name. */
 enum lo2_used_kind { LO2_USED_STRING = 0, LO2_USED_REGION = 1, LO2_USED_CONTEXT = 2, LO2_USED_METRIC = 3,
                      LO2_USED_HANDLE = 4, LO2_NR_USED_KINDS = 5 };
+enum { LO2_USED_KIND_SHIFT = 32, LO2_USED_LOCATION_SHIFT = 35, LO2_USED_KIND_MASK = 7 };
 
 typedef struct {                  /* its index is the OTF2 location id */
     void *writer;                 /* OTF2_EvtWriter */
@@ -260,7 +261,8 @@ int lo2_otf2_end_location(lo2_otf2_writer *writer, uint64_t location, int64_t en
 /* Counts the events and closes the event writers, from the last to the first. */
 int lo2_otf2_finish(lo2_otf2_writer *writer);
 /*
- * The definitions that events of each location name: location << 35 | enum lo2_used_kind << 32 | id, in rising order.
+ * The definitions that events of each location name, in rising order: location << LO2_USED_LOCATION_SHIFT |
+ * enum lo2_used_kind << LO2_USED_KIND_SHIFT | id.
  * Valid as long as the writer, which can then write no more.
  */
 const uint64_t *lo2_otf2_used_ids(lo2_otf2_writer *writer, uint64_t *number);

@@ -85,7 +85,7 @@ static int mark_used(lo2_merge *m, const uint64_t *used, uint64_t nr_used)
             TRY(PUSH(m, m->used_handles, (uint8_t)(used == NULL)));
     for (uint64_t i = 0; i < nr_used; i++) {
         uint32_t id = (uint32_t)used[i];
-        if ((used[i] >> 32 & 7) != LO2_USED_HANDLE)
+        if (used_kind(used[i]) != LO2_USED_HANDLE)
             continue;
         while (id < m->used_handles.nr && !m->used_handles.at[id]) {
             m->used_handles.at[id] = 1;

@@ -5,8 +5,6 @@
  */
 #include "merge/merge.h"
 
-enum { KIND_SHIFT = 32, LOCATION_SHIFT = 35, KIND_MASK = 7 };
-
 typedef int (*table_fn)(void *, uint8_t, const void *);
 typedef void *(*create_fn)(uint8_t, uint64_t);
 typedef void *(*from_array_fn)(uint64_t, const uint32_t *, bool);
@@ -67,8 +65,8 @@ static int tables_of_used(lo2_locals *l, void *writer, uint64_t begin, uint64_t 
         [LO2_USED_STRING] = MAP_STRING, [LO2_USED_REGION] = MAP_REGION, [LO2_USED_CONTEXT] = MAP_CONTEXT,
         [LO2_USED_METRIC] = MAP_METRIC, [LO2_USED_HANDLE] = MAP_HANDLE};
     for (uint64_t end; begin < nr_used; begin = end) {
-        uint8_t kind = l->used[begin] >> KIND_SHIFT & KIND_MASK;
-        for (end = begin; end < nr_used && (l->used[end] >> KIND_SHIFT & KIND_MASK) == kind;)
+        uint8_t kind = used_kind(l->used[begin]);
+        for (end = begin; end < nr_used && used_kind(l->used[end]) == kind;)
             end++;
         if (kind < LO2_NR_USED_KINDS)
             TRY(table_of_used(l, writer, mappings[kind], begin, end));
@@ -93,7 +91,7 @@ static uint64_t find(const lo2_locals *l, uint64_t location)
     uint64_t low = 0, high = l->nr_used;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if (l->used[middle] >> LOCATION_SHIFT < location)
+        if (l->used[middle] >> LO2_USED_LOCATION_SHIFT < location)
             low = middle + 1;
         else
             high = middle;

@@ -1,10 +1,8 @@
 /*
- * What the ids of an archive became, for the local definitions of its locations. Another process may write those: all that they
- * need is in these maps.
+ * Maps from the ids of an archive to the merged ones, for the local definitions of its locations. Another process may write these
+ * definitions, and needs nothing but the maps.
  */
 #include "merge/merge.h"
-
-enum { KIND_SHIFT = 32, KIND_MASK = 7 };
 
 static int keep_whole(lo2_merge *m, uint8_t mapping, const id_map *map)
 {
@@ -31,7 +29,7 @@ static int keep_used(lo2_merge *m, const uint64_t *used, uint64_t nr_used)
         [LO2_USED_STRING] = &m->strings, [LO2_USED_REGION] = &m->regions, [LO2_USED_CONTEXT] = &m->contexts,
         [LO2_USED_METRIC] = &m->metrics, [LO2_USED_HANDLE] = &m->handles};
     for (uint64_t i = 0; i < nr_used; i++) {
-        uint8_t kind = used[i] >> KIND_SHIFT & KIND_MASK;
+        uint8_t kind = used_kind(used[i]);
         TRY(PUSH(m, m->merged, kind < LO2_NR_USED_KINDS ? id_map_get(maps[kind], (uint32_t)used[i]) : NONE));
     }
     return 0;

@@ -130,6 +130,8 @@ void id_map_clear(id_map *map);
 /* *value: the number of equal contents; NONE: they are new, and the caller sets it. */
 int contents_find(lo2_merge *m, contents *c, const void *bytes, size_t length, uint32_t **value);
 
+/* enum lo2_used_kind of one of lo2_otf2_used_ids */
+static inline uint8_t used_kind(uint64_t used) { return used >> LO2_USED_KIND_SHIFT & LO2_USED_KIND_MASK; }
 static inline uint32_t id_map_get(const id_map *map, uint32_t id) { return id < map->size ? map->to[id] : NONE; }
 
 /* Appends a row; -1: out of memory. */

@@ -57,7 +57,7 @@ int merge_used_strings(lo2_merge *m, const uint64_t *used, uint64_t nr_used)
 {
     uint32_t unused;
     for (uint64_t i = 0; i < nr_used; i++)
-        if ((used[i] >> 32 & 7) == LO2_USED_STRING)
+        if (used_kind(used[i]) == LO2_USED_STRING)
             TRY(merge_string(m, (uint32_t)used[i], &unused));
     for (size_t i = 0; !used && i < m->part.strings.nr; i++)
         TRY(merge_string(m, m->part.strings.at[i].id, &unused));

@@ -1,12 +1,10 @@
 /* Which definitions the events of each location name. Merging archives makes a table of them for each location. */
 #include "otf2/otf2_writer.h"
 
-enum { LOCATION_SHIFT = 35, KIND_SHIFT = 32 };
-
 static int note(lo2_otf2_writer *w, uint64_t location, uint64_t kind, uint32_t ref)
 {
     uint32_t *unused;
-    if (!number_map_at(&w->used, location << LOCATION_SHIFT | kind << KIND_SHIFT | ref, &unused))
+    if (!number_map_at(&w->used, location << LO2_USED_LOCATION_SHIFT | kind << LO2_USED_KIND_SHIFT | ref, &unused))
         return otf2_fail(w, "malloc", 0);
     return 0;
 }
