@@ -141,7 +141,10 @@ def _ranks(summary: NodesSummary, console: Console, limit: int) -> None:
 def _by_rank(summary: NodesSummary, console: Console, limit: int) -> None:
     """Each node, below it its ranks, below these their processes."""
     rows: list[list[str]] = []
+    shown = 0
     for host in summary.hosts:
+        if len(rows) >= limit:
+            break
         rows.append([printable(host.host), f"{host.processes:,}", *_cells(host.activity), _alone(host.overlap)])
         rank: int | None = -1
         for row in host.by_rank:
@@ -150,9 +153,10 @@ def _by_rank(summary: NodesSummary, console: Console, limit: int) -> None:
                 rows.append(["  of no rank" if rank is None else f"  rank {rank}", *[""] * 6])
             name = f"    {printable(row.name or 'unknown')}"
             rows.append([name, f"{row.processes:,}", *_cells(row.activity), _alone(row.overlap)])
-    number = sum(1 + len({row.rank for row in host.by_rank}) + host.nr_by_rank for host in summary.hosts)
+        shown += len(host.by_rank)
     headings = ["Node, rank, process", "processes", *_ACTIVITY, _ALONE]
-    _table(console, headings, "lrrrrrr", rows[: 2 * limit], number)
+    _table(console, headings, "lrrrrrr", rows, len(rows))
+    print_more(console, sum(host.nr_by_rank for host in summary.hosts) - shown)
 
 
 def _files(summary: NodesSummary, console: Console, limit: int) -> None:
