@@ -34,7 +34,7 @@ VIA_SQL = {
         from calls where latency_ns is not null group by call""",
     "slowest ten": "select host, rank, path, call, latency_ns from calls order by latency_ns desc limit 10",
 }
-"""What is asked → a question to ``lo2io query``."""
+"""The question in words → its SQL for ``lo2io query``."""
 VIA_PYTHON = {
     "lo2io.open, operations by host": """
         import lo2io
@@ -56,11 +56,11 @@ VIA_PYTHON = {
         calls = operations.group_by("host", "call").agg(pl.len(), pl.col("bytes_result").sum())
         print(calls.collect(engine="streaming").head(3))""",
 }
-"""What is asked → a program, whose ``FOLDER`` is the recording."""
+"""The question in words → a program that answers it; ``FOLDER`` stands for the recording."""
 
 
 def commands(cluster: Path) -> dict[str, list[object]]:
-    """What is asked → the command that asks it."""
+    """The question in words → the command that asks it."""
     found: dict[str, list[object]] = {
         f"lo2io query, {name}": [LO2IO, "query", cluster, sql] for name, sql in VIA_SQL.items()
     }

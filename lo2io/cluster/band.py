@@ -47,7 +47,7 @@ class Pairs:
         return len(self.begin_ns)
 
     def fit(self, line: Line, correction: Correction, error_ns: int) -> bool:
-        """Whether each call lies in its region, by a line from ticks to corrected times, within an error."""
+        """True if each call lies in its region, by a line from ticks to corrected times, within an error."""
         begin, end = (correction.apply(times) for times in (self.begin_ns, self.end_ns))
         before, behind = begin - line.at(self.first_tick), line.at(self.last_tick) - end
         return bool((before >= -error_ns).all() and (behind >= -error_ns).all())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 LEAST: Final = 4
-"""So many pairs at least: fewer may fit by chance."""
+"""The least number of pairs: fewer may fit by chance."""
 _WITHOUT_BYTES: Final = CALLS.index("fsync")
 """This call and those behind it move no bytes that both tools would tell."""
 
@@ -43,7 +43,7 @@ class Thread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What the shared calls tell.
+    """The clock and the threads that shared calls tell.
 
     Attributes:
         band: The lines from ticks to ns that they leave.

@@ -1,4 +1,4 @@
-/* What follows from one operation: its class, and the parts of its time that block requests and the scheduler explain. */
+/* The class of an operation, and the parts of its time that block requests and the scheduler explain. */
 #ifndef LO2IO_SUMS_DERIVE_H
 #define LO2IO_SUMS_DERIVE_H
 

@@ -36,7 +36,7 @@ struct lo2_overlap {
     thread_state *threads;
 };
 
-/* What a moment adds to the calls of its thread, to its life, and to the I/O of its process. */
+/* How each kind of moment changes its thread's calls and life, and its process' I/O. */
 static const struct { int8_t calls, alive, io; } CHANGES[] = {
     [LO2_BIRTH] = {0, 1, 0}, [LO2_EXIT] = {0, -1, 0},
     [LO2_CALL] = {1, 0, 0}, [LO2_RETURN] = {-1, 0, 0},

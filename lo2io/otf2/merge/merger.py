@@ -80,7 +80,7 @@ class ReadPart(NamedTuple):
     locations: NDArray[np.void]
     """``lo2_merge_location``"""
     has_events: list[bool]
-    """Of each location: it has a file of events."""
+    """For each location, True if it has a file of events."""
     markers: list[Marker]
 
 

@@ -65,7 +65,7 @@ class HostLocations:
         directory: The host's trace.
         number: What ends the ids of its locations.
         locations: Their own ids.
-        has_events: Of each location: it has a file of events. One without events needs none.
+        has_events: For each location, True if it has a file of events. A location without events needs none.
         times_ns: Break points of the host's clock, in rising order.
         offsets_ns: What is added there.
         used: The numbers of ``lo2_otf2_used_ids``. Empty: they are not known.

@@ -1,4 +1,4 @@
-"""What an application's events tell beside its definitions: ids of its processes and threads, and its calls.
+"""Ids of processes and threads, and calls, that an application's events tell beside its definitions.
 
 In: the archive's events, which are read once. Out: for each location the ids that attributes of its events tell, as
 Score-P writes them, and the system calls that its regions name. Times are ticks, with the archive's own offsets.
@@ -58,7 +58,7 @@ class Calls(NamedTuple):
 
 @dataclass(slots=True)
 class Told:
-    """What the events tell.
+    """Ids and calls by location.
 
     Attributes:
         pids: Location → process ids.
