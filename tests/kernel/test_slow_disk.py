@@ -28,9 +28,9 @@ dd if=/dev/zero of=/dev/null bs=1 count={NR_BLOCKS} status=none
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """An ext4 of the test's own."""
-    with loop_device(tmp_path / "image", 256 << 20) as device:
+    with loop_device(tmp_path / "image", request.param) as device:
         subprocess.run(["mkfs.ext4", "-q", str(device)], check=True)
         place = tmp_path / "disk"
         place.mkdir()
@@ -41,6 +41,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
             subprocess.run(["umount", "--lazy", place], check=True)
 
 
+@pytest.mark.parametrize("disk", [256 << 20], indirect=True)
 def test_a_frozen_file_system_costs_no_record(tmp_path: Path, disk: Path) -> None:
     """The spool's file system takes no write while the command makes its calls, and thaws afterwards."""
     command = [LO2IO, "record", "--no-convert", "-o", disk / "trace", "--", "sh", "-c", FROZEN, "sh", disk]
@@ -51,3 +52,12 @@ def test_a_frozen_file_system_costs_no_record(tmp_path: Path, disk: Path) -> Non
     assert lost == {}
     calls = trace.operations.column("call").to_pylist()
     assert min(calls.count("read"), calls.count("write")) >= NR_BLOCKS
+
+
+@pytest.mark.parametrize("disk", [24 << 20], indirect=True)
+def test_a_disk_that_turns_out_to_be_full_is_told(disk: Path) -> None:
+    """The command has ended when the disk, once thawed, has too little room for what waits."""
+    command = [LO2IO, "record", "--no-convert", "-o", disk / "trace", "--", "sh", "-c", FROZEN, "sh", disk]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "No space left on device" in ended.stderr
+    assert "recording ended early" in ended.stderr

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import otf2
@@ -14,6 +15,7 @@ from build.application_archive import CHUNK_BYTES, MS, OwnThread, write_applicat
 from build.merged_traces import small_cluster, told
 from build.otf2_builder import DISK, START, complete, correct
 
+from lo2io.cluster import application, bridging
 from lo2io.cluster.application import Request
 from lo2io.cluster.merge import MERGED, merge
 from lo2io.errors import TraceError, UsageError
@@ -203,6 +205,20 @@ def test_ids_of_threads_are_told_by_events(tmp_path: Path) -> None:
     joined = [f"{name}: I/O (tid {tid}) @{host}" for name, tid in (("Writer", WRITER), ("Helper", HELPER))]
     assert groups_of(trace / MERGED)["Process"] == ["Writer", "Helper", *joined]
     assert exit_code(verify(trace / MERGED)) == 0
+
+
+@pytest.mark.parametrize(("least", "joined"), [(2, 1), (3, 0)])
+def test_few_calls_tell_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, joined: int) -> None:
+    """The clock is known, and a thread made both calls within their regions. Too few calls may fit by chance."""
+    trace, host = machine(tmp_path / "T")
+    calls = [("pwrite64", 8192, 8192, 10.0, 10.06), ("fsync", 2**64 - 1, 0, 10.07, 10.09)]
+    of_trace = [(*rest, int(begin * MS), int(end * MS)) for *rest, begin, end in calls]
+    anchor = write_calls(tmp_path / "own", host, [OwnThread("Process", "Few", of_trace)])
+    monkeypatch.setattr(application, "by_offset", lambda *known: replace(bridging.by_offset(*known), error_ns=1_000))
+    monkeypatch.setattr(application, "LEAST", least)
+    found = merge(trace, request=Request(anchor, offset_s=0)).application
+    assert found is not None
+    assert (found["joined"], found["joined_threads"], found["threads"]) == (joined, joined, 1)
 
 
 def test_an_offset_of_the_user_tells_no_threads(tmp_path: Path) -> None:

@@ -219,6 +219,21 @@ def test_nodes_have_ranks_and_ranks_have_processes(tmp_path: Path) -> None:
     ]
 
 
+def test_a_node_lists_its_largest_processes(tmp_path: Path) -> None:
+    """Ten of twelve, and the report says how many are left out."""
+    processes = [(f"app{number}", number) for number in range(12)]
+    host_with(tmp_path / "T", "n0", [("/data", 10 + number, 1) for number in range(12)], processes=processes)
+    host_with(tmp_path / "T", "n1", [("/data", 1, 1)], rank=12)
+    whole = report(tmp_path / "T")
+    assert [row.rank for row in whole.hosts[0].by_rank] == list(range(2, 12))
+    assert [host.nr_by_rank for host in whole.hosts] == [12, 1]
+    out = io.StringIO()
+    render_nodes(whole, report_console(out), full=True)
+    _, _, shown = out.getvalue().partition("Node, rank, process")
+    table, _, rest = shown.partition("\nand ")
+    assert int(rest.split()[0]) + table.count("    app") == 13
+
+
 def test_overlap_adds_up_over_hosts(tmp_path: Path) -> None:
     """By rank and by name; hosts that do not know theirs are counted, and make the sum of a name unknown."""
     for number in range(2):

@@ -205,6 +205,14 @@ def test_requests_that_reach_far_back_are_found(tmp_path: Path, monkeypatch: pyt
     assert astuple(found) == (50 + 3 + 702 + 45, 0, 50 + 3 + 702 + 45, 0)
 
 
+def test_a_sample_of_requests_tells_nothing(tmp_path: Path) -> None:
+    """A request that was left out may have been under way at any time."""
+    batch = make_batch(tasks=[thread(0, 0, 1000)], operations=[{"id": 1, **call(0, 0, 50)}])
+    summary = summarize(write_trace(tmp_path, [batch], spool=replace(WAITS, sample_rate=10), span=(0, 1000)))
+    assert summary.overlap is None
+    assert summary.overlap_unknown == "a part of the rings' requests was written"
+
+
 @pytest.mark.parametrize("event", ["syscalls:sys_exit_read", "task:task_newtask"])
 def test_nothing_is_said_where_records_are_missing(tmp_path: Path, event: str) -> None:
     """A lost call or thread may have been anything. Lost requests of disks change nothing."""

@@ -55,6 +55,19 @@ def test_calls_are_regions_of_their_names(tmp_path: Path, contexts: bool) -> Non
     assert [tuple(row) for row in found[1].keys.tolist()] == wanted
 
 
+def test_a_region_with_another_call_inside_is_no_call(tmp_path: Path) -> None:
+    """A function that makes its call by another one of these: the inner one is the call."""
+    with otf2.writer.open(str(tmp_path / "own"), timer_resolution=1) as writer:
+        new = writer.definitions
+        group = new.location_group("Process", system_tree_parent=new.system_tree_node("n1", class_name="node"))
+        read, pread = (new.region(name) for name in ("read", "pread"))
+        events = writer.event_writer_from_location(new.location("Master thread", group=group))
+        for time, step in enumerate((events.enter, events.enter, events.leave, events.leave), 1):
+            step(time, pread if time in (2, 3) else read)
+    found = told_by(tmp_path / "own" / "traces.otf2").calls[0]
+    assert (found.begin.tolist(), found.end.tolist(), found.keys[:, 0].tolist()) == ([2], [3], [CALLS.index("pread")])
+
+
 def test_ids_are_attributes_of_events(tmp_path: Path) -> None:
     """As Score-P writes them: a process id alone is the thread's, too. What is told twice is not told."""
     threads = [
