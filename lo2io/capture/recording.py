@@ -138,7 +138,7 @@ def record(
         note(Notice(notice))
     command = None
     try:
-        # Slurm says SIGTERM twice and more at a time limit. SIGKILL follows, if it does not want to wait.
+        # At a time limit Slurm sends SIGTERM several times, and SIGKILL after its KillWait.
         once = frozenset({signal.SIGTERM} if options.job else ())
         with waiting.BlockedSignals(once) as signals, _quick_switching():
             if options.until_last:

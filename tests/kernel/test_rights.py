@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ COMMANDS = {
     "verify": ("verify", "{trace}"),
     "why": ("why", "{trace}"),
     "diff": ("diff", "{trace}", "{trace}"),
+    "merge": ("merge", "{nodes}"),
     "export": ("export", "{trace}", "--to", "parquet", "-o", "{new}"),
 }
 OPENED = re.compile(r'"[^"]*(?:spool\.json|\.calls|\.arrow|metadata\.json|traces\.\w+|\.evt)", O_RDONLY')
@@ -38,7 +40,9 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_rights_are_given_up_before_anything_is_read(tmp_path: Path, trace: Path, name: str) -> None:
     """That is: capabilities, and writing elsewhere."""
-    words = [word.format(trace=trace, new=tmp_path / "new") for word in COMMANDS[name]]
+    nodes = tmp_path / "nodes"
+    shutil.copytree(trace, nodes / "host=n1", ignore=shutil.ignore_patterns("spool"))
+    words = [word.format(trace=trace, nodes=nodes, new=tmp_path / "new") for word in COMMANDS[name]]
     log = tmp_path / "strace"
     command = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", log, "-e", CALLS, PROGRAM, *words]
     subprocess.run(command, check=True, capture_output=True)
