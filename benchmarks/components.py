@@ -46,7 +46,7 @@ def _events(count: int, runs: int, parent: Path) -> list[dict[str, Any]]:
     rates = []
     for _ in range(runs):
         with tempfile.TemporaryDirectory(dir=parent) as directory:
-            rates.append(measure_events(Path(directory), count, THREADS))
+            rates.append(measure_events(Path(directory), count, THREADS)[0])
     return [{"variant": "otf2 events", "rates": rates}]
 
 

@@ -48,6 +48,7 @@ class Figure:
         beside: The variants of other recorders, by recorder.
         goal: What the figure should be at most; None: there is no goal.
         floor: The variant that does the least that such a recorder must do; empty: none was measured.
+        floor_in: The name of the benchmark that measures the floor; empty: the figure's own.
         least: A change below this counts as none, in the figure's unit.
     """
 
@@ -61,6 +62,7 @@ class Figure:
     least: float = 0.0
     goal: float | None = None
     floor: str = ""
+    floor_in: str = ""
 
     def values(self, rows: Sequence[Row], variant: str) -> list[float]:
         """The numbers of all turns in which the variant ran; empty: it did not run, or its rows lack the number."""
@@ -93,6 +95,10 @@ def _lost(row: Row) -> float:
 
 def _end(row: Row) -> float:
     return 1e6 * row["after_s"] / row["calls"]
+
+
+def _bytes_a_call(row: Row) -> float:
+    return row["bytes"] / (row["calls"] if row["variant"] == LIBRARY else row["reads"])
 
 
 def _loops() -> list[Figure]:
@@ -156,8 +162,8 @@ FIGURES = (
     Figure("end, per million calls", "s", AFTERMATH, "fio", _end, least=0.05, goal=0.25, floor=LIBRARY),
     Figure("events lost at default buffers, two readers", "events", RATES, "2 at once, lo2io system-wide -a", _lost,
            beside={PERF: "2 at once, perf record -a"}, goal=0),
-    Figure("trace per call", "bytes", OVERHEAD, "lo2io record", lambda row: row["bytes"] / row["reads"],
-           beside={PERF: "perf record -a"}, least=0.5, goal=60),
+    Figure("trace per call", "bytes", OVERHEAD, "lo2io record", _bytes_a_call,
+           beside={PERF: "perf record -a"}, least=0.5, goal=60, floor=LIBRARY, floor_in=AFTERMATH),
 )  # fmt: skip
 
 
@@ -197,7 +203,7 @@ def overview(documents: Mapping[str, Mapping[str, Any]]) -> str:
     """
     commits = {document["baseline"] for document in documents.values() if document.get("baseline")}
     baseline = commits.pop() if len(commits) == 1 else ""
-    lines = [_line(figure, documents.get(figure.benchmark, {}), baseline) for figure in FIGURES]
+    lines = [_line(figure, documents, baseline) for figure in FIGURES]
     head = ["", "lo2io", "goal", "floor", *([f"`{baseline}`"] if baseline else []), *RIVALS]
     return (
         "Medians of runs in turns, for lo2io with the quartiles. Figures with x are ratios to the untraced run of the "
@@ -207,8 +213,8 @@ def overview(documents: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def _line(figure: Figure, document: Mapping[str, Any], baseline: str) -> list[str]:
-    rows = document.get("runs", [])
+def _line(figure: Figure, documents: Mapping[str, Mapping[str, Any]], baseline: str) -> list[str]:
+    rows = documents.get(figure.benchmark, {}).get("runs", [])
     ours = summed_up(figure.values(rows, figure.variant))
     cells = [figure.name if figure.unit == "x" else f"{figure.name} ({figure.unit})"]
     if ours is None:
@@ -218,10 +224,11 @@ def _line(figure: Figure, document: Mapping[str, Any], baseline: str) -> list[st
     else:
         cells.append(_text(figure, ours.value))
     cells.append("" if figure.goal is None else _text(figure, figure.goal))
-    variants = [figure.floor, *([baseline_name(figure.variant, baseline)] if baseline else [])]
-    variants += [figure.beside.get(rival, "") for rival in RIVALS]
-    for variant in variants:
-        found = summed_up(figure.values(rows, variant))
+    floor_rows = documents.get(figure.floor_in, {}).get("runs", []) if figure.floor_in else rows
+    beside = [baseline_name(figure.variant, baseline)] if baseline else []
+    beside += [figure.beside.get(rival, "") for rival in RIVALS]
+    for runs, variant in ((floor_rows, figure.floor), *((rows, name) for name in beside)):
+        found = summed_up(figure.values(runs, variant))
         cells.append(_text(figure, found.value) if found else "")
     return cells
 

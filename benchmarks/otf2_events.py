@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from common import size_of
 from descriptions import META
 from lo2io.native._lib import lib
 
@@ -52,8 +53,8 @@ def reads(columns: Columns, threads: int) -> None:
     columns["end_time_ns"][:] = rows * 500 + 400
 
 
-def measure(directory: Path, operations: int, threads: int) -> float:
-    """Million events per second of one run."""
+def measure(directory: Path, operations: int, threads: int) -> tuple[float, float]:
+    """Million events per second of one run, and bytes an operation."""
     native, tables = allocate_batch(ROWS, 1)
     columns = tables["operations"]
     reads(columns, threads)
@@ -75,11 +76,11 @@ def measure(directory: Path, operations: int, threads: int) -> float:
         spent += time.perf_counter() - begin
         proof = Completeness(0, 0, 0, 0, 0, done, proven=True)
         writer.close(TraceEnd(0, int(columns["end_time_ns"][-1]), proof, Totals()))
-    return done * EVENTS_PER_OPERATION / spent / 1e6
+    return done * EVENTS_PER_OPERATION / spent / 1e6, size_of(directory) / done
 
 
 def main() -> None:
-    """Measure and print the median."""
+    """Measure. Print the median of million events per second, and the bytes of an operation."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--operations", type=int, default=2_000_000)
     parser.add_argument("--threads", type=int, default=8)
@@ -89,9 +90,9 @@ def main() -> None:
     rates = []
     for _ in range(options.repeat):
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-            rates.append(measure(Path(directory), options.operations, options.threads))
-    spread = f"median of {len(rates)}, {min(rates):.1f} to {max(rates):.1f}"
-    print(f"{statistics.median(rates):.1f} million events/s ({spread})")
+            rate, size = measure(Path(directory), options.operations, options.threads)
+            rates.append(rate)
+    print(f"{statistics.median(rates):.1f} {size:.1f}")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ READS = 1_000_000
 BLOCK = 4096
 FILE_BYTES = 256 << 20
 GETPPID = 200_000
-TARGET_RATIO = 1.9
+TARGET_RATIO = 1.25
 SLOW = {"strace -f -c": 2}
 """A run takes a minute and a half, and this ratio differs from all others by far."""
 
@@ -129,15 +129,16 @@ def render(document: Mapping[str, Any]) -> str:
     names = list(dict.fromkeys(row["variant"] for row in rows))
     lines = [_line(rows, name, reads) for name in names]
     head = ["", "wall ratio", "CPU ratio", "wall s", "CPU s", "recorder's CPU s", "reads missing", "lost", "getppid ns"]
-    ratio, rival = (median(ratios(rows, name, "cpu_s")) for name in ("lo2io record", "perf record -a"))
+    wall, ratio = (median(ratios(rows, "lo2io record", key)) for key in ("wall_s", "cpu_s"))
+    rival = median(ratios(rows, "perf record -a", "cpu_s"))
     calls, others = _lost(rows)
     return (
         f"{reads:,} reads of {document['settings']['block_bytes']} bytes; medians and least to most of "
         f"{max(row['run'] for row in rows)} runs in turns, of strace {SLOW['strace -f -c']}; "
         "ratios are to the untraced median.\n\n"
         f"{table(head, lines)}\n\n"
-        f"Targets: CPU at most {TARGET_RATIO} times the untraced: {ratio:.2f} "
-        f"({verdict(met=ratio <= TARGET_RATIO)}); not above perf record's: {ratio:.2f} to {rival:.2f} "
+        f"Targets: wall clock at most {TARGET_RATIO} times the untraced: {wall:.2f} "
+        f"({verdict(met=wall <= TARGET_RATIO)}); CPU time not above perf record's: {ratio:.2f} to {rival:.2f} "
         f"({verdict(met=ratio <= rival)}); no call lost at default rings: {calls:,} in all runs "
         f"({verdict(met=calls == 0)}).{others}"
     )

@@ -1,10 +1,10 @@
 """Makes a spool of any size, like that of a recording of two busy processes with four threads each on four CPUs.
 
-    .venv/bin/python benchmarks/synthetic_spool.py DIRECTORY SAMPLES
+    .venv/bin/python benchmarks/synthetic_spool.py DIRECTORY SAMPLES [--threads N]
 
 Each thread works in bursts of 51 calls and one block request: it opens a file, reads it to its end and closes it. In
-between, it reads and writes a shared file at given positions, and appends to a log that it syncs. The bursts of two
-threads take turns on each CPU. The CPUs' samples lie closely interleaved in time, which is the worst case for merging.
+between, it reads and writes a shared file at given positions, and appends to a log that it syncs. The bursts of a
+CPU's threads take turns. The CPUs' samples lie closely interleaved in time, which is the worst case for merging.
 Layouts are those of the running kernel, so this needs tracefs.
 """
 
@@ -27,7 +27,8 @@ from lo2io.spool.facts import TASK_SELECT, pack_fd, pack_task
 from lo2io.spool.format import FACTS_NAME, META_NAME, dump_meta, ring_name
 
 CPUS = 4
-PIDS = (1000, 2000)
+PIDS = (10_000, 20_000)
+THREADS = CPUS * len(PIDS)
 START_NS = 1_000_000_000
 STEP_NS = 400
 """Time between two samples of a CPU; neighbouring CPUs differ by a quarter of it."""
@@ -96,12 +97,13 @@ class _Template:
         self.data += struct.pack("<IHHQI", SAMPLE, 0, 20 + raw, 0, raw) + body + bytes(raw - len(body))
 
 
-def make(directory: Path, samples: int) -> int:
+def make(directory: Path, samples: int, threads: int = THREADS) -> int:
     """Write a complete spool.
 
     Args:
         directory: Made here.
         samples: The least number of samples; rounded up to whole bursts on every CPU.
+        threads: Of both processes; a multiple of :data:`THREADS`.
 
     Returns:
         The number of samples.
@@ -114,8 +116,9 @@ def make(directory: Path, samples: int) -> int:
     for cpu in range(CPUS):
         with (directory / ring_name(cpu)).open("wb") as file:
             for first in range(0, bursts, CHUNK):
-                _chunk(template, cpu, np.arange(first, min(first + CHUNK, bursts))).tofile(file)
-    (directory / FACTS_NAME).write_bytes(_facts())
+                numbers = np.arange(first, min(first + CHUNK, bursts))
+                _chunk(template, cpu, numbers, threads // THREADS).tofile(file)
+    (directory / FACTS_NAME).write_bytes(_facts(threads // len(PIDS)))
     stop_ns = START_NS + (bursts + 1) * len(template.times) * STEP_NS
     meta = _meta({event: text for event, (_, text) in texts.items()}, template.samples, bursts, stop_ns)
     (directory / META_NAME).write_bytes(dump_meta(meta))
@@ -138,8 +141,8 @@ def _template(layouts: dict[str, EventFormat]) -> _Template:
     return template
 
 
-def _chunk(template: _Template, cpu: int, numbers: np.ndarray) -> np.ndarray:
-    """Consecutive bursts of one CPU, shape (bursts, bytes of a burst)."""
+def _chunk(template: _Template, cpu: int, numbers: np.ndarray, threads: int) -> np.ndarray:
+    """Consecutive bursts of one CPU, on which each process has some threads; shape (bursts, bytes of a burst)."""
     rows = np.tile(np.frombuffer(template.data, np.uint8), (len(numbers), 1))
 
     def column(offset: int, dtype: str) -> np.ndarray:
@@ -148,8 +151,9 @@ def _chunk(template: _Template, cpu: int, numbers: np.ndarray) -> np.ndarray:
     begin = START_NS + numbers * len(template.times) * STEP_NS + cpu * STEP_NS // CPUS
     for index, offset in enumerate(template.times):
         column(offset, "<u8")[:] = begin + index * STEP_NS
+    tids = np.array(PIDS)[numbers % len(PIDS)] + numbers // len(PIDS) % threads * CPUS + cpu
     for offset in template.tids:
-        column(offset, "<i4")[:] = np.array(PIDS)[numbers % len(PIDS)] + cpu
+        column(offset, "<i4")[:] = tids
     for offset in template.file_fds:
         column(offset, "<u8")[:] = FILE_FD + cpu
     for index, offset in enumerate(template.positions):
@@ -159,13 +163,13 @@ def _chunk(template: _Template, cpu: int, numbers: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _facts() -> bytes:
-    """All threads, and the two files that each process has open from the start."""
+def _facts(threads: int) -> bytes:
+    """All threads of each process, and the two files that each process has open from the start."""
     seen = {"begin_ns": START_NS - 200_000, "end_ns": START_NS - 100_000}
     facts = [
         pack_task(**seen, pid=pid, tid=pid + n, ppid=1, comm=b"busy", flags=TASK_SELECT)
         for pid in PIDS
-        for n in range(CPUS)
+        for n in range(threads)
     ]
     for pid in PIDS:
         for fd, name, flags in ((SHARED_FD, b"shared", os.O_RDWR), (LOG_FD, b"log", os.O_WRONLY | os.O_APPEND)):
@@ -212,8 +216,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("samples", type=int)
+    parser.add_argument("--threads", type=int, default=THREADS)
     options = parser.parse_args()
-    print(make(options.directory, options.samples))
+    print(make(options.directory, options.samples, options.threads))
 
 
 if __name__ == "__main__":
