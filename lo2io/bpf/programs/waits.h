@@ -180,20 +180,20 @@ LO2_ONCE int lo2_stack_again(__u32 tid)
     return 0;
 }
 
-/* 1 + the place of the sleeper's stack. It is still the one with which it went to sleep: it does not run yet. */
-INLINE __u32 lo2_stack_of(struct lo2_bpf_cpu *cpu, struct lo2_bpf_sleeper *sleeper, struct task_struct *task)
+/*
+ * 1 + the place of the stack that this CPU has just unwound for the thread; 0: others have all its places. `words`: this CPU has the
+ * words of that stack, too.
+ */
+LO2_ONCE int lo2_keep_stack(__u32 tid, __u32 frames, bool words)
 {
-    bool words = lo2_read_words(cpu, task);
-    __u32 place = words ? lo2_stack_again(task->pid) : 0, frames, i;
+    struct lo2_bpf_sleeper *sleeper = lo2_sleeper(tid);
     struct lo2_bpf_stack *stack;
-    long bytes;
+    struct lo2_bpf_cpu *cpu;
+    __u32 cpu_number, place, i;
 
-    if (place)
-        return place;
-    bytes = bpf_get_task_stack(task, cpu->stack, sizeof cpu->stack, 0);
-    if (bytes <= 0)
+    cpu = lo2_this_cpu(&cpu_number);
+    if (!cpu || !sleeper)
         return 0;
-    frames = bytes / sizeof(__u64);
     place = lo2_place_of_stack(cpu->stack, frames, lo2_sum_of_stack(cpu->stack, frames));
     if (!place)
         return 0;
@@ -204,6 +204,19 @@ INLINE __u32 lo2_stack_of(struct lo2_bpf_cpu *cpu, struct lo2_bpf_sleeper *sleep
     if (stack && stack->fixed)
         sleeper->stacks[sleeper->turn++ & (LO2_SLEEPERS_STACKS - 1)] = place;
     return place;
+}
+
+/* 1 + the place of the sleeper's stack. It is still the one with which it went to sleep: it does not run yet. */
+INLINE __u32 lo2_stack_of(struct lo2_bpf_cpu *cpu, struct task_struct *task)
+{
+    bool words = lo2_read_words(cpu, task);
+    __u32 place = words ? lo2_stack_again(task->pid) : 0;
+    long bytes;
+
+    if (place)
+        return place;
+    bytes = bpf_get_task_stack(task, cpu->stack, sizeof cpu->stack, 0);
+    return bytes <= 0 ? 0 : lo2_keep_stack(task->pid, bytes / sizeof(__u64), words);
 }
 
 /* ---- stretches ---- */
@@ -303,22 +316,27 @@ LO2_ONCE int lo2_worker_leaves(__u64 time_ns)
     return true;
 }
 
-INLINE void lo2_leaves(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, struct task_struct *task, bool runnable,
-                       __u32 state, __u64 time_ns)
+/* The current task leaves its CPU. */
+LO2_ONCE int lo2_leaves(bool runnable, __u32 state, __u64 time_ns)
 {
+    struct task_struct *task = bpf_get_current_task_btf();
     struct lo2_bpf_fault *fault = lo2_fault_of(task);
-    struct lo2_bpf_sleeper *sleeper;
     lo2_kernel_sleep record = { .head.time_ns = time_ns, .flags = LO2_SLEEP_ENDLESS };
-    __u32 tid = task->pid;
+    struct lo2_bpf_sleeper *sleeper;
+    struct lo2_bpf_cpu *cpu;
+    __u32 cpu_number, tid = task->pid;
 
+    cpu = lo2_this_cpu(&cpu_number);
+    if (!cpu)
+        return 0;
     if (lo2_is_worker(task))
         sleeper = lo2_worker_leaves(time_ns) ? lo2_sleeper_in_call(tid) : NULL;
     else
         sleeper = lo2_sleeper_leaving(task, fault);
     if (!sleeper)
-        return;
+        return 0;
     if (sleeper->out_ns) { /* it had a CPU meanwhile, unseen */
-        lo2_write_sleep(cpu, ring, sleeper, &record);
+        lo2_write_sleep(cpu, lo2_ring(&cpu_number), sleeper, &record);
         if (fault)
             fault->unseen = 1;
     }
@@ -330,6 +348,7 @@ INLINE void lo2_leaves(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, str
         sleeper->lock = cpu->lock;
         cpu->lock.waiter = 0;
     }
+    return 0;
 }
 
 /*
@@ -383,7 +402,7 @@ INLINE void lo2_comes_back(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring,
             record.lock_device = sleeper->lock.device;
         }
         if ((record.wake_ns ? record.wake_ns : time_ns) - sleeper->out_ns >= lo2.stack_from_ns) {
-            record.stack = lo2_stack_of(cpu, sleeper, task);
+            record.stack = lo2_stack_of(cpu, task);
             record.head.time_ns = bpf_ktime_get_ns(); /* the thread has waited for this, too */
         }
     }
@@ -426,7 +445,7 @@ int lo2_waits_sched_switch(__u64 *context)
         lo2_flush_slot(cpu, ring);
     time_ns = bpf_ktime_get_ns();
     if (prev->pid)
-        lo2_leaves(cpu, ring, prev, context[0] || !context[3], context[3], time_ns);
+        lo2_leaves(context[0] || !context[3], context[3], time_ns);
     if (next->pid)
         lo2_comes_back(cpu, ring, next, time_ns);
     return 0;
