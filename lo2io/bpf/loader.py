@@ -90,7 +90,7 @@ _BLOCK_ERRORS = [
 ]
 """The errno of each status of a block request, since Linux 6.10."""
 _MAX_UNDER_WAY = 4
-"""The most programs of a CPU that are at work at one time: ``LO2_MAX_WRITERS``."""
+"""The most programs of a CPU that are at work at one time: of a task, a softirq, an interrupt, an NMI."""
 _PID_BITS = 22
 """``PID_MAX_LIMIT`` of include/linux/threads.h."""
 

@@ -63,17 +63,8 @@ INLINE void lo2_operation_letters(volatile struct lo2_bpf_letters *letters, __u3
     }
 }
 
-/* Puts the letters at the place that the running kernel's format has for them: lo2.letters_at, a constant. */
-INLINE void lo2_write_letters(char *fields, __u32 place, __u32 opf)
+INLINE void lo2_spell(volatile struct lo2_bpf_letters *letters, __u32 opf)
 {
-    __u32 number, at = lo2.letters_at[place] & (LO2_LETTERS_END - 1), i;
-    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
-    volatile struct lo2_bpf_letters *letters;
-    __u64 text;
-
-    if (!cpu)
-        return;
-    letters = &cpu->sampling.letters[place];
     letters->text = 0;
     letters->count = 0;
     if (LO2_HAS_FLAG(opf, PREFLUSH))
@@ -87,10 +78,21 @@ INLINE void lo2_write_letters(char *fields, __u32 place, __u32 opf)
         lo2_letter(letters, 'S');
     if (LO2_HAS_FLAG(opf, META))
         lo2_letter(letters, 'M');
-    text = letters->text;
-#pragma unroll
-    for (i = 0; i < sizeof text; i++)
-        fields[at + i] = text >> 8 * i;
+    letters->of = opf;
+}
+
+/*
+ * Puts the letters at the place that the running kernel's format has for them: lo2.letters_at, a constant. Most requests have the
+ * flags of the last one.
+ */
+INLINE void lo2_write_letters(struct lo2_bpf_cpu *cpu, void *fields, __u32 place, __u32 opf)
+{
+    volatile struct lo2_bpf_letters *letters = &cpu->sampling.letters[place];
+    __u32 at = lo2.letters_at[place] & (LO2_LETTERS_END - 1);
+
+    if (!letters->count || letters->of != opf)
+        lo2_spell(letters, opf);
+    *(volatile __u64 *)(fields + at) = letters->text; /* at any address, as x86 and arm64 allow */
 }
 
 /* ---- requests and bios ---- */
@@ -128,7 +130,7 @@ INLINE __u32 lo2_sectors_of(const struct request *request)
         fields->sector = lo2_sector_of(request); \
         fields->nr_sector = lo2_sectors_of(request); \
         fields->bytes = request->__data_len; \
-        lo2_write_letters((char *)fields, LO2_SAMPLED_##name, request->cmd_flags); \
+        lo2_write_letters(room.cpu, fields, LO2_SAMPLED_##name, request->cmd_flags); \
     })
 
 LO2_REQUEST_SAMPLE(block_rq_insert)
@@ -147,14 +149,14 @@ LO2_COUNTED_SAMPLE(block_rq_complete, {
     fields->sector = request->__sector;
     fields->nr_sector = (__u32)context[2] >> LO2_SECTOR_SHIFT;
     fields->error = lo2_error_of_status(context[1]);
-    lo2_write_letters((char *)fields, LO2_SAMPLED_block_rq_complete, request->cmd_flags);
+    lo2_write_letters(room.cpu, fields, LO2_SAMPLED_block_rq_complete, request->cmd_flags);
 })
 LO2_COUNTED_SAMPLE(block_rq_requeue, {
     const struct request *request = (const struct request *)context[0];
     fields->dev = lo2_disk_of(request);
     fields->sector = lo2_sector_of(request);
     fields->nr_sector = lo2_sectors_of(request);
-    lo2_write_letters((char *)fields, LO2_SAMPLED_block_rq_requeue, request->cmd_flags);
+    lo2_write_letters(room.cpu, fields, LO2_SAMPLED_block_rq_requeue, request->cmd_flags);
 })
 
 #define LO2_OF_BIO(name) \
@@ -163,14 +165,15 @@ LO2_COUNTED_SAMPLE(block_rq_requeue, {
     fields->dev = disk->bd_dev; \
     fields->sector = bio->bi_iter.bi_sector; \
     fields->nr_sector = bio->bi_iter.bi_size >> LO2_SECTOR_SHIFT; \
-    lo2_write_letters((char *)fields, LO2_SAMPLED_##name, bio->bi_opf);
+    lo2_write_letters(room.cpu, fields, LO2_SAMPLED_##name, bio->bi_opf);
 
 LO2_SAMPLE(block_bio_frontmerge, { LO2_OF_BIO(block_bio_frontmerge) })
-LO2_SAMPLE(block_bio_queue, {
-    if (!LO2_HAS_FLAG(((const struct bio *)context[0])->bi_opf, PREFLUSH) && /* the filter in tracepoints/block.toml */
-        !LO2_IS_OP(((const struct bio *)context[0])->bi_opf & ((1 << LO2_REQ_OP_BITS) - 1), FLUSH))
-        return 0;
-    LO2_OF_BIO(block_bio_queue)
-})
+
+/* The filter in tracepoints/block.toml. */
+INLINE bool lo2_flushes(const struct bio *bio)
+{
+    return LO2_HAS_FLAG(bio->bi_opf, PREFLUSH) || LO2_IS_OP(bio->bi_opf & ((1 << LO2_REQ_OP_BITS) - 1), FLUSH);
+}
+LO2_SAMPLE_IF(block_bio_queue, lo2_switch.on && lo2_flushes((const struct bio *)context[0]), { LO2_OF_BIO(block_bio_queue) })
 
 #endif

@@ -34,6 +34,7 @@ enum {
     LO2_SLEEPERS_STACKS = 4,         /* stacks that are expected of a thread: a power of two */
     LO2_BUFFER_SLACK = 40960         /* behind a buffer's data, for the record that begins before their end; as large as any record */
 };
+enum { LO2_WRITERS_SHIFT = 48 };
 enum lo2_bpf_ring_use { LO2_RING_CALLS = 0, LO2_RING_EVENTS = 1, LO2_RINGS = 2 }; /* the buffers of each CPU */
 enum { LO2_FACTS_ALWAYS = 2 };       /* FILE with every call: if closes are not recorded, no fact stays true */
 
@@ -151,8 +152,11 @@ struct lo2_bpf_told {                /* in the section .rodata.lo2io */
 struct lo2_bpf_buffer {
     uint64_t tail;                   /* records before it were read; user space writes it */
     uint64_t apart[7];               /* else each write of one side would cost the other side a cache line */
-    uint64_t taken;                  /* records before it are finished, or under way in a program that counts in `writers` */
-    uint64_t writers;                /* programs that are writing: they may interrupt one another */
+    /*
+     * Records before this position are finished. Unless the bits from LO2_WRITERS_SHIFT on are not 0: so many programs, which may
+     * interrupt one another, are writing records before it.
+     */
+    uint64_t taken;
     uint64_t crossed;                /* the end of the last record that reached the end of the data, or went beyond */
     /* LO2_BUFFER_HEAD bytes from the begin: the data */
 };
@@ -228,10 +232,11 @@ struct lo2_bpf_losing {
     uint64_t begin_ns, end_ns;       /* of the first and the last one */
 };
 
-/* The letters of a block request, while a program puts them together. */
+/* The letters of the last block request. */
 struct lo2_bpf_letters {
     uint64_t text;                   /* the first letter in the lowest byte */
-    uint64_t count;
+    uint32_t count;                  /* 0: there was no request */
+    uint32_t of;                     /* its operation and flags */
 };
 
 /* For events of tracepoints. Their programs do not take the CPU: they may interrupt each other, but never themselves. */

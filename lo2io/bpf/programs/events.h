@@ -7,19 +7,10 @@
 
 #include "core.h"
 
-/*
- * Like lo2_tell_lost, for a program that has joined the writers. An event that is lost during this run may count in this
- * record, and lie before `begin_ns` of the next one. It never lies outside of both.
- */
-LO2_ONCE int lo2_tell_lost_samples(void)
+INLINE bool lo2_put_lost_samples(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring)
 {
-    __u32 number;
-    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
-    struct lo2_bpf_buffer *ring = lo2_ring_for(number, LO2_RING_EVENTS);
     lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST };
 
-    if (!cpu || !ring)
-        return false;
     record.begin_ns = cpu->sampling.losing.begin_ns;
     barrier();
     record.lost = __sync_lock_test_and_set(&cpu->sampling.losing.lost, 0);
@@ -34,6 +25,25 @@ LO2_ONCE int lo2_tell_lost_samples(void)
     cpu->sampling.losing.begin_ns = record.begin_ns;
     __sync_fetch_and_add(&cpu->sampling.losing.lost, record.lost);
     return false;
+}
+
+/*
+ * Like lo2_tell_lost, for events. An event that is lost during this run may count in this record, and lie before `begin_ns` of
+ * the next one. It never lies outside of both.
+ */
+LO2_ONCE int lo2_tell_lost_samples(void)
+{
+    __u32 number;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
+    struct lo2_bpf_buffer *ring = lo2_ring_for(number, LO2_RING_EVENTS);
+    bool told;
+
+    if (!cpu || !ring)
+        return false;
+    lo2_join(ring);
+    told = lo2_put_lost_samples(cpu, ring);
+    lo2_part(ring);
+    return told;
 }
 
 INLINE void lo2_lose_event(struct lo2_bpf_losing *losing, __u64 time_ns)
@@ -66,17 +76,24 @@ LO2_ONCE int lo2_tell_lost_layers(void)
     return false;
 }
 
-/* Writes a record of a layer. A record that finds no room leaves a gap. */
-INLINE void lo2_write_event(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, lo2_kernel_head *head, __u64 size)
+/*
+ * Writes a record of a layer, with the time of now. A record that finds no room leaves a gap. The clock is read while the record is on
+ * its way to the cache.
+ */
+INLINE void lo2_write_event(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, const lo2_kernel_head *head, __u64 size)
 {
-    bool ready = ring && lo2_join(ring);
+    lo2_kernel_head *copy = NULL;
+    __u64 at = 0;
 
-    ready = ready && (!cpu->sampling.of_layers.lost || lo2_tell_lost_layers());
-    head->time_ns = bpf_ktime_get_ns();
-    if (!ready || !lo2_put_shared(ring, head, size))
-        lo2_lose_event(&cpu->sampling.of_layers, head->time_ns);
-    if (ring)
-        lo2_part(ring);
+    if (ring && (!cpu->sampling.of_layers.lost || lo2_tell_lost_layers()))
+        copy = lo2_begin_shared(ring, size, &at);
+    if (!copy) {
+        lo2_lose_event(&cpu->sampling.of_layers, bpf_ktime_get_ns());
+        return;
+    }
+    lo2_copy(copy, head, size);
+    copy->time_ns = bpf_ktime_get_ns();
+    lo2_finish_shared(ring, size, at);
 }
 
 #endif

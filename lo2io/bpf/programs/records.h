@@ -22,7 +22,7 @@
  * exit.
  *
  * SAMPLE records have a buffer of their own, with its own LOST records. The programs that write them interrupt one another.
- * So a record may lie behind those of an interrupt that came between the record's time and its place in the buffer.
+ * So a record may lie on either side of those of an interrupt that came between the record's time and its place in the buffer.
  */
 
 #ifndef LO2IO_BPF_RECORDS_H

@@ -173,15 +173,38 @@ INLINE __u64 lo2_asked_file(const struct lo2_moment *moment, __u64 ctx, __u32 nu
     return moment->cpu->look.file;
 }
 
+/* What a program has found out about a request. */
+struct lo2_request {
+    struct lo2_sqe sqe;
+    __u64 file, file2, bytes;      /* as in lo2_asked */
+};
+
+INLINE void lo2_fill_asked(lo2_asked *asked, const struct lo2_request *told)
+{
+    asked->offset = told->sqe.off;
+    asked->file = told->file;
+    asked->file2 = told->file2;
+    asked->bytes = told->bytes;
+    asked->length = told->sqe.len;
+    asked->op_flags = told->sqe.op_flags;
+    asked->fd = told->sqe.fd;
+    asked->file_index = told->sqe.file_index;
+    asked->buf_index = told->sqe.buf_index;
+    asked->ioprio = told->sqe.ioprio;
+    asked->opcode = told->sqe.opcode;
+    asked->flags = told->sqe.flags;
+    asked->reserved = 0;
+}
+
 /*
- * Fills `asked` in for a request that is being submitted, and tells of the files that it names; false: its entry could not
+ * Finds out what a request that is being submitted asks for, and tells of the files that it names; false: its entry could not
  * be read, or nothing of it is wanted. The time of what is told is before the submission's.
  */
-INLINE bool lo2_ask(const struct io_kiocb *request, bool typed, lo2_asked *asked)
+INLINE bool lo2_ask(const struct io_kiocb *request, bool typed, struct lo2_request *told)
 {
     struct lo2_moment moment = { .task = bpf_get_current_task_btf() };
     const struct io_ring_ctx *ctx;
-    struct lo2_sqe sqe;
+    struct lo2_sqe *sqe = &told->sqe;
     __u32 cpu_number;
     bool later, closes_place;
     __u64 ring, flags;
@@ -194,41 +217,32 @@ INLINE bool lo2_ask(const struct io_kiocb *request, bool typed, lo2_asked *asked
     if (!moment.cpu)
         return false;
     ctx = LO2_MEMBER(typed, request, struct io_kiocb, ctx);
-    if (!lo2_read_sqe(ctx, typed, &sqe) || sqe.user_data != LO2_MEMBER(typed, request, struct io_kiocb, cqe.user_data) ||
-        sqe.opcode != LO2_MEMBER(typed, request, struct io_kiocb, opcode)) {
+    if (!lo2_read_sqe(ctx, typed, sqe) || sqe->user_data != LO2_MEMBER(typed, request, struct io_kiocb, cqe.user_data) ||
+        sqe->opcode != LO2_MEMBER(typed, request, struct io_kiocb, opcode)) {
         __sync_fetch_and_add(&moment.cpu->misses.unreadable, 1);
         return false;
     }
-    asked->offset = sqe.off;
-    asked->length = sqe.len;
-    asked->op_flags = sqe.op_flags;
-    asked->fd = sqe.fd;
-    asked->file_index = sqe.file_index;
-    asked->buf_index = sqe.buf_index;
-    asked->ioprio = sqe.ioprio;
-    asked->opcode = sqe.opcode;
-    asked->flags = sqe.flags;
-    asked->bytes = LO2_NO_BYTES;
-    if (lo2.config.asks[sqe.opcode] & LO2_ASKS_BYTES)
-        asked->bytes = lo2_sqe_bytes((const struct io_kiocb *)lo2_as_number(request), &sqe);
-    if (!(lo2.config.asks[sqe.opcode] & ~LO2_ASKS_BYTES))
+    told->bytes = LO2_NO_BYTES;
+    if (lo2.config.asks[sqe->opcode] & LO2_ASKS_BYTES)
+        told->bytes = lo2_sqe_bytes((const struct io_kiocb *)lo2_as_number(request), sqe);
+    if (!(lo2.config.asks[sqe->opcode] & ~LO2_ASKS_BYTES))
         return true;
     if (!lo2_take_cpu(moment.cpu))
         return false;
     flags = LO2_MEMBER(typed, request, struct io_kiocb, flags);
     later = flags & LO2_SQE_LATER || LO2_MEMBER(typed, ctx, struct io_ring_ctx, submit_state.link.head);
     ring = lo2_number(&moment.cpu->names, ctx);
-    closes_place = sqe.opcode == LO2_OP_CLOSE && sqe.file_index;
+    closes_place = sqe->opcode == LO2_OP_CLOSE && sqe->file_index;
     /*
      * Read twice. A value kept over the call would make the verifier follow each opcode of lo2_sqe_bytes apart (0.9 s
      * more).
      */
-    if (lo2.config.asks[sqe.opcode] & LO2_ASKS_FILE)
-        asked->file = lo2_asked_file(&moment, ring, closes_place ? sqe.file_index - 1 : sqe.fd,
-                                     closes_place || sqe.flags & LO2_SQE_FIXED_FILE, later);
-    if (lo2.config.asks[sqe.opcode] & LO2_ASKS_TWO_FILES)
-        asked->file2 = lo2_asked_file(&moment, ring, sqe.file_index, sqe.op_flags & LO2_SPLICE_FIXED, later);
-    if (lo2_changes_places(sqe.opcode))
+    if (lo2.config.asks[sqe->opcode] & LO2_ASKS_FILE)
+        told->file = lo2_asked_file(&moment, ring, closes_place ? sqe->file_index - 1 : sqe->fd,
+                                    closes_place || sqe->flags & LO2_SQE_FIXED_FILE, later);
+    if (lo2.config.asks[sqe->opcode] & LO2_ASKS_TWO_FILES)
+        told->file2 = lo2_asked_file(&moment, ring, sqe->file_index, sqe->op_flags & LO2_SPLICE_FIXED, later);
+    if (lo2_changes_places(sqe->opcode))
         lo2_forget_asked(ring, lo2_as_number(request));
     lo2_give_back(moment.cpu);
     return true;
@@ -238,10 +252,11 @@ INLINE bool lo2_ask(const struct io_kiocb *request, bool typed, lo2_asked *asked
 INLINE void lo2_write_sqe(const struct io_kiocb *request)
 {
     struct lo2_moment moment = { .task = bpf_get_current_task_btf() };
+    struct lo2_request told = {};
     lo2_kernel_sqe record = {};
     __u32 cpu_number;
 
-    if (!lo2_ask(request, false, &record.asked))
+    if (!lo2_ask(request, false, &told))
         return;
     moment.cpu = lo2_this_cpu(&cpu_number);
     if (!moment.cpu || !lo2_take_cpu(moment.cpu))
@@ -253,6 +268,7 @@ INLINE void lo2_write_sqe(const struct io_kiocb *request)
     record.request = (__u64)request;
     record.ring = lo2_number(&moment.cpu->names, LO2_READ(request, struct io_kiocb, ctx));
     record.user_data = LO2_READ(request, struct io_kiocb, cqe.user_data);
+    lo2_fill_asked(&record.asked, &told);
     lo2_fill_head(&record.head, &moment, LO2_KERNEL_SQE, 0);
     lo2_write_fact(moment.cpu, moment.ring, &record, sizeof record);
     lo2_give_back(moment.cpu);

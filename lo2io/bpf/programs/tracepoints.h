@@ -13,36 +13,64 @@
 #include "fits.h"
 #include "sqes.h"
 
-INLINE void lo2_lose_sample(struct lo2_bpf_sampling *sampling, __u64 time_ns, __u32 place)
-{
-    sampling->counts[place].lost++;
-    lo2_lose_event(&sampling->losing, time_ns);
-}
-
-/* Takes the time last. An interrupt's records may come between that and the place in the buffer; the reader sorts them. */
-INLINE void lo2_write_sample(lo2_kernel_head *head, __u64 size, __u32 place)
+/* Counts an event that finds no room. */
+LO2_ONCE int lo2_lose_sample(__u32 place)
 {
     __u32 number;
     struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
     struct lo2_bpf_buffer *ring = lo2_ring_for(number, LO2_RING_EVENTS);
-    bool ready;
 
     if (!cpu)
-        return;
-    ready = ring && lo2_join(ring);
-    cpu->sampling.counts[place].count++;
-    ready = ready && (!cpu->sampling.losing.lost || lo2_tell_lost_samples());
+        return 0;
+    if (ring)
+        lo2_join(ring);
+    cpu->sampling.counts[place % LO2_MAX_SAMPLED].count++;
+    cpu->sampling.counts[place % LO2_MAX_SAMPLED].lost++;
+    lo2_lose_event(&cpu->sampling.losing, bpf_ktime_get_ns());
+    if (ring)
+        lo2_part(ring);
+    return 0;
+}
+
+/* The place of a sample in the CPU's buffer of events. */
+struct lo2_room {
+    struct lo2_bpf_cpu *cpu;
+    struct lo2_bpf_buffer *ring;
+    __u64 at;
+};
+
+/*
+ * Counts an event, and begins its record: all but the fields. NULL: there is no room, so the event is lost. Else
+ * lo2_finish_shared() when the fields are written.
+ *
+ * The place is taken first, and its first and last word are written. While the clock is read, their cache lines come. The record of
+ * an interrupt may have a later place and an earlier time; the reader sorts them.
+ */
+INLINE void *lo2_begin_sample(struct lo2_room *room, __u64 size, __u32 place)
+{
+    __u32 number;
+    lo2_kernel_head *head = NULL;
+
+    room->cpu = lo2_this_cpu(&number);
+    room->ring = lo2_ring_for(number, LO2_RING_EVENTS);
+    if (!room->cpu)
+        return NULL;
+    if (room->ring && (!room->cpu->sampling.losing.lost || lo2_tell_lost_samples()))
+        head = lo2_begin_shared(room->ring, size, &room->at);
+    if (!head) {
+        lo2_lose_sample(place);
+        return NULL;
+    }
+    room->cpu->sampling.counts[place].count++;
+    *(volatile __u64 *)((__u8 *)head + size - sizeof(__u64)) = 0;
     head->tid = bpf_get_current_task_btf()->pid;
     head->type = LO2_KERNEL_SAMPLE;
     head->event = lo2.sampled[place];
     head->time_ns = bpf_ktime_get_ns();
-    if (!ready || !lo2_put_shared(ring, head, size))
-        lo2_lose_sample(&cpu->sampling, head->time_ns, place);
-    if (ring)
-        lo2_part(ring);
+    return head;
 }
 
-/* A program. The code at the end sets `fields` from the tracepoint's arguments. If it returns, the event is not recorded. */
+/* A program. The code at the end sets `fields` from the tracepoint's arguments. */
 #define LO2_SAMPLE_IF(name, is_on, ...) \
     SEC("tp_btf/" #name) \
     int lo2_on_##name(__u64 *context) \
@@ -50,12 +78,17 @@ INLINE void lo2_write_sample(lo2_kernel_head *head, __u64 size, __u32 place)
         struct { \
             lo2_kernel_head head; \
             lo2_fields_##name fields; \
-        } sample = {}; \
-        lo2_fields_##name *fields = &sample.fields; \
+        } *sample; \
+        struct lo2_room room = {}; \
         if (!(LO2_FITS_##name) || !(is_on)) \
             return 0; \
-        __VA_ARGS__ \
-        lo2_write_sample(&sample.head, sizeof sample, LO2_SAMPLED_##name); \
+        sample = lo2_begin_sample(&room, sizeof *sample, LO2_SAMPLED_##name); \
+        if (sample) { \
+            lo2_fields_##name *fields = &sample->fields; \
+            __builtin_memset(fields, 0, sizeof *fields); \
+            __VA_ARGS__ \
+            lo2_finish_shared(room.ring, sizeof *sample, room.at); \
+        } \
         return 0; \
     }
 #define LO2_SAMPLE(name, ...) LO2_SAMPLE_IF(name, lo2_switch.on, __VA_ARGS__)
@@ -90,39 +123,55 @@ INLINE bool lo2_is_counted(__u32 place)
     fields->req = (__u64)request;
 #define LO2_SETUP_SQPOLL 2
 
+/* Ends what ends with a request. */
+INLINE bool lo2_completes(const __u64 *context)
+{
+    lo2_end_runs();
+    if (lo2_changes_places(LO2_READ((const struct io_kiocb *)context[1], struct io_kiocb, opcode)))
+        lo2_forget_asked(lo2_as_number((const void *)context[0]), context[1]);
+    return true;
+}
+
 /* What the request asks for stands behind the fields: it is read off the submission queue now or never. */
 SEC("tp_btf/io_uring_submit_req")
 int lo2_on_io_uring_submit_req(__u64 *context)
 {
-    lo2_submitted sample = {};
-    lo2_fields_io_uring_submit_req *fields = &sample.fields;
+    struct io_kiocb *request = (struct io_kiocb *)context[0];
+    struct lo2_request told = {};
+    struct lo2_room room = {};
+    lo2_submitted *sample;
+    __u64 size;
     bool asked;
 
     if (!lo2_switch.on || !LO2_FITS_io_uring_submit_req)
         return 0;
-    LO2_OF_REQUEST
     lo2_end_runs();
-    asked = lo2_ask(request, true, &sample.asked);
-    fields->user_data = request->cqe.user_data;
-    fields->opcode = request->opcode;
-    fields->flags = request->flags;
-    fields->sq_thread = (LO2_READ(fields->ctx, struct io_ring_ctx, flags) & LO2_SETUP_SQPOLL) != 0;
-    if (asked)
-        lo2_write_sample(&sample.head, sizeof sample, LO2_SAMPLED_io_uring_submit_req);
-    else
-        lo2_write_sample(&sample.head, __builtin_offsetof(lo2_submitted, asked), LO2_SAMPLED_io_uring_submit_req);
+    asked = lo2_ask(request, true, &told);
+    size = asked ? sizeof *sample : __builtin_offsetof(lo2_submitted, asked);
+    sample = lo2_begin_sample(&room, size, LO2_SAMPLED_io_uring_submit_req);
+    if (sample) {
+        lo2_fields_io_uring_submit_req *fields = &sample->fields;
+        const struct io_ring_ctx *ctx = LO2_MEMBER(true, request, struct io_kiocb, ctx);
+        __builtin_memset(fields, 0, sizeof *fields);
+        fields->ctx = (__u64)ctx;
+        fields->req = (__u64)request;
+        fields->user_data = request->cqe.user_data;
+        fields->opcode = request->opcode;
+        fields->flags = request->flags;
+        fields->sq_thread = (LO2_READ(ctx, struct io_ring_ctx, flags) & LO2_SETUP_SQPOLL) != 0;
+        if (asked)
+            lo2_fill_asked(&sample->asked, &told);
+        lo2_finish_shared(room.ring, size, room.at);
+    }
     return 0;
 }
-LO2_SAMPLE(io_uring_complete, {
+LO2_SAMPLE_IF(io_uring_complete, lo2_switch.on && lo2_completes(context), {
     const struct io_uring_cqe *cqe = (const struct io_uring_cqe *)context[2];
-    lo2_end_runs();
     fields->ctx = context[0];
     fields->req = context[1];
     fields->user_data = cqe->user_data;
     fields->res = cqe->res;
     fields->cflags = cqe->flags;
-    if (lo2_changes_places(LO2_READ((const struct io_kiocb *)context[1], struct io_kiocb, opcode)))
-        lo2_forget_asked(lo2_as_number((const void *)context[0]), context[1]);
 })
 LO2_SAMPLE(io_uring_file_get, {
     LO2_OF_REQUEST
@@ -143,9 +192,8 @@ LO2_SAMPLE(io_uring_poll_arm, {
     fields->mask = context[1];
     fields->events = context[2];
 })
-LO2_SAMPLE(io_uring_task_work_run, {
-    if (!(__u32)context[1]) /* the filter in tracepoints/io_uring.toml */
-        return 0;
+/* the filter in tracepoints/io_uring.toml */
+LO2_SAMPLE_IF(io_uring_task_work_run, lo2_switch.on && (__u32)context[1], {
     fields->tctx = context[0];
     fields->count = context[1];
 })
@@ -202,6 +250,13 @@ LO2_SAMPLE(io_uring_register, {
 
 /* ---- sched ---- */
 
+INLINE bool lo2_switches(const __u64 *context)
+{
+    if (!lo2_has_layer(LO2_LAYER_waits)) /* else that layer's program does it */
+        lo2_leave_cpu((const struct task_struct *)context[2]);
+    return true;
+}
+
 /* A thread's state as in the tracepoint: __trace_sched_switch_state and __task_state_index, include/linux/sched.h. */
 INLINE __u64 lo2_switch_state(bool preempt, __u32 state, const struct task_struct *task)
 {
@@ -223,11 +278,9 @@ INLINE __u64 lo2_switch_state(bool preempt, __u32 state, const struct task_struc
     return told - (told >> 1);
 }
 
-LO2_SAMPLE(sched_switch, {
+LO2_SAMPLE_IF(sched_switch, lo2_switch.on && lo2_switches(context), {
     const struct task_struct *prev = (const struct task_struct *)context[1];
     const struct task_struct *next = (const struct task_struct *)context[2];
-    if (!lo2_has_layer(LO2_LAYER_waits)) /* else that layer's program does it */
-        lo2_leave_cpu(next);
     fields->prev_pid = prev->pid;
     fields->prev_state = lo2_switch_state(context[0], context[3], prev);
     fields->next_pid = next->pid;

@@ -12,6 +12,8 @@ from lo2io.capture.events.ring import PAGE_BYTES
 from lo2io.native._lib import ffi, lib
 
 _TAIL, _TAKEN, _CROSSED = (ffi.offsetof("struct lo2_bpf_buffer", name) // 8 for name in ("tail", "taken", "crossed"))
+_POSITION = (1 << lib.LO2_WRITERS_SHIFT) - 1
+"""The bits of ``taken`` that are the position."""
 
 
 class KernelRing:
@@ -47,7 +49,7 @@ class KernelRing:
     @property
     def head(self) -> int:
         """Bytes that programs have written, or begun to write, since the buffer was made. Any thread may call this."""
-        return int(self._words[_TAKEN])
+        return int(self._words[_TAKEN] & _POSITION)
 
     @property
     def tail(self) -> int:
@@ -62,7 +64,7 @@ class KernelRing:
     @property
     def taken(self) -> float:
         """The share of the buffer that is not free. Any thread may call this."""
-        return float(self._words[_TAKEN] - self._words[_TAIL]) / self.size
+        return float(self.head - self._words[_TAIL]) / self.size
 
     def peek(self, limit: int) -> list[memoryview]:
         """Views of up to ``limit`` of the oldest bytes that :attr:`fill_bytes` has counted: one or two, or none."""

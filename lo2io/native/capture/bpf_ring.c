@@ -7,8 +7,7 @@ uint64_t lo2_finished_records(const struct lo2_bpf_buffer *buffer, uint64_t befo
 {
     for (int i = 0; i < NR_TRIES; i++) {
         uint64_t taken = __atomic_load_n(&buffer->taken, __ATOMIC_ACQUIRE);
-        /* Whoever took a place before this moment counts as a writer, or has finished. */
-        if (!__atomic_load_n(&buffer->writers, __ATOMIC_ACQUIRE))
+        if (!(taken >> LO2_WRITERS_SHIFT))
             return taken;
     }
     return before;

@@ -75,12 +75,11 @@ int lo2_count_records(const struct lo2_bpf_cpu *cpu, const struct lo2_bpf_buffer
                       uint32_t nr_counters, lo2_counted *counted)
 {
     const struct lo2_bpf_counts *counts = of_samples ? cpu->sampling.counts : cpu->counts;
-    const uint64_t *at_work = of_samples ? &buffer->writers : &cpu->busy;
     for (int i = 0; i < NR_TRIES; i++) {
         copy_counts(before, counts, nr);
         uint64_t position = __atomic_load_n(&buffer->taken, __ATOMIC_ACQUIRE);
         uint32_t occupied = __atomic_load_n(&cpu->slot.occupied, __ATOMIC_ACQUIRE), call = cpu->slot.call;
-        bool quiet = !__atomic_load_n(at_work, __ATOMIC_ACQUIRE);
+        bool quiet = !(of_samples ? position >> LO2_WRITERS_SHIFT : __atomic_load_n(&cpu->busy, __ATOMIC_ACQUIRE));
         if (read_counters(counters, nr_counters))
             return -1;
         bool same = position == __atomic_load_n(&buffer->taken, __ATOMIC_ACQUIRE);

@@ -247,7 +247,7 @@ def test_no_place_is_found_while_a_program_is_at_work(of_samples: bool) -> None:
     """It may have counted an event that has no record yet."""
     of = CpuMemory()
     if of_samples:
-        of.buffer.writers = 1
+        of.buffer.taken = 1 << lib.LO2_WRITERS_SHIFT
     else:
         of.cpu.busy = 1
     with pytest.raises(BlockingIOError):
