@@ -266,8 +266,7 @@ struct lo2_bpf_cache {
 struct lo2_bpf_walk {
     uint64_t bio;                    /* struct bio *, the next one; 0: there is none */
     uint64_t number;                 /* for lo2_number_by() */
-    lo2_kernel_part part;            /* it may go on with the next bio; bytes 0: there is none */
-    lo2_kernel_parts record;
+    lo2_kernel_parts record;         /* its last part may go on with the next bio */
 };
 
 struct lo2_bpf_lock {                /* a lock that a thread waits for */

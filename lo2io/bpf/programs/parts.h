@@ -145,7 +145,7 @@ INLINE void lo2_part_of(struct lo2_bpf_walk *walk, lo2_kernel_part *part, const 
 
 INLINE bool lo2_part_goes_on(const lo2_kernel_part *part, const lo2_kernel_part *next)
 {
-    return part->bytes && part->kind == next->kind && part->flags == next->flags && part->inode == next->inode &&
+    return part->kind == next->kind && part->flags == next->flags && part->inode == next->inode &&
            part->device == next->device && part->generation == next->generation && part->inner_inode == next->inner_inode &&
            part->inner_device == next->inner_device &&
            (part->offset == INT64_MIN ? next->offset == INT64_MIN : part->offset + part->bytes == next->offset);
@@ -173,27 +173,12 @@ LO2_ONCE int lo2_write_parts(__u32 flags)
     return 0;
 }
 
-/* The part that went on until now is finished. */
-INLINE void lo2_finish_part(struct lo2_bpf_walk *walk)
-{
-    __u32 place = walk->record.count;
-
-    if (!walk->part.bytes)
-        return;
-    if (place >= LO2_PARTS_ROOM) {
-        lo2_write_parts(0);
-        place = 0;
-    }
-    walk->record.parts[place & (LO2_PARTS_ROOM - 1)] = walk->part;
-    walk->record.count = place + 1;
-}
-
 /* For bpf_loop. 1: there is no further bio. */
 static long lo2_walk_bio(__u32 index, void *nothing)
 {
-    __u32 number;
+    __u32 number, place;
     struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
-    lo2_kernel_part part = {};
+    lo2_kernel_part part = {}, *last;
     const struct bio *bio;
 
     if (!cpu || !cpu->walk.bio)
@@ -201,12 +186,20 @@ static long lo2_walk_bio(__u32 index, void *nothing)
     bio = (const struct bio *)cpu->walk.bio;
     lo2_part_of(&cpu->walk, &part, bio);
     lo2_number_by(&cpu->walk.bio, LO2_READ(bio, struct bio, bi_next));
-    if (lo2_part_goes_on(&cpu->walk.part, &part)) {
-        cpu->walk.part.bytes += part.bytes;
+    place = cpu->walk.record.count;
+    last = &cpu->walk.record.parts[(place - 1) & (LO2_PARTS_ROOM - 1)];
+    if (!part.bytes)
+        return 0;
+    if (place && lo2_part_goes_on(last, &part)) {
+        last->bytes += part.bytes;
         return 0;
     }
-    lo2_finish_part(&cpu->walk);
-    cpu->walk.part = part;
+    if (place >= LO2_PARTS_ROOM) {
+        lo2_write_parts(0);
+        place = 0;
+    }
+    cpu->walk.record.parts[place & (LO2_PARTS_ROOM - 1)] = part;
+    cpu->walk.record.count = place + 1;
     return 0;
 }
 
@@ -225,14 +218,12 @@ int lo2_parts_block_rq_issue(__u64 *context)
     if (!cpu || !(LO2_IS_OP(operation, READ) || LO2_IS_OP(operation, WRITE)))
         return 0;
     lo2_number_by(&cpu->walk.bio, request->bio);
-    cpu->walk.part.bytes = 0;
     cpu->walk.record.count = 0;
     cpu->walk.record.head.type = LO2_KERNEL_PARTS;
     cpu->walk.record.head.tid = bpf_get_current_task_btf()->pid;
     cpu->walk.record.disk = lo2_disk_of(request);
     cpu->walk.record.sector = lo2_sector_of(request);
     bpf_loop(LO2_MOST_BIOS, lo2_walk_bio, NULL, 0);
-    lo2_finish_part(&cpu->walk);
     if (cpu->walk.record.count)
         lo2_write_parts(cpu->walk.bio ? LO2_PARTS_LAST | LO2_PARTS_CUT : LO2_PARTS_LAST);
     return 0;
