@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 from lo2io.convert.engine import BatchStream, Engine
 from lo2io.filter.batches import FilteredStream, LeftOut, Stream, find_passing
 from lo2io.model.layers import STACKS
-from lo2io.unwind.stacks import Stacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from lo2io.filter.rows import Criteria
     from lo2io.model import Batch, SpoolMeta
     from lo2io.spool.reader import SpoolReader
+    from lo2io.unwind.stacks import Stacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,8 @@ def _stacks(meta: SpoolMeta) -> Iterator[Stacks | None]:
     if STACKS not in meta.layers:
         yield None
         return
+    from lo2io.unwind.stacks import Stacks  # noqa: PLC0415 - few recordings have them
+
     with contextlib.closing(Stacks(meta.user_stacks, meta.syncs)) as stacks:
         yield stacks
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lo2io.model.number_sets import distinct
 from lo2io.reports.summary.tally import OPERATION_COLUMNS, read_ahead
 from lo2io.trace.reader import as_numpy
 
@@ -118,7 +119,7 @@ def _repeat(sums: TraceSums, looked_at: Sequence[_Rows]) -> list[bool]:
         named = name != 0
         opened = rows.groups[~named & (rows.groups < sums.owners.nr_files)]
         known = np.count_nonzero(named) + len(opened)
-        files = len(np.unique(name[named])) + len(np.unique(sums.paths.of[opened]))
+        files = len(distinct(name[named])) + len(distinct(sums.paths.of[opened]))
         found.append(bool(2 * known >= len(rows.ids) and known >= AGAIN * files))
     return found
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
+from lo2io.model.number_sets import distinct
 from lo2io.reports.findings.calls import process_name
 from lo2io.reports.findings.finding import Finding
 from lo2io.reports.summary.io import device_name
@@ -58,7 +59,7 @@ def swapping(sums: TraceSums) -> list[Finding]:
     requests = {name: values[requests["operation"] == _READ] for name, values in requests.items()}
     least_ns = max(DEAR_NS, OFTEN * sums.span_ns)
     found = []
-    for process in np.unique(requests["process"][requests["process"] < sums.owners.nr_processes]).tolist():
+    for process in distinct(requests["process"][requests["process"] < sums.owners.nr_processes]).tolist():
         own = {name: values[requests["process"] == process] for name, values in requests.items()}
         time_ns, number = _union_ns(own["begin"], own["end"]), len(own["id"])
         if number >= MANY and time_ns >= least_ns:
@@ -86,7 +87,7 @@ def write_back_storm(sums: TraceSums) -> list[Finding]:
     least_ns = max(DEAR_NS, OFTEN * sums.span_ns)
     found = []
     reads = (requests["operation"] == _READ) & (requests["process"] < sums.owners.nr_processes)
-    for device in np.unique(requests["device"][owner != _NOBODY]).tolist():
+    for device in distinct(requests["device"][owner != _NOBODY]).tolist():
         at = requests["device"] == device
         writes = np.flatnonzero(at & (owner != _NOBODY))
         for process, own in _by_process(requests, np.flatnonzero(reads & at)):
@@ -208,7 +209,7 @@ def _swapped(sums: TraceSums) -> Ids:
     """Ids of the requests that carried swapped memory."""
     batches = sums.trace.batches("request_parts", ("request", "kind"))
     found = [rows["request"][rows["kind"] == _SWAP] for rows in batches]
-    return np.unique(np.concatenate([np.zeros(0, np.uint64), *found]))
+    return distinct(np.concatenate([np.zeros(0, np.uint64), *found]))
 
 
 def _cached(sums: TraceSums, of_devices: Ids) -> tuple[Ids, NDArray[np.int64]]:

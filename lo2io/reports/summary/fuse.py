@@ -13,6 +13,7 @@ import numpy as np
 from lo2io.catalog.fuse_opcodes import NR_OPCODES, load_opcodes
 from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64
+from lo2io.model.number_sets import distinct
 from lo2io.units import split_kernel_dev
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def summarize_fuse(sums: TraceSums) -> FuseSummary | None:
         numbers = np.stack(
             [np.ones(len(key), np.int64), ~ended, rows["error"] != 0, lasted, rows["bytes_sent"], replied], 1
         )
-        for each in np.unique(key).tolist():
+        for each in distinct(key).tolist():
             mine = key == each
             known = found.get(each, [0] * 7)
             added = numbers[mine].sum(axis=0).tolist()

@@ -14,6 +14,7 @@ import numpy as np
 
 from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.model.number_sets import distinct
 from lo2io.reports.summary.stacks import functions_of, stacks_of_calls
 from lo2io.reports.summary.waits import records_waits
 
@@ -118,9 +119,9 @@ def summarize_futexes(sums: TraceSums) -> FutexSummary | None:
             waits=len(at),
             time_ns=int(time_ns[place]),
             longest_ns=int(waits.lasted[at].max()),
-            threads=len(np.unique(waits.task[at])),
+            threads=len(distinct(waits.task[at])),
             wakers=_wakers(waits, at, threads),
-            timeouts=len(np.unique(waits.operation[at[waits.timed_out[at]]])),
+            timeouts=len(distinct(waits.operation[at[waits.timed_out[at]]])),
             functions=functions.get(stacks[place], ()) if place in stacks else (),
         )
         for place, at in chosen.items()
@@ -172,5 +173,5 @@ def _wakers(waits: _Waits, at: NDArray[np.intp], names: dict[int, str | None]) -
 
 
 def _thread_names(trace: Trace, waits: _Waits, chosen: dict[int, NDArray[np.intp]]) -> dict[int, str | None]:
-    tasks = {int(task) for at in chosen.values() for task in np.unique(waits.waker[at]) if task != UNKNOWN_U32}
+    tasks = {int(task) for at in chosen.values() for task in distinct(waits.waker[at]) if task != UNKNOWN_U32}
     return trace.texts("threads", "task", "comm", sorted(tasks))

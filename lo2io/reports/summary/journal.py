@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.model.number_sets import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ class Commits:
         if not parts:
             return
         moments, (tids, transactions) = np.concatenate(parts), map(np.concatenate, zip(*of, strict=True))
-        for tid in np.unique(tids).tolist():
+        for tid in distinct(tids).tolist():
             self._timelines[tid] = Timeline(moments[tids == tid], transactions[tids == tid])
         self._losses = [
             (begin, end)

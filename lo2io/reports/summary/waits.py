@@ -14,6 +14,7 @@ import numpy as np
 from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64, CallClass
 from lo2io.model.layers import WAITS
+from lo2io.model.number_sets import distinct
 from lo2io.reports.summary.classes import NR_CLASSES
 from lo2io.reports.summary.journal import JOURNAL, PHASES, Commits, named
 
@@ -128,7 +129,7 @@ class WaitTally:
         np.add.at(self.phase_ns, numbers[of_journal], self._phases[rank])
         sync = (rows["class"] == CallClass.SYNC) | rows["synced"]
         of = np.repeat(np.flatnonzero(known), end - begin)
-        for number in np.unique(self._reason[places]).tolist():
+        for number in distinct(self._reason[places]).tolist():
             which = self._reason[places] == number
             lasted = self._lasted[places][which]
             self.of_file[self.names[number]].add(rows["group"][of][which], lasted)
