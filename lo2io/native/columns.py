@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import weakref
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -71,8 +73,7 @@ def allocate_batch(capacity: int, text_capacity: int, told_capacity: int = 0) ->
     """
     batch = ffi.new("lo2_batch *")
     layout = _layout(capacity)
-    # All columns share one piece of memory. Pages of columns that stay empty are never touched.
-    memory = np.zeros(layout[-1][-1] if layout else 0, np.uint8)
+    memory = _empty_pages(layout[-1][-1] if layout else 1)
     start = memory.ctypes.data
     tables: dict[str, Columns] = {}
     for table, column, dtype, field_type, begin, end in layout:
@@ -87,6 +88,17 @@ def allocate_batch(capacity: int, text_capacity: int, told_capacity: int = 0) ->
     batch.told_capacity = told_capacity
     _memory[batch] = (tables, (text, told))
     return batch, tables
+
+
+def _empty_pages(size: int) -> NDArray[np.uint8]:
+    """Zeros for all columns of a batch, most of which stay empty or nearly so. Only pages that are written take memory.
+
+    NumPy would ask for huge pages. Then the first row of a column makes the kernel clear the pages of many others.
+    """
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages refuses, which does no harm
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 @cache
