@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Reconciliation, RequestOp
+from lo2io.model import UNKNOWN_I64, Reconciliation, RequestOp
+from lo2io.native._lib import ffi, lib
+from lo2io.native.columns import array_members, pointer_to
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 COMPLETE_EVENT: Final = "block:block_rq_complete"
 MARGIN_NS: Final = 100_000
 """The kernel counts a request some time after the tracepoint, and the clocks agree to within some µs."""
-_UNCOUNTED_ERRORS: Final = (9, 29)
-"""EBADF and ESPIPE: the kernel finds these errors before it asks the file."""
 REMEMBERED_BATCHES: Final = 8
 """The second completion of a write comes within this many batches of the first."""
 _FEW_BYTES: Final = 64 << 10
@@ -44,6 +44,7 @@ _DISK_COUNTS: Final = ("reads", "writes", "discards", "flushes")
 _INFERRED: Final = 3
 """``requests.status`` of a request that has ended, though its completion is missing."""
 _NR_OPERATIONS: Final = len(RequestOp)
+_ROWS: Final = array_members("lo2_account_rows")
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -237,16 +238,21 @@ class _Processes:
             self._tasks.extend(zip(*(tasks[name].tolist() for name in names), strict=True))
         if not rows or not len(rows["call"]):
             return
-        call = rows["call"].astype(np.intp)
-        begin, end = self.accounts[0].begin_ns, self.accounts[0].end_ns + self.accounts[0].end_slack_ns
-        inside = (rows["end_time_ns"] >= begin) & (rows["end_time_ns"] <= end) & (rows["task"] != UNKNOWN_U32)
-        counted = inside & ~np.isin(rows["error"], _UNCOUNTED_ERRORS)
-        moved = np.where(rows["bytes_result"] == UNKNOWN_I64, 0, rows["bytes_result"])
-        self._make_room(int(rows["task"][inside].max(initial=0)) + 1)
-        task = rows["task"]
-        for chosen, volume, number in ((self._reads[call], 0, 2), (self._writes[call], 1, 3)):
-            np.add.at(self._sums[volume], task[inside & chosen], moved[inside & chosen])
-            np.add.at(self._sums[number], task[counted & chosen], 1)
+        native = ffi.new("lo2_account_rows *", {"nr": len(rows["call"])})
+        for name, (kind, _) in _ROWS.items():
+            setattr(native, name, pointer_to(rows[name], kind))
+        added = 0
+        while (added := lib.lo2_account_calls(self._native_sums(), native, added)) < native.nr:
+            self._make_room(int(rows["task"][added]) + 1)
+
+    def _native_sums(self) -> Any:
+        account, native = self.accounts[0], ffi.new("lo2_account_sums *")
+        native.begin_ns, native.end_ns = account.begin_ns, account.end_ns + account.end_slack_ns
+        native.reads, native.writes = pointer_to(self._reads, "bool"), pointer_to(self._writes, "bool")
+        native.nr_calls, native.nr_tasks = len(self._calls), self._sums.shape[1]
+        for name, sums in zip(self._SUMS, self._sums, strict=True):
+            setattr(native, name, pointer_to(sums, "int64_t"))
+        return native
 
     def _make_room(self, tasks: int) -> None:
         short = tasks - self._sums.shape[1]

@@ -1,6 +1,7 @@
 /*
- * Sums over system calls, for reports. Python makes the arrays and reads the sums in them; C adds up. Rows are those of the
- * table of operations. Unknown is INT64_MIN or UINT32_MAX, as in api/columns.h.
+ * Sums over system calls, for reports and for the comparison with the kernel's own counts. Python makes the arrays and reads
+ * the sums in them; C adds up. Rows are those of the table of operations. Unknown is INT64_MIN or UINT32_MAX, as in
+ * api/columns.h.
  */
 #ifndef LO2IO_SUMS_H
 #define LO2IO_SUMS_H
@@ -179,4 +180,24 @@ bool lo2_overlap_add_requests(lo2_overlap *overlap, size_t nr, const uint32_t *t
 size_t lo2_overlap_early(const lo2_overlap *overlap, const lo2_sum_rows *rows, int64_t from_ns, lo2_overlap_moment *moments);
 void lo2_overlap_advance(lo2_overlap *overlap, int64_t until_ns); /* nothing begins before that any more */
 void lo2_overlap_finish(lo2_overlap *overlap);
+
+/* ---- what the kernel counts in /proc/PID/io ---- */
+
+typedef struct {
+    size_t nr;
+    const int64_t *end_time_ns, *bytes_result;
+    const uint32_t *task;
+    const uint16_t *call;
+    const int16_t *error;
+} lo2_account_rows;
+
+typedef struct {
+    int64_t begin_ns, end_ns; /* calls that end from the first to the last of these count */
+    const bool *reads, *writes; /* by call: what it adds to */
+    size_t nr_calls, nr_tasks;
+    int64_t *rchar, *wchar, *syscr, *syscw; /* by task */
+} lo2_account_sums;
+
+/* Adds rows. Returns how many are done: all, or those before the first whose task has no place. */
+size_t lo2_account_calls(const lo2_account_sums *sums, const lo2_account_rows *rows, size_t from);
 #endif
