@@ -27,6 +27,7 @@ def column_dtypes(table: str) -> dict[str, np.dtype[Any]]:
     return _dtypes(ffi.typeof(f"lo2_{table}_columns"))
 
 
+@cache
 def array_members(struct: str) -> dict[str, tuple[str, np.dtype[Any]]]:
     """C type and dtype of the elements that the struct's pointers point to."""
     members = ((name, field.type) for name, field in ffi.typeof(struct).fields)

@@ -142,6 +142,24 @@ void lo2_tally_free(lo2_tally *tally);
 bool lo2_tally_add(lo2_tally *tally, const lo2_sum_rows *rows, const int64_t *worked);
 lo2_tally_view lo2_tally_view_of(const lo2_tally *tally);
 
+/* ---- what reads found in the page cache ---- */
+
+/* Of calls or requests of rings: the columns of their table. */
+typedef struct {
+    size_t nr;
+    const uint32_t *task, *handle;
+    const int64_t *bytes_result;
+    const int8_t *cache;
+    const uint32_t *cache_missed_pages;
+    const int64_t *cache_wait_ns;
+} lo2_cache_rows;
+
+/* By process or file group; reads and bytes by verdict, too. */
+typedef struct { int64_t *reads, *bytes, *missed_bytes, *wait_ns; } lo2_cache_sums;
+
+void lo2_cache_add(const lo2_sum_context *context, const lo2_cache_rows *rows, int64_t page_bytes,
+                   const lo2_cache_sums *by_process, const lo2_cache_sums *by_group);
+
 /* ---- how much of the time with I/O under way a process computed: docs/explanation/rules/overlap.md ---- */
 
 /* Something begins or ends: a thread's life, a call, a call of I/O, or I/O without a thread. */

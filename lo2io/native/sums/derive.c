@@ -94,8 +94,6 @@ off_cpu_parts off_cpu_of(const lo2_call_spans *spans, uint32_t task, int64_t beg
 
 /* ---- rows ---- */
 
-static size_t at_most(uint32_t index, size_t nr) { return index < nr ? index : nr - 1; }
-
 /* F_GETLK, F_SETLK, F_SETLKW, and the three of open file descriptions (include/uapi/asm-generic/fcntl.h). */
 static bool is_lock(uint32_t command) { return (command >= 5 && command <= 7) || (command >= 36 && command <= 38); }
 

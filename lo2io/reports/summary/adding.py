@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.spans import CallSpans
     from lo2io.reports.summary.tally import OperationTally
 
-_ROWS: Final = array_members("lo2_sum_rows")
 _DERIVED: Final = array_members("lo2_derived_rows")
 
 
@@ -77,13 +76,13 @@ class RowContext:
         return {**rows, **columns, **numbers}
 
 
-def native_rows(rows: Columns) -> tuple[Any, Any]:
-    """A ``lo2_sum_rows``, and what it points to."""
-    native, kept = ffi.new("lo2_sum_rows *"), []
-    for name, (item, dtype) in _ROWS.items():
+def native_rows(rows: Columns, struct: str = "lo2_sum_rows") -> tuple[Any, Any]:
+    """Such a struct, whose members are columns, and what it points to."""
+    native, kept = ffi.new(f"{struct} *"), []
+    for name, (item, dtype) in array_members(struct).items():
         kept.append(np.ascontiguousarray(rows[name], dtype))
         setattr(native, name, pointer_to(kept[-1], item))
-    native.nr = len(rows["id"])
+    native.nr = len(rows["task"])
     return native, kept
 
 

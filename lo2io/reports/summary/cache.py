@@ -6,12 +6,15 @@ files and processes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_U32
+from lo2io.native._lib import ffi, lib
+from lo2io.native.columns import pointer_to
+from lo2io.reports.summary.adding import native_rows
 from lo2io.reports.summary.names import file_names
 from lo2io.trace.columns import CACHE_VERDICT, FILL_REASON
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
+    from lo2io.reports.summary.adding import RowContext
     from lo2io.reports.summary.names import People
     from lo2io.reports.summary.owners import Owners
     from lo2io.reports.summary.paths import Paths
@@ -95,13 +99,14 @@ class CacheTally:
     Args:
         trace: A trace.
         owners: The numbers of its processes and file groups.
+        context: How rows are looked up.
     """
 
-    def __init__(self, trace: Trace, owners: Owners) -> None:
+    def __init__(self, trace: Trace, owners: Owners, context: RowContext) -> None:
         self.recorded = "cache" in trace.metadata.get("layers", ())
         self.by_process = _Sums(owners.nr_processes + 1)
         self.by_group = _Sums(owners.nr_groups)
-        self._owners, self._page_bytes = owners, 0
+        self._owners, self._context, self._page_bytes = owners, context, 0
         if not self.recorded:
             return
         for fills in trace.batches("fills", _FILLS):
@@ -111,11 +116,10 @@ class CacheTally:
 
     def add(self, rows: Columns) -> None:
         """Add calls or requests, with the columns :data:`COLUMNS`."""
-        read = rows["cache"] > 0
-        if read.any():
-            rows = {name: rows[name][read] for name in COLUMNS}
-            self.by_process.add_reads(self._owners.processes(rows["task"]), rows, self._page_bytes)
-            self.by_group.add_reads(self._owners.groups(rows["handle"]), rows, self._page_bytes)
+        native, kept = native_rows(rows, "lo2_cache_rows")
+        sums = (each.native() for each in (self.by_process, self.by_group))
+        lib.lo2_cache_add(self._context.native, native, self._page_bytes, *sums)
+        del kept
 
     def _add_fills(self, rows: Columns) -> None:
         owners = self._owners
@@ -136,13 +140,10 @@ class _Sums:
         self.bytes: Integers = np.zeros((nr, len(CACHE_VERDICT)), np.int64)
         self.missed_bytes, self.wait_ns, self.ahead_bytes, self.unused_bytes = np.zeros((4, nr), np.int64)
 
-    def add_reads(self, place: Integers, rows: Columns, page: int) -> None:
-        key = place * len(CACHE_VERDICT) + rows["cache"]  # one index, for NumPy adds by two indices far more slowly
-        np.add.at(self.reads.reshape(-1), key, 1)
-        np.add.at(self.bytes.reshape(-1), key, np.maximum(rows["bytes_result"], 0))
-        missed = np.where(rows["cache_missed_pages"] == UNKNOWN_U32, 0, rows["cache_missed_pages"]).astype(np.int64)
-        np.add.at(self.missed_bytes, place, missed * page)
-        np.add.at(self.wait_ns, place, np.maximum(rows["cache_wait_ns"], 0))
+    def native(self) -> Any:
+        """A ``lo2_cache_sums``, which points to the arrays of this object."""
+        names = ("reads", "bytes", "missed_bytes", "wait_ns")
+        return ffi.new("lo2_cache_sums *", {name: pointer_to(getattr(self, name), "int64_t") for name in names})
 
     def add_fills(self, place: Integers, rows: Columns) -> None:
         pages = rows["page_bytes"].astype(np.int64)

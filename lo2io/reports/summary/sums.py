@@ -72,7 +72,7 @@ def gather(trace: Trace) -> TraceSums:
     context = RowContext(calls, owners, spans, pattern.is_direct)
     adder = Adder(context, operations, pattern, time)
     overlap = OverlapAdder(trace, owners, context)
-    sleeps, waits, cache = Sleeps(trace, spans), WaitTally(trace), CacheTally(trace, owners)
+    sleeps, waits, cache = Sleeps(trace, spans), WaitTally(trace), CacheTally(trace, owners, context)
     layers = (*(SHARES if waits.recorded else ()), *(CACHE_COLUMNS if cache.recorded else ()))
     columns = tuple(dict.fromkeys((*OPERATION_COLUMNS, *layers)))
     with ThreadPoolExecutor(1, "lo2io-overlap") as beside:

@@ -92,6 +92,7 @@ class WaitTally:
         self._journal = self.names.index(JOURNAL) if JOURNAL in self.names else -1
         found = _read_waits(trace, self._journal) if self.recorded else _NO_WAITS
         self._owner, self._reason, self._lasted, self._phases = found
+        self._for_journal = np.flatnonzero(self._reason == self._journal)
 
     def calls(self, reason: str) -> NDArray[np.uint64]:
         """Ids of the calls that waited for this, in their order; some more than once."""
@@ -125,7 +126,7 @@ class WaitTally:
         np.add.at(self.times, (numbers, self._reason[places]), self._lasted[places] > 0)
         np.add.at(self.total_ns, (numbers, self._reason[places]), self._lasted[places])
         of_journal = self._reason[places] == self._journal
-        rank = np.searchsorted(np.flatnonzero(self._reason == self._journal), places[of_journal])
+        rank = np.searchsorted(self._for_journal, places[of_journal])
         np.add.at(self.phase_ns, numbers[of_journal], self._phases[rank])
         sync = (rows["class"] == CallClass.SYNC) | rows["synced"]
         of = np.repeat(np.flatnonzero(known), end - begin)
