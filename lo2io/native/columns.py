@@ -46,6 +46,8 @@ def pointer_to(values: NDArray[Any], native: str) -> Any:
     """A pointer to the first of some values that lie one behind the other. The caller keeps the array."""
     if not values.flags.c_contiguous:
         raise ValueError("a pointer to values that lie apart")
+    if values.itemsize != ffi.sizeof(native):
+        raise ValueError(f"a pointer to {native}, of values of {values.dtype}")
     return ffi.cast(f"{native} *", values.ctypes.data)
 
 
