@@ -116,8 +116,8 @@ def await_dump(trace: Path, until: Callable[[Callable[[], object]], object], cou
 
 def test_the_spool_stays_within_its_bound_under_load(tmp_path: Path) -> None:
     """Checked all the time; the windows in between, and the rest at the end, are proven complete."""
-    trace, bound, written = tmp_path / "T", 16 << 20, []
-    options = ("--last", "5s", "--max-size", "16MiB", "--ring", "512KiB")
+    trace, bound, written = tmp_path / "T", 32 << 20, []
+    options = ("--last", "5s", "--max-size", "32MiB", "--ring", "1MiB")
     with load(pause=0.002) as pids, recording(trace, *options) as process:
         begin, asking, largest = time.monotonic(), None, 0
         while len(written) < 2 or oldest(trace) < TURNS * PARTS or time.monotonic() - begin < SECONDS:
