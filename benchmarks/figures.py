@@ -208,7 +208,7 @@ def overview(documents: Mapping[str, Mapping[str, Any]]) -> str:
     return (
         "Medians of runs in turns, for lo2io with the quartiles. Figures with x are ratios to the untraced run of the "
         "same turn. A floor is what the kernel takes for empty programs at the same tracepoints, or what libotf2 "
-        "takes to write a million operations.\n\n"
+        "takes to write as many operations, without tables.\n\n"
         f"{table(head, lines)}"
     )
 
