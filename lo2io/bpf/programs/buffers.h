@@ -114,7 +114,7 @@ INLINE bool lo2_put(struct lo2_bpf_buffer *buffer, const void *record, __u64 siz
 /* ---- for programs that interrupt one another ---- */
 
 #define LO2_WRITER (1ull << LO2_WRITERS_SHIFT)
-enum { LO2_TRIES = 3 };            /* each fails only if an interrupt has just written a record */
+enum { LO2_TRIES = 3 };            /* a try fails only if an interrupt wrote a record meanwhile */
 
 /*
  * Position and number of writers change in one step, for each atomic step takes some 8 ns. A program counts its event while it
@@ -127,7 +127,7 @@ INLINE void lo2_join(struct lo2_bpf_buffer *buffer) { __sync_fetch_and_add(&buff
 
 INLINE void lo2_part(struct lo2_bpf_buffer *buffer) { __sync_fetch_and_add(&buffer->taken, -LO2_WRITER); }
 
-/* Joins, with room for a record and its position, until lo2_finish_shared() with the same. NULL: there is none. */
+/* Joins and takes room for a record, until lo2_finish_shared() with the same size and position. NULL: there is no room. */
 INLINE void *lo2_begin_shared(struct lo2_bpf_buffer *buffer, __u64 size, __u64 *at)
 {
     __u64 before, found = buffer->taken, whole = lo2_framed(size);

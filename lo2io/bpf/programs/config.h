@@ -153,8 +153,8 @@ struct lo2_bpf_buffer {
     uint64_t tail;                   /* records before it were read; user space writes it */
     uint64_t apart[7];               /* else each write of one side would cost the other side a cache line */
     /*
-     * Records before this position are finished. Unless the bits from LO2_WRITERS_SHIFT on are not 0: so many programs, which may
-     * interrupt one another, are writing records before it.
+     * The lower bits are a position, the bits from LO2_WRITERS_SHIFT on the number of programs that are writing. Programs may
+     * interrupt one another. While the number is 0, all records before the position are finished.
      */
     uint64_t taken;
     uint64_t crossed;                /* the end of the last record that reached the end of the data, or went beyond */

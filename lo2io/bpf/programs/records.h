@@ -22,7 +22,8 @@
  * exit.
  *
  * SAMPLE records have a buffer of their own, with its own LOST records. The programs that write them interrupt one another.
- * So a record may lie on either side of those of an interrupt that came between the record's time and its place in the buffer.
+ * An interrupt may come between the moments at which a record takes its time and its place. Then the records of the interrupt
+ * may lie before this record or behind it.
  */
 
 #ifndef LO2IO_BPF_RECORDS_H

@@ -173,7 +173,7 @@ INLINE __u64 lo2_asked_file(const struct lo2_moment *moment, __u64 ctx, __u32 nu
     return moment->cpu->look.file;
 }
 
-/* What a program has found out about a request. */
+/* A request as its submission queue entry describes it, and the files that it names. */
 struct lo2_request {
     struct lo2_sqe sqe;
     __u64 file, file2, bytes;      /* as in lo2_asked */

@@ -40,8 +40,8 @@ struct lo2_room {
 };
 
 /*
- * Counts an event, and begins its record: all but the fields. NULL: there is no room, so the event is lost. Else
- * lo2_finish_shared() when the fields are written.
+ * Counts an event, and writes its record but for the fields. The caller writes these, and calls lo2_finish_shared(). NULL: the record
+ * found no room, and the event counts as lost.
  *
  * The place is taken first, and its first and last word are written. While the clock is read, their cache lines come. The record of
  * an interrupt may have a later place and an earlier time; the reader sorts them.

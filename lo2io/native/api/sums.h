@@ -144,7 +144,7 @@ lo2_tally_view lo2_tally_view_of(const lo2_tally *tally);
 
 /* ---- what reads found in the page cache ---- */
 
-/* Of calls or requests of rings: the columns of their table. */
+/* Columns of the table of calls, or of that of rings' requests. */
 typedef struct {
     size_t nr;
     const uint32_t *task, *handle;
@@ -154,7 +154,7 @@ typedef struct {
     const int64_t *cache_wait_ns;
 } lo2_cache_rows;
 
-/* By process or file group; reads and bytes by verdict, too. */
+/* Sums by process, or by file group. The first two have a place for each verdict. */
 typedef struct { int64_t *reads, *bytes, *missed_bytes, *wait_ns; } lo2_cache_sums;
 
 void lo2_cache_add(const lo2_sum_context *context, const lo2_cache_rows *rows, int64_t page_bytes,

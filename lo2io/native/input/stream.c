@@ -2,7 +2,7 @@
  * A stream: files of records, read in blocks and delivered in the order of time.
  *
  * Records of one buffer are in that order but for rare inversions. An interrupt may come between the moment at which
- * a record takes its time and the moment at which it gets its place, whichever is first:
+ * a record takes its time and the moment at which it gets its place. Either moment may be the first:
  *
  *   record    time 1 ─────────────────────── place 2
  *   interrupt         time 2 ── place 1
