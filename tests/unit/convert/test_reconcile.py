@@ -181,6 +181,7 @@ def test_calls_count_as_in_proc_io() -> None:
         call(READ, 0, error=9), call(COPY, 2, 50_000), call(WRITE, 1, 7), call(CLOSE, 1),
         call(READ, 4, 1 << 40), call(READ, 5, 1 << 41), call(READ, UNKNOWN_U32, 1 << 42),
         call(READ, 0, 1 << 43, end_time_ns=BEGIN - 1), call(READ, 0, end_time_ns=UNKNOWN_I64),
+        call(READ, 0, error=29), call(READ, 0, 1 << 44, end_time_ns=END + 10**9),
     ]  # fmt: skip
     account = command(rchar=60_000, wchar=1, syscr=1, syscw=1)
     found = compare(spool(account), {"operations": rows[:4]}, {"operations": rows[4:], "tasks": THREADS})

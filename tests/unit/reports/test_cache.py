@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from build.tablemaker import OPENAT, READ, READV, make_batch, meta, write_trace
 from rich.console import Console
 
+from lo2io.model import UNKNOWN_I64
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.text.cache import render_cache
 from lo2io.trace.columns import CACHE_VERDICT, FILL_REASON
@@ -69,6 +70,17 @@ def _cached(folder: Path) -> CacheSummary:
     found = summarize(write_trace(folder, [batch], spool=meta(layers=("cache",)))).cache
     assert found is not None
     return found
+
+
+def test_a_read_of_unknown_size_and_wait_adds_neither(tmp_path: Path) -> None:
+    """It counts as a read: what it found in the page cache is known."""
+    rows = [_read(1, 0, 0, HIT), {**_read(2, 0, 0, HIT, wait=UNKNOWN_I64), "bytes_result": UNKNOWN_I64}]
+    handles, files = [{"handle": 0, "file": 0, "process": 0}], [{"file": 0, "path": b"/warm"}]
+    tasks = [{"task": 0, "process": 0, "pid": 100, "tid": 100, "comm": b"cat"}]
+    batch = make_batch(tasks=tasks, files=files, handles=handles, operations=rows)
+    cache = summarize(write_trace(tmp_path, [batch], spool=meta(layers=("cache",)))).cache
+    assert cache is not None
+    assert (cache.total.hits, cache.total.hit_bytes, cache.total.wait_ns) == (2, 3 * PAGE, 0)
 
 
 def test_sums(tmp_path: Path) -> None:
