@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import struct
 import threading
@@ -57,7 +58,8 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 class Segment:
     """A folder of the spool: the files of all buffers, in the spool's order, and last the file of facts."""
 
-    name: str
+    number: int
+    """The segments are counted from 0 in the order in which they are written."""
     folder: Folder
     files: list[AppendFile]
     removed: bool = False
@@ -65,6 +67,11 @@ class Segment:
     """Held while facts are written. The segment must not be removed then."""
     link_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held while the files get further names. The segment must not be removed then."""
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return segment_name(self.number)
 
     @property
     def size(self) -> int:
@@ -151,7 +158,9 @@ class SegmentedSpool(SpoolWriter):
         self._lock = threading.Lock()
         self._used = 0
         self._overhead = META_EXTRA
-        self._created = 0
+        self._numbers = itertools.count()
+        self._newest = 0
+        """The number of the newest segment that was begun."""
         self._next: Segment | None = None
         self._kept: list[Segment] = []
         self._nr_written = 1
@@ -161,7 +170,7 @@ class SegmentedSpool(SpoolWriter):
         super().__init__(path, cpus, folder=folder)
 
     def _create(self) -> tuple[tuple[Sink, ...], Sink]:
-        first = self._make()
+        first = self._make(next(self._numbers))
         self._kept.append(first)
         self._current = list(first.files[:-1])
         self._route = _FactsRoute(first)
@@ -191,9 +200,8 @@ class SegmentedSpool(SpoolWriter):
         """Add the buffer of a CPU that has come back: ``rings`` gets once more the place of its former buffer."""
         self.rings = (*self.rings, self.rings[self.cpus.index(cpu)])
 
-    def _make(self) -> Segment:
-        name = segment_name(self._created)
-        self._created += 1
+    def _make(self, number: int) -> Segment:
+        name = segment_name(number)
         folder = self.folder.make(f".{name}")
         names = [name(cpu) for name in self._kinds for cpu in self.cpus]
         files = [AppendFile(folder, name) for name in (*names, FACTS_NAME)]
@@ -201,7 +209,7 @@ class SegmentedSpool(SpoolWriter):
         folder.path = self.path / name
         for file in files:
             file.path = folder.path / file.name
-        return Segment(name, folder, files)
+        return Segment(number, folder, files)
 
     # ---- what is there ----
 
@@ -321,11 +329,21 @@ class SegmentedSpool(SpoolWriter):
     def prepare(self) -> None:
         """Create the next segment's files, so that the change to it takes no time.
 
+        The drain thread may create a segment of its own meanwhile, if this takes long. Then the prepared one comes too
+        late, since segments are written in the order of their numbers. It is removed.
+
         Raises:
             OSError: The files cannot be created.
         """
-        if self._next is None:
-            self._next = self._make()
+        if self._next is not None:
+            return
+        segment = self._make(next(self._numbers))
+        with self._lock:
+            in_time = segment.number > self._newest
+            if in_time:
+                self._next = segment
+        if not in_time:
+            segment.remove()
 
     @property
     def is_prepared(self) -> bool:
@@ -342,10 +360,10 @@ class SegmentedSpool(SpoolWriter):
             OSError: The segment cannot be created.
         """
         self._route = replace(self._route, end_ns=first_ns)
-        self.prepare()
-        segment = self._next
-        assert segment is not None  # noqa: S101 - prepared just above
-        self._next = None
+        with self._lock:
+            prepared, self._next = self._next, None
+            self._newest = prepared.number if prepared else next(self._numbers)
+        segment = prepared or self._make(self._newest)
         with self._lock:
             self._kept.append(segment)
             self._nr_written = 2

@@ -17,11 +17,11 @@ from lo2io.model import ClockSync, Cpu
 from lo2io.spool import facts
 from lo2io.spool.format import SEGMENT_NAME, SegmentStart, dump_meta, parse_segment_start, segment_name
 from lo2io.spool.reader import SpoolReader
-from lo2io.spool.segments import META_COPIES, META_EXTRA, PARTS, SegmentedSpool
+from lo2io.spool.segments import META_COPIES, META_EXTRA, PARTS, Segment, SegmentedSpool
 from lo2io.spool.writer import DiskFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 SYNC = ClockSync(5, 6, 7, 8)
 FLIGHT = dataclasses.replace(
@@ -293,3 +293,62 @@ def test_nothing_is_left_of_what_is_discarded(tmp_path: Path) -> None:
         spool.prepare()
         assert spool.is_prepared
     assert [path.name for path in (tmp_path / "again").iterdir()] == [segment_name(0)]
+
+
+def during_next(spool: SegmentedSpool, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Act once while the next segment is made, as another thread may."""
+    make = spool._make
+
+    def make_slowly(number: int) -> Segment:
+        monkeypatch.undo()
+        act()
+        return make(number)
+
+    monkeypatch.setattr(spool, "_make", make_slowly)
+
+
+def names_in(path: Path) -> list[str]:
+    """The segments that have files, hidden ones, too."""
+    return sorted(each.name for each in path.iterdir() if each.is_dir())
+
+
+def test_a_segment_that_is_prepared_too_late_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drain thread did not wait for it and wrote to one of its own; segments stay in the order of their numbers."""
+    path = tmp_path / "spool"
+    with SegmentedSpool(path, [0, 5]) as spool:
+        spool.write_meta(FLIGHT)
+        during_next(spool, lambda: go_on(spool, 1), monkeypatch)
+        spool.prepare()
+        assert not spool.is_prepared
+        assert names_in(path) == [segment_name(0), segment_name(2)]
+        spool.prepare()
+        go_on(spool, 2)
+        assert [segment.name for segment in spool.kept] == names_in(path) == [segment_name(n) for n in (0, 2, 3)]
+        spool.rings[0].append([b"new"])
+        assert [segment.files[0].size for segment in spool.kept] == [0, 0, 3]
+
+
+def test_a_segment_that_is_prepared_beside_another_is_the_one_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The drain thread had begun its own one before, so the prepared one is in time for the next change."""
+    path = tmp_path / "spool"
+    with SegmentedSpool(path, [0, 5]) as spool:
+        spool.write_meta(FLIGHT)
+        during_next(spool, spool.prepare, monkeypatch)
+        assert spool.begin(1).name == segment_name(1)
+        assert spool.is_prepared
+        assert spool.begin(2).name == segment_name(2)
+        assert names_in(path) == [segment_name(n) for n in range(3)]
+
+
+def test_a_late_segment_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a recorder that runs for months would run out of descriptors."""
+    with SegmentedSpool(tmp_path / "spool", [0, 5]) as spool:
+        spool.write_meta(FLIGHT)
+        go_on(spool, 1)
+        before = len(os.listdir("/proc/self/fd"))
+        during_next(spool, lambda: go_on(spool, 2), monkeypatch)
+        spool.prepare()
+        spool.drop_oldest()
+        assert len(os.listdir("/proc/self/fd")) == before
