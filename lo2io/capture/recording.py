@@ -31,7 +31,7 @@ from lo2io.capture.opening import load_events, open_cpu, open_events, room_for_f
 from lo2io.capture.options import RecordOptions
 from lo2io.capture.procscan.process import FactScanner, Scanner
 from lo2io.capture.session import Session
-from lo2io.capture.threads import raise_priority
+from lo2io.capture.threads import go_first
 from lo2io.errors import CaptureError, Lo2ioError, refusal
 from lo2io.frozen import dataclass
 from lo2io.kernel import procfs, sysfs, tracefs
@@ -323,7 +323,7 @@ def _set_filters(options: RecordOptions, opened: OpenEvents) -> tuple[tuple[str,
 def _make_spool(options: RecordOptions) -> SpoolWriter:
     cpus = sysfs.read_online_cpus()
     if not options.is_flight:
-        return SpoolWriter(options.spool, cpus, folder=options.folder, behind=WriteBehind(raise_priority))
+        return SpoolWriter(options.spool, cpus, folder=options.folder, behind=WriteBehind(go_first))
     from lo2io.spool.segments import SegmentedSpool  # noqa: PLC0415 - only flight recorders need it
 
     return SegmentedSpool(options.spool, cpus, options.max_bytes, folder=options.folder)

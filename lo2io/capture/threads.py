@@ -22,9 +22,17 @@ def raise_priority() -> bool:
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_FIFO_PRIORITY))
         return True
+    go_first()
+    return False
+
+
+def go_first() -> None:
+    """Let the calling thread run before others that are not real-time threads, if the kernel allows it.
+
+    Such a thread does not stop another one for long: the scheduler still divides the CPU between them.
+    """
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICEST)
-    return False
 
 
 def leave_cpus(cpus: AbstractSet[int]) -> None:

@@ -29,7 +29,7 @@ from build.rawspool import (
     work,
 )
 
-from lo2io.capture import session, threads
+from lo2io.capture import recording, session, threads
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.errors import CaptureError, UsageError
 from lo2io.kernel import abi, procfs
@@ -38,7 +38,7 @@ from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.reader import SpoolReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events", "syscalls:sys_enter_pwrite64")
 
@@ -166,6 +166,29 @@ for _ in range(20_000):
     places = {place for cpus, place in seen if cpus == {here}}
     assert places, "no ring was half full"
     assert here not in places
+
+
+def test_the_draining_thread_alone_is_real_time(options: RecordOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that writes would stop the recorded program for as long as it writes. It only goes before others."""
+    seen: dict[str, tuple[int, int]] = {}
+
+    def noting(begin: Callable[[], object]) -> Callable[[], object]:
+        def begin_and_note() -> object:
+            result = begin()
+            seen[threading.current_thread().name] = (
+                os.sched_getscheduler(0),
+                os.getpriority(os.PRIO_PROCESS, threading.get_native_id()),
+            )
+            return result
+
+        return begin_and_note
+
+    monkeypatch.setattr(session, "raise_priority", noting(threads.raise_priority))
+    monkeypatch.setattr(recording, "go_first", noting(threads.go_first))
+    record(options)
+    assert seen.pop("lo2io-write") == (os.SCHED_OTHER, -20)
+    ((policy, _),) = seen.values()
+    assert policy == os.SCHED_FIFO
 
 
 def test_open_files_of_the_command_are_sighted(options: RecordOptions, tmp_path: Path) -> None:

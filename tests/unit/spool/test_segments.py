@@ -347,8 +347,8 @@ def test_a_late_segment_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.
     with SegmentedSpool(tmp_path / "spool", [0, 5]) as spool:
         spool.write_meta(FLIGHT)
         go_on(spool, 1)
-        before = len(os.listdir("/proc/self/fd"))
+        before = len(list(Path("/proc/self/fd").iterdir()))
         during_next(spool, lambda: go_on(spool, 2), monkeypatch)
         spool.prepare()
         spool.drop_oldest()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
