@@ -1,4 +1,4 @@
-"""How fast a spool becomes a trace with tables, which share each stage has, and whether memory stays constant.
+"""How fast a spool becomes a trace and a report, which share each stage has, and whether memory stays constant.
 
 synthetic_spool.py makes the spools, which lie in the page cache, as they do right after a recording. Each figure is of
 a whole process, with Python's start and all imports.
@@ -26,6 +26,13 @@ SAME = 1.1
 """Peaks that differ by no more than this factor are the same."""
 WHOLE, WHOLE_LARGE = "lo2io convert", "lo2io convert, three times the samples"
 WHOLE_MANY = f"lo2io convert, {MANY:,} threads"
+REPORTED = 103_000_000
+"""Samples of the trace that is reported: 50 million operations."""
+OPERATIONS_PER_SAMPLE = 51 / 105
+"""Each burst of the synthetic spool is 51 calls, of two samples each, and a block request of three."""
+TARGET_REPORT_S = 5
+TARGET_REPORT_BYTES, TARGET_PAGE_BYTES = 400 * 10**6, 3 * 10**6
+REPORTS: dict[str, list[str]] = {"lo2io report": [], "lo2io report --html": ["--force", "--html"]}
 STAGES = {"engine": [], "engine + OTF2": ["--otf2"], "engine + tables": ["--tables"]}
 
 
@@ -43,7 +50,32 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         WHOLE_LARGE: _convert(folder, *spools[1], [LO2IO, "convert"], ["-o"]),
         WHOLE_MANY: _convert(folder, *of_many, [LO2IO, "convert"], ["-o"]),
     }
+    trace = _trace(folder, settings.scaled(REPORTED))
+    variants |= {name: _report(trace, options) for name, options in REPORTS.items()}
     return {"samples": [samples for _, samples in spools]}, in_turns(NAME, variants, settings)
+
+
+def _trace(folder: Path, samples: int) -> Path:
+    """A trace of so many samples, in the page cache."""
+    spool, _ = _make(folder, samples)
+    trace = folder / "reported"
+    run([LO2IO, "convert", spool, "-o", trace], folder / "output.txt")
+    shutil.rmtree(spool)
+    return trace
+
+
+def _report(trace: Path, options: Sequence[str]) -> Callable[[], dict[str, Any]]:
+    def report() -> dict[str, Any]:
+        page = trace.with_name("page.html")
+        usage = run([LO2IO, "report", trace, *options, *([page] if options else [])], trace.with_name("output.txt"))
+        return {
+            "wall_s": usage.wall_s,
+            "cpu_s": usage.cpu_s,
+            "max_rss_bytes": usage.max_rss_bytes,
+            "page_bytes": page.stat().st_size if options else 0,
+        }
+
+    return report
 
 
 def _make(folder: Path, samples: int, threads: int = FEW) -> tuple[Path, int]:
@@ -78,7 +110,7 @@ def _convert(
 def render(document: Mapping[str, Any]) -> str:
     """Table and verdict."""
     rows = document["runs"]
-    names = list(dict.fromkeys(row["variant"] for row in rows))
+    names = list(dict.fromkeys(row["variant"] for row in rows if row["variant"] not in REPORTS))
     lines = [
         [
             name,
@@ -95,10 +127,40 @@ def render(document: Mapping[str, Any]) -> str:
     wholes = [name for name in (WHOLE, WHOLE_LARGE, WHOLE_MANY) if name in names]
     peaks = [max(column(rows, name, "max_rss_bytes")) for name in wholes]
     head = ["", "million samples", "million samples/s", "wall s", "CPU s", "peak memory MB", "bytes a sample written"]
+    nr_turns = sum(row["variant"] == WHOLE for row in rows)
     return (
-        f"Medians and least to most of {len(rows) // len(names)} runs in turns.\n\n{table(head, lines)}\n\n"
+        f"Medians and least to most of {nr_turns} runs in turns.\n\n{table(head, lines)}\n\n"
         f"Targets: {TARGET_PER_S / 1e6:.0f} million samples/s end to end: {rate / 1e6:.2f} "
         f"({verdict(met=rate >= TARGET_PER_S)}); peak at most {TARGET_BYTES / 1e6:.0f} MB: {max(peaks) / 1e6:.0f} "
         f"({verdict(met=max(peaks) <= TARGET_BYTES)}); the same with three times the samples: {peaks[1] / 1e6:.0f} "
-        f"({verdict(met=peaks[1] <= peaks[0] * SAME)})."
+        f"({verdict(met=peaks[1] <= peaks[0] * SAME)})." + _render_reports(rows)
+    )
+
+
+def _render_reports(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Table and verdict for reports. Empty: there are none."""
+    names = [name for name in REPORTS if any(row["variant"] == name for row in rows)]
+    if not names:
+        return ""
+    lines = [
+        [
+            name,
+            spread(column(rows, name, "wall_s")),
+            spread(column(rows, name, "cpu_s")),
+            spread([size / 1e6 for size in column(rows, name, "max_rss_bytes")], 0),
+            f"{page / 1e6:.1f}" if (page := middle(rows, name, "page_bytes")) else "",
+        ]
+        for name in names
+    ]
+    slowest = max(middle(rows, name, "wall_s") for name in names)
+    peak = max(max(column(rows, name, "max_rss_bytes")) for name in names)
+    page = max(middle(rows, name, "page_bytes") for name in names)
+    return (
+        f"\n\nA trace of {REPORTED * OPERATIONS_PER_SAMPLE / 1e6:.0f} million operations:\n\n"
+        f"{table(['', 'wall s', 'CPU s', 'peak memory MB', 'page MB'], lines)}\n\n"
+        f"Targets: {TARGET_REPORT_S} s: {slowest:.1f} ({verdict(met=slowest <= TARGET_REPORT_S)}); "
+        f"peak at most {TARGET_REPORT_BYTES / 1e6:.0f} MB: {peak / 1e6:.0f} "
+        f"({verdict(met=peak <= TARGET_REPORT_BYTES)}); "
+        f"page at most {TARGET_PAGE_BYTES / 1e6:.0f} MB: {page / 1e6:.1f} "
+        f"({verdict(met=page <= TARGET_PAGE_BYTES)})."
     )

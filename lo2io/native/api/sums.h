@@ -96,6 +96,7 @@ typedef struct { int64_t *bins, *total_ns, *min_ns, *max_ns; } lo2_histograms;
 typedef struct {
     lo2_sum_context context;
     lo2_activity_sums *by_call, *by_process, *by_group;
+    int64_t *thread_ns;       /* by task: time in calls, at least 1 a call */
     int64_t *in_flight;       /* by call */
     int64_t *errnos;          /* by call and errno */
     const int64_t *latency_row; /* by call and class: the histogram */
@@ -218,4 +219,26 @@ typedef struct {
 
 /* Adds rows. Returns how many are done: all, or those before the first whose task has no place. */
 size_t lo2_account_calls(const lo2_account_sums *sums, const lo2_account_rows *rows, size_t from);
+
+/* ---- pictures: lo2io/reports/html/grid.py ---- */
+
+typedef struct { int64_t start_ns, bin_ns, bins, lanes; } lo2_time_grid;
+/* Of the begins of intervals in a bin, less those of the ends. */
+typedef struct { int64_t nr, into_ns; } lo2_edge_sums;
+
+/* Add nr amounts, or intervals, to the bins of their lanes. False: there is no such lane. */
+bool lo2_grid_add_points(const lo2_time_grid *grid, size_t nr, const int64_t *lanes, const int64_t *times_ns,
+                         const int64_t *amounts, int64_t *sums);
+bool lo2_grid_add_intervals(const lo2_time_grid *grid, size_t nr, const int64_t *lanes, const int64_t *begin_ns,
+                            const int64_t *end_ns, lo2_edge_sums *edges);
+
+/* A row among the smallest of its lane: number counts the lane's rows, place is where the caller keeps its columns. */
+typedef struct { uint64_t key; int64_t number, place; } lo2_kept_row;
+/* By lane: a heap with its largest row first, of so many rows at most, and the number of rows offered. */
+typedef struct { lo2_kept_row *heaps; int64_t *seen; int64_t lanes, limit; } lo2_smallest;
+
+/* Offer nr rows. Of equal keys the earlier one is smaller. Writes which rows are kept, and their places: a place may come
+ * twice, then the later row has it. Returns how many; -1: there is no such lane. */
+ptrdiff_t lo2_smallest_add(const lo2_smallest *smallest, size_t nr, const int64_t *lanes, const uint64_t *keys, int64_t *rows,
+                           int64_t *places);
 #endif

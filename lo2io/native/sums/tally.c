@@ -281,6 +281,7 @@ bool lo2_tally_add(lo2_tally *t, const lo2_sum_rows *rows, const int64_t *worked
         lo2_derive(&t->config.context, &slice, &derived);
         for (size_t i = 0; i < slice.nr; i++) {
             operation o = row_at(t, &slice, i);
+            t->config.thread_ns[at_most(o.task, t->config.context.nr_tasks)] += o.duration > 0 ? o.duration : 1;
             add_operation(t, &o);
             add_slow(t, &o);
             if (!add_pattern(t, &o) || !add_time(t, &o, worked ? worked[from + i] : 0))

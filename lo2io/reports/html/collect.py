@@ -73,12 +73,16 @@ class _Activity:
         self.read, self.written = PointSums(grid, lanes), PointSums(grid, lanes)
         self.time = Presence(grid, lanes)
 
-    def plain(self) -> dict[str, list[list[int]]]:
-        return {
-            "read": self.read.sums.tolist(),
-            "written": self.written.sums.tolist(),
-            "time_ns": self.time.time_ns.tolist(),
-        }
+    def plain(self) -> dict[str, Any]:
+        """The numbers of each lane, as JSON has them."""
+        return {name: values.tolist() for name, values in self._values().items()}
+
+    def total(self) -> dict[str, Any]:
+        """The numbers of all lanes together."""
+        return {name: values.sum(axis=0).tolist() for name, values in self._values().items()}
+
+    def _values(self) -> dict[str, NDArray[np.int64]]:
+        return {"read": self.read.sums, "written": self.written.sums, "time_ns": self.time.time_ns}
 
 
 def latency_bin(durations_ns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -124,7 +128,6 @@ class Pictures:
     def _make(self, heat: TimeGrid, fine: TimeGrid) -> None:
         lanes, nr = self._lanes, len(CLASSES)
         self.processes, self.files = _Activity(heat, len(lanes.processes)), _Activity(heat, len(lanes.files))
-        self.all = _Activity(heat, 1)
         self.busy = Presence(fine, len(lanes.threads) * nr)
         self.slices = Smallest(len(lanes.threads) * nr, MAX_SLICES)
         self.latency = PointSums(heat, (nr + 2 * len(lanes.devices)) * _LATENCY_BINS)
@@ -140,39 +143,39 @@ class Pictures:
         last = self._last_ns[np.minimum(rows["task"], len(self._last_ns) - 1)]
         end = np.maximum(np.where(ended, rows["end_time_ns"], last), begin)
         rows = self._context.derive(rows)
-        group, written, which = rows["group"], self._owners.groups(rows["handle2"]), rows["class"]
-        self._add_moved(rows, end, self._way[rows["call"]], (group, written))
-        for activity, lane in (
-            (self.processes, self._lanes.processes.of(self._owners.processes(rows["task"]))),
-            (self.files, self._lanes.files.of(group)),
-            (self.all, np.zeros(len(begin), np.int64)),
-        ):
-            activity.time.add(lane, begin, end)
-        thread = self._lanes.threads.of(rows["task"]) * len(CLASSES) + which
+        process, files = self._lanes.processes.of(rows["process"]), self._lanes.files.of(rows["group"])
+        self._add_moved(rows, end, self._way[rows["call"]], (process, files))
+        self.processes.time.add(process, begin, end)
+        self.files.time.add(files, begin, end)
+        thread = self._lanes.threads.of(rows["task"]) * len(CLASSES) + rows["class"]
         self.busy.add(thread, begin, end)
-        facts = {name: rows[name] for name in ("id", "call", "begin_time_ns", "bytes_result", "error")}
+        facts = {name: rows[name] for name in ("id", "call", "begin_time_ns", "bytes_result", "error", "group")}
         duration = end - begin
         longest = np.uint64(2**63) - duration.astype(np.uint64)
-        self.slices.add(thread, longest, {**facts, "end_time_ns": end, "group": group})
-        self._add_latency(which[ended], end[ended], duration[ended])
+        self.slices.add(thread, longest, {**facts, "end_time_ns": end})
+        self._add_latency(rows["class"][ended], end[ended], duration[ended])
 
     def _add_moved(
-        self, rows: Columns, end: NDArray[np.int64], which: NDArray[np.int64], groups: tuple[NDArray[Any], NDArray[Any]]
+        self,
+        rows: Columns,
+        end: NDArray[np.int64],
+        which: NDArray[np.int64],
+        lanes: tuple[NDArray[np.int64], NDArray[np.int64]],
     ) -> None:
-        """Add bytes, and the offsets of accesses. ``groups``: each call's file, and the file that a copy writes to."""
-        moved = rows["bytes_result"] * (rows["bytes_result"] != UNKNOWN_I64)
-        process = self._lanes.processes.of(self._owners.processes(rows["task"]))
-        written = np.where(which == CallClass.COPY, groups[1], groups[0])
-        lanes = [self._lanes.files.of(group) for group in (groups[0], written)]
-        for name, does, lane in (("read", _READS[which], lanes[0]), ("written", _WRITES[which], lanes[1])):
-            some = does & (moved > 0)
-            for activity, of in ((self.processes, process), (self.files, lane), (self.all, np.zeros_like(process))):
-                getattr(activity, name).add(of[some], end[some], moved[some])
-        known = (
+        """Add bytes, and the offsets of accesses. ``lanes``: each row's process, and the file (that a copy reads)."""
+        process, file = lanes
+        moved = np.maximum(rows["bytes_result"], 0)  # the unknown is less than 0
+        written, copies = file, which == CallClass.COPY
+        if copies.any():
+            written = np.where(copies, self._lanes.files.of(self._owners.groups(rows["handle2"])), file)
+        for name, does, lane in (("read", _READS, file), ("written", _WRITES, written)):
+            amounts = moved * does[which]
+            getattr(self.processes, name).add(process, end, amounts)
+            getattr(self.files, name).add(lane, end, amounts)
+        known = np.flatnonzero(
             (rows["offset_bytes"] != UNKNOWN_I64)
-            & (moved > 0)
-            & (_READS | _WRITES)[which]
-            & (lanes[0] < self._lanes.files.others)
+            & (moved * (_READS | _WRITES)[which] > 0)
+            & (file < self._lanes.files.others)
         )
         points = {
             "time_ns": end[known],
@@ -180,7 +183,7 @@ class Pictures:
             "bytes": moved[known],
             "write": which[known] == CallClass.WRITE,
         }
-        self.file_points.add(lanes[0][known], scatter_keys(rows["id"][known]), points)
+        self.file_points.add(file[known], scatter_keys(rows["id"][known]), points)
 
     def _add_latency(self, lane: NDArray[np.int64], end: NDArray[np.int64], duration: NDArray[np.int64]) -> None:
         self.latency.add(lane * _LATENCY_BINS + latency_bin(duration), end, np.ones(len(end), np.int64))
@@ -190,9 +193,9 @@ class Pictures:
         begin = np.where(submit != UNKNOWN_I64, submit, self._heat.start_ns)
         end = np.maximum(np.where(complete != UNKNOWN_I64, complete, self._stop_ns), begin)
         self.rings.add(self._lanes.rings.of(rows["ring"]), begin, end)
-        group = self._owners.groups(rows["handle"])
         which = self._opcode_class[rows["opcode"].astype(np.int64) & 0xFF]
-        self._add_moved(rows, end, which, (group, self._owners.groups(rows["handle2"])))
+        process = self._lanes.processes.of(self._owners.processes(rows["task"]))
+        self._add_moved(rows, end, which, (process, self._lanes.files.of(self._owners.groups(rows["handle"]))))
 
     def _add_requests(self, rows: Columns) -> None:
         lane = self._lanes.devices.of(np.searchsorted(self._devices, rows["device"]))
@@ -244,7 +247,7 @@ class Pictures:
             "hues": list(HUES),
             "processes": {"names": lanes.processes.names, **self.processes.plain()},
             "files": {"names": lanes.files.names, **self.files.plain()},
-            "all": {name: values[0] for name, values in self.all.plain().items()},
+            "all": self.processes.total(),
             "threads": {"names": lanes.threads.names, "busy": self._busy()},
             "slices": self._slices(calls, groups),
             "latency": self._latencies(),

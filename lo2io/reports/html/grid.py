@@ -7,18 +7,17 @@ a time outside of the grid counts in the nearest bin, so that the bins of a lane
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from lo2io.native._lib import ffi, lib
+from lo2io.native.columns import allocate_rows, pointer_to
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
-
-_COMPACT_AT: Final = 4
-"""Rows are thrown away when there are this many times more than wanted: seldom enough to cost little."""
-_ALL: Final = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,9 @@ class TimeGrid:
     bin_ns: int
     bins: int
 
-    def index(self, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Bin of each time. A time before the grid gets the first bin, a time after it the last one."""
-        index: NDArray[np.int64] = ((times_ns - self.start_ns) // self.bin_ns).clip(0, self.bins - 1)
-        return index
+    def native(self, lanes: int) -> Any:
+        """The grid of some lanes as a ``lo2_time_grid *``."""
+        return ffi.new("lo2_time_grid *", (self.start_ns, self.bin_ns, self.bins, lanes))
 
 
 def time_grid(start_ns: int, stop_ns: int, bins: int) -> TimeGrid:
@@ -46,18 +44,16 @@ class PointSums:
     """Sums of events at points of time. Memory: 8 bytes a lane and bin."""
 
     def __init__(self, grid: TimeGrid, lanes: int) -> None:
-        self._grid = grid
-        self._sums = np.zeros(lanes * grid.bins, np.int64)
-        self._shape = lanes, grid.bins
+        self._grid = grid.native(lanes)
+        self.sums = np.zeros((lanes, grid.bins), np.int64)
+        """Shape (lanes, bins)."""
 
     def add(self, lanes: NDArray[Any], times_ns: NDArray[np.int64], amounts: NDArray[Any]) -> None:
         """Add ``amounts`` (shape (n,)) to their lanes (shape (n,)) at their times."""
-        np.add.at(self._sums, lanes * self._grid.bins + self._grid.index(times_ns), amounts)
-
-    @property
-    def sums(self) -> NDArray[np.int64]:
-        """Shape (lanes, bins)."""
-        return self._sums.reshape(self._shape)
+        kept, columns = _int64(lanes, times_ns, amounts)
+        if not lib.lo2_grid_add_points(self._grid, len(lanes), *columns, pointer_to(self.sums, "int64_t")):
+            raise IndexError("no such lane")
+        del kept
 
 
 class Presence:
@@ -66,38 +62,30 @@ class Presence:
     Take the edge e of a bin. The time that all intervals have spent before e is the sum of ``e - begin`` over the
     intervals that began before e, less the sum of ``e - end`` over those that ended before e. Both follow from a count
     and a sum for each bin.
-    a sum for each bin.
     """
 
     def __init__(self, grid: TimeGrid, lanes: int) -> None:
-        self._grid = grid
-        self._shape = lanes, grid.bins
-        self._nr = np.zeros(lanes * grid.bins, np.int64)
-        self._into = np.zeros(lanes * grid.bins, np.int64)
+        self._bin_ns = grid.bin_ns
+        self._grid = grid.native(lanes)
+        self._edges = allocate_rows("lo2_edge_sums", lanes * grid.bins).reshape(lanes, grid.bins)
 
     def add(self, lanes: NDArray[Any], begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> None:
         """Add the intervals [begin, end). Parts outside of the grid are cut off."""
-        grid = self._grid
-        stop_ns = grid.start_ns + grid.bins * grid.bin_ns
-        base = lanes.astype(np.int64) * grid.bins
-        for times, sign in ((begin_ns, 1), (np.maximum(begin_ns, end_ns), -1)):
-            inside = times.clip(grid.start_ns, stop_ns) - grid.start_ns
-            index = np.minimum(inside // grid.bin_ns, grid.bins - 1)
-            np.add.at(self._nr, base + index, sign)
-            np.add.at(self._into, base + index, sign * (inside - index * grid.bin_ns))
+        kept, columns = _int64(lanes, begin_ns, end_ns)
+        if not lib.lo2_grid_add_intervals(self._grid, len(lanes), *columns, pointer_to(self._edges, "lo2_edge_sums")):
+            raise IndexError("no such lane")
+        del kept
 
     @property
     def time_ns(self) -> NDArray[np.int64]:
         """Time spent, by lane and bin; shape (lanes, bins). Two intervals at a time count twice."""
-        nr, into = self._nr.reshape(self._shape), self._into.reshape(self._shape)
-        already = nr.cumsum(axis=1) - nr
-        time_ns: NDArray[np.int64] = (already + nr) * self._grid.bin_ns - into
+        time_ns: NDArray[np.int64] = self._edges["nr"].cumsum(axis=1) * self._bin_ns - self._edges["into_ns"]
         return time_ns
 
     @property
     def mean(self) -> NDArray[np.float64]:
         """Mean number of intervals at a time, by lane and bin; shape (lanes, bins)."""
-        mean: NDArray[np.float64] = self.time_ns / self._grid.bin_ns
+        mean: NDArray[np.float64] = self.time_ns / self._bin_ns
         return mean
 
 
@@ -120,36 +108,42 @@ class Smallest:
     def __init__(self, lanes: int, limit: int) -> None:
         self.seen = np.zeros(lanes, np.int64)
         self._limit = limit
-        self._bound = np.full(lanes, _ALL)
-        """For each lane, a bound: a row with a larger key cannot be among the smallest."""
-        self._parts: list[Columns] = []
-        self._held = 0
+        self._heaps = allocate_rows("lo2_kept_row", lanes * limit)
+        self._columns: Columns = {}
+        """By place. They come with the first rows."""
 
     def add(self, lanes: NDArray[Any], keys: NDArray[np.uint64], rows: Columns) -> None:
         """Offer rows: lane, key and columns, all of shape (n,)."""
-        np.add.at(self.seen, lanes, 1)
-        wanted = keys <= self._bound[lanes]
-        chosen = {name: values[wanted] for name, values in rows.items()}
-        self._parts.append({"lane": lanes[wanted].astype(np.int64), "key": keys[wanted], **chosen})
-        self._held += int(np.count_nonzero(wanted))
-        if self._held > _COMPACT_AT * self._limit * len(self.seen):
-            self._compact()
-
-    def _compact(self) -> None:
-        parts = self._parts
-        rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        order = np.lexsort((rows["key"], rows["lane"]))
-        lanes = rows["lane"][order]
-        rank = np.arange(len(order)) - np.searchsorted(lanes, lanes)
-        last = order[rank == self._limit - 1]
-        self._bound[rows["lane"][last]] = rows["key"][last]
-        kept = order[rank < self._limit]
-        self._parts = [{name: values[kept] for name, values in rows.items()}]
-        self._held = len(kept)
+        native = ffi.new("lo2_smallest *")
+        native.heaps, native.seen = pointer_to(self._heaps, "lo2_kept_row"), pointer_to(self.seen, "int64_t")
+        native.lanes, native.limit = len(self.seen), self._limit
+        kept, columns = _int64(lanes)
+        keys = np.ascontiguousarray(keys)
+        taken, places = np.empty(len(lanes), np.int64), np.empty(len(lanes), np.int64)
+        found = (pointer_to(values, "int64_t") for values in (taken, places))
+        nr = lib.lo2_smallest_add(native, len(lanes), *columns, pointer_to(keys, "uint64_t"), *found)
+        if nr < 0:
+            raise IndexError("no such lane")
+        for name, values in rows.items():
+            if name not in self._columns:
+                self._columns[name] = np.zeros(len(self._heaps), values.dtype)
+            self._columns[name][places[:nr]] = values[taken[:nr]]
+        del kept
 
     def rows(self) -> Columns:
         """The chosen rows' columns with ``lane`` and ``key``, sorted by both. Nothing, if no row was offered."""
-        if not self._parts:
+        if not self.seen.any():
             return {}
-        self._compact()
-        return self._parts[0]
+        lanes = np.repeat(np.arange(len(self.seen)), self._limit)
+        held = np.arange(len(lanes)) % self._limit < self.seen[lanes]
+        kept, lanes = self._heaps[held], lanes[held]
+        order = np.lexsort((kept["number"], kept["key"], lanes))
+        places = kept["place"][order]
+        columns = {name: values[places] for name, values in self._columns.items()}
+        return {"lane": lanes[order], "key": kept["key"][order], **columns}
+
+
+def _int64(*columns: NDArray[Any]) -> tuple[list[NDArray[np.int64]], list[Any]]:
+    """Columns as the native part takes them, and pointers to them."""
+    kept = [np.ascontiguousarray(column, np.int64) for column in columns]
+    return kept, [pointer_to(column, "int64_t") for column in kept]

@@ -99,16 +99,16 @@ def file_text(name: FileName) -> str:
     return "calls without an fd"
 
 
-def thread_lanes(trace: Trace) -> Lanes:
-    """Lanes of the threads that spend most time in calls; one pass over two columns of the operations."""
-    tasks = trace.column("threads", "task")
-    nr_tasks = int(tasks.max(initial=0)) + 1
-    time_ns = np.zeros(nr_tasks + 1, np.int64)
-    for batch in read_ahead(trace.batches("operations", ["task", "begin_time_ns", "end_time_ns"])):
-        duration = (batch["end_time_ns"] - batch["begin_time_ns"]) * (batch["end_time_ns"] != UNKNOWN_I64)
-        np.add.at(time_ns, np.minimum(batch["task"], nr_tasks), np.maximum(duration, 1))
-    order = np.argsort(-time_ns[:nr_tasks], kind="stable")[:MAX_THREADS]
-    shown = [int(task) for task in order if time_ns[task]]
+def thread_lanes(trace: Trace, thread_ns: NDArray[np.int64]) -> Lanes:
+    """Lanes of the threads that spend most time in calls.
+
+    Args:
+        trace: Has the threads' names.
+        thread_ns: Time in calls by task; the last entry is of unknown ones.
+    """
+    nr_tasks = len(thread_ns) - 1
+    order = np.argsort(-thread_ns[:nr_tasks], kind="stable")[:MAX_THREADS]
+    shown = [int(task) for task in order if thread_ns[task]]
     names = _thread_names(trace, shown)
     return Lanes(shown, [names.get(task, "unknown") for task in shown], nr_tasks)
 

@@ -83,7 +83,7 @@ def gather_pictures(sums: TraceSums) -> dict[str, Any]:
     lanes = ChosenLanes(
         processes=process_lanes(by_process, owners, people),
         files=file_lanes(by_file, sums),
-        threads=thread_lanes(trace),
+        threads=thread_lanes(trace, sums.operations.thread_ns),
         devices=device_lanes(trace, sums.requests),
         rings=ring_lanes(trace),
     )

@@ -110,6 +110,7 @@ class Adder:
         ):
             setattr(config, name, pointer_to(sums.rows, "lo2_activity_sums"))
         for name, values in (
+            ("thread_ns", operations.thread_ns),
             ("in_flight", operations.in_flight),
             ("errnos", operations.errnos),
             ("latency_row", operations.latency_row),

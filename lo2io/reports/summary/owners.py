@@ -34,7 +34,8 @@ class Owners:
         task, process = trace.column("threads", "task"), trace.column("threads", "process")
         self.process_ids, rows = np.unique(process, return_inverse=True)
         self.nr_processes = len(self.process_ids)
-        self._process_of_task = np.full(int(task.max(initial=0)) + 2, self.nr_processes, np.int64)
+        self.nr_tasks = int(task.max(initial=0)) + 1
+        self._process_of_task = np.full(self.nr_tasks + 1, self.nr_processes, np.int64)
         self._process_of_task[task] = rows
         files = trace.column("files", "file")
         self.nr_files = int(files.max()) + 1 if len(files) else 0

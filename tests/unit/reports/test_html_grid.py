@@ -71,6 +71,40 @@ def test_smallest_are_kept(rows: list[tuple[int, int]], limit: int, step: int) -
         assert (found["twice"][mine].tolist() if found else []) == [2 * key for key in keys[:limit]]
 
 
+def test_of_equal_keys_the_earlier_rows_are_kept() -> None:
+    """So a page does not change with the size of batches."""
+    chosen = Smallest(1, 3)
+    kept = []
+    for keys in ([7, 5, 7], [7, 5], [9, 5, 5]):
+        first = int(chosen.seen[0])
+        rows = {"number": numbers(list(range(first, first + len(keys))))}
+        chosen.add(numbers([0] * len(keys)), np.array(keys, np.uint64), rows)
+        kept.append(chosen.rows()["number"].tolist())
+    assert kept == [[1, 0, 2], [1, 4, 0], [1, 4, 6]]
+
+
+@pytest.mark.parametrize("lane", [-1, 3])
+def test_a_lane_that_is_not_there_is_refused(lane: int) -> None:
+    """Nothing is written beside the lanes."""
+    grid, lanes, one = TimeGrid(0, 10, 5), numbers([0, lane]), numbers([1, 1])
+    with pytest.raises(IndexError):
+        PointSums(grid, 3).add(lanes, one, one)
+    with pytest.raises(IndexError):
+        Presence(grid, 3).add(lanes, one, one)
+    with pytest.raises(IndexError):
+        Smallest(3, 2).add(lanes, one.view(np.uint64), {})
+
+
+def test_times_far_from_the_grid_are_at_its_ends() -> None:
+    """Also if the distance is more than an int64."""
+    grid, far = TimeGrid(-5, 10, 5), numbers([-(2**63), 2**63 - 1])
+    sums, presence = PointSums(grid, 1), Presence(grid, 1)
+    sums.add(numbers([0, 0]), far, numbers([1, 2]))
+    assert sums.sums.tolist() == [[1, 0, 0, 0, 2]]
+    presence.add(numbers([0]), far[:1], far[1:])
+    assert presence.time_ns.tolist() == [[10] * 5]
+
+
 def test_a_sample_is_fair() -> None:
     """Of consecutive ids, those with the smallest keys lie all over: each tenth has about a tenth of them."""
     ids = np.arange(1, 100_001, dtype=np.uint64)
