@@ -171,7 +171,7 @@ typedef struct {                  /* its index is the OTF2 location id */
 
 typedef struct {                  /* a handle of the engine */
     uint32_t ref;                 /* OTF2's number, in the order of first use; UINT32_MAX: no event names the handle */
-    uint32_t status;              /* OTF2 status flags, if STATUS_KNOWN */
+    uint16_t status;              /* OTF2 status flags, if STATUS_KNOWN */
     uint8_t state;                /* enum lo2_otf2_handle_state bits */
 } lo2_otf2_handle;
 
@@ -263,21 +263,25 @@ int lo2_otf2_finish(lo2_otf2_writer *writer);
 /*
  * The definitions that events of each location name, in rising order: location << LO2_USED_LOCATION_SHIFT |
  * enum lo2_used_kind << LO2_USED_KIND_SHIFT | id.
- * Valid as long as the writer, which can then write no more.
+ * Valid as long as the writer, which can then write no more until it forgets them.
  */
 const uint64_t *lo2_otf2_used_ids(lo2_otf2_writer *writer, uint64_t *number);
+uint64_t lo2_otf2_nr_used(const lo2_otf2_writer *writer);
+void lo2_otf2_forget_used(lo2_otf2_writer *writer);
 const lo2_otf2_view *lo2_otf2_state(lo2_otf2_writer *writer);
 /* A new handle reference that stands for no engine handle. */
 uint32_t lo2_otf2_new_handle(lo2_otf2_writer *writer);
+/* Gives an engine's handle a reference, unless it has one. */
+int lo2_otf2_name_handle(lo2_otf2_writer *writer, uint32_t handle);
 /* open(2) flags as OTF2 has them. */
 void lo2_otf2_open_flags(const lo2_otf2_writer *writer, uint32_t flags, uint8_t *access, uint32_t *creation, uint32_t *status);
 void lo2_otf2_free(lo2_otf2_writer *writer);
 
-/* Definitions of handles, one row each, in the order of the references. */
+/* Definitions of consecutive handles, one row each, in the order of the references. */
 typedef struct {
     void *writer;                 /* OTF2_GlobalDefWriter */
     void *write_io_handle, *write_pre_created_state;
-    uint32_t count;
+    uint32_t first, count;        /* references */
     uint32_t pre_created;         /* the handle flag */
     uint32_t *name, *file, *flags, *status;
     uint8_t *paradigm, *access;   /* access and status: of pre-created handles */

@@ -89,7 +89,7 @@ static int created(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
     if (call->has_flags || call->fixed_flags >= 0) {
         uint32_t flags = call->has_flags ? o->flags[row] : (uint32_t)call->fixed_flags;
         lo2_otf2_open_flags(w, flags, &access, &creation, &status);
-        h->status = status;
+        h->status = (uint16_t)status;
         h->state |= LO2_OTF2_STATUS_KNOWN;
     } else {
         list = w->list;
@@ -112,7 +112,7 @@ static int duplicated(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2
     const lo2_otf2_handle *old = &w->handles[o->handle[row]];
     lo2_otf2_handle *fresh = &w->handles[o->handle2[row]];
     uint32_t bit = w->config.values.close_on_exec;
-    fresh->status = ((old->state & LO2_OTF2_STATUS_KNOWN ? old->status : 0) & ~bit) | (close_on_exec ? bit : 0);
+    fresh->status = (uint16_t)(((old->state & LO2_OTF2_STATUS_KNOWN ? old->status : 0) & ~bit) | (close_on_exec ? bit : 0));
     fresh->state |= LO2_OTF2_CREATED | (old->state & LO2_OTF2_STATUS_KNOWN);
     TRY(otf2_use(w, location, LO2_USED_HANDLE, fresh->ref));
     EVENT(w, HANDLE, duplicate_handle, location, NULL, time, old->ref, fresh->ref, fresh->status);

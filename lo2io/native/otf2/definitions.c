@@ -1,5 +1,5 @@
 /*
- * Definitions of handles: there may be millions, so whole columns are written at a time.
+ * Definitions of handles: there may be millions, so columns of many are written at a time.
  *
  * A handle has neither a communicator nor a parent. OTF2's parent is the handle of a higher paradigm that operates this
  * one, such as MPI-IO's. A duplicate has the parent of its source: none.
@@ -14,10 +14,11 @@ int lo2_otf2_define_handles(const lo2_otf2_handle_columns *c)
 {
     io_handle_fn write_handle = (io_handle_fn)c->write_io_handle;
     io_state_fn write_state = (io_state_fn)c->write_pre_created_state;
-    for (uint32_t ref = 0; ref < c->count; ref++) {
-        int code = write_handle(c->writer, ref, c->name[ref], c->file[ref], c->paradigm[ref], c->flags[ref], NONE, NONE);
-        if (!code && (c->flags[ref] & c->pre_created))
-            code = write_state(c->writer, ref, c->access[ref], c->status[ref]);
+    for (uint32_t i = 0; i < c->count; i++) {
+        uint32_t ref = c->first + i;
+        int code = write_handle(c->writer, ref, c->name[i], c->file[i], c->paradigm[i], c->flags[i], NONE, NONE);
+        if (!code && (c->flags[i] & c->pre_created))
+            code = write_state(c->writer, ref, c->access[i], c->status[i]);
         if (code)
             return code;
     }

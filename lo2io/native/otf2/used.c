@@ -48,3 +48,7 @@ const uint64_t *lo2_otf2_used_ids(lo2_otf2_writer *w, uint64_t *number)
     *number = count;
     return w->used.keys;
 }
+
+uint64_t lo2_otf2_nr_used(const lo2_otf2_writer *w) { return w->used.used; }
+
+void lo2_otf2_forget_used(lo2_otf2_writer *w) { number_map_free(&w->used); }

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 CHUNK_BYTES = 256 * 1024
 """The least chunk that libotf2 allows (OTF2_CHUNK_SIZE_MIN). Each open location holds one chunk."""
 FILES = (ANCHOR, DEFINITIONS_FILE, MARKER_FILE)
@@ -149,10 +151,17 @@ class Archive:
             self._require_whole(f"traces/{location}.def")
         self.call("CloseDefFiles")
 
-    def write_beside_events(self, name: str, content: Any) -> None:
+    def write_beside_events(self, name: str, parts: Iterable[NDArray[Any]]) -> None:
         """Write a file of lo2io's own into the folder of the locations. Abandoning the archive removes it, too."""
+        with self.refusing(name), (self._directory / ARCHIVE / name).open("wb") as file:
+            for part in parts:
+                file.write(part.tobytes())
+
+    @contextlib.contextmanager
+    def refusing(self, name: str) -> Iterator[None]:
+        """Raise TraceError for an OSError about a file."""
         try:
-            (self._directory / ARCHIVE / name).write_bytes(content)
+            yield
         except OSError as error:
             raise self._refused(f"{name}: {error.strerror}") from error
 
@@ -305,7 +314,7 @@ class Definitions:
         self._archive.check(f"OTF2_{function}", getattr(self._library, function)(self.writer, *arguments))
 
     def handles(self, columns: Any) -> None:
-        """Write all handles, natively.
+        """Write consecutive handles, natively.
 
         ``columns`` is a ``lo2_otf2_handle_columns *``; writer and functions are set here.
         """

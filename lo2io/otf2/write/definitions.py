@@ -16,7 +16,7 @@ from lo2io.model.command_lines import process_name
 from lo2io.native._lib import lib
 from lo2io.otf2.library import UNDEFINED_U32
 from lo2io.otf2.values import value
-from lo2io.otf2.write.handles import HandleTable
+from lo2io.otf2.write.handles import MOST_REFS, HandleTable, name_used
 from lo2io.otf2.write.metrics import write_metrics
 from lo2io.otf2.write.parts import HOST_NODE, MACHINE_NODE, Parts, Trace
 from lo2io.otf2.write.regions import write_contexts, write_regions
@@ -316,20 +316,27 @@ class Writer:
     def _handles(self, devices: dict[int, DeviceFile]) -> None:
         """Write the handles in the order of their references, as readers demand; ``devices`` by reference."""
         trace = self._trace
-        table = HandleTable(trace.native, trace.rows.handles())
-        define_ring_handles(self._parts, table, self._ring_paradigms)
-        table.name_by_file(self._name_of_file)
-        table.name_by_fd(self._out.string)
+        name_used(trace.native, trace.rows.handles)
         processes = (trace.view.processes[index] for index in range(trace.view.nr_processes))
-        for ref in sorted(process.handle for process in processes if known(process.handle)):
-            # sync(2) flushes all files, so its handle is a proxy without a file.
-            flags = value("IO_HANDLE_FLAG_PRE_CREATED") | value("IO_HANDLE_FLAG_ALL_PROXY")
-            table.replace(ref, self._out.string("sync"), UNDEFINED_U32, flags, value("IO_ACCESS_MODE_WRITE_ONLY"))
-        for ref, device in devices.items():
-            flags, access = value("IO_HANDLE_FLAG_PRE_CREATED"), value("IO_ACCESS_MODE_READ_WRITE")
-            file = self._file(device.path, device.node)
-            table.replace(ref, self._out.string(device.name), file, flags, access, paradigm=BLOCK_PARADIGM)
-        self._out.handles(table.native())
+        syncs = sorted(process.handle for process in processes if known(process.handle))
+        count = trace.view.nr_handle_refs
+        for first in range(0, count, MOST_REFS):
+            table = HandleTable(trace.native, trace.rows.handles, range(first, min(first + MOST_REFS, count)))
+            define_ring_handles(self._parts, table, self._ring_paradigms)
+            table.name_by_file(self._name_of_file)
+            table.name_by_fd(self._out.string)
+            for ref in filter(table.__contains__, syncs):
+                # sync(2) flushes all files, so its handle is a proxy without a file.
+                flags = value("IO_HANDLE_FLAG_PRE_CREATED") | value("IO_HANDLE_FLAG_ALL_PROXY")
+                table.replace(ref, self._out.string("sync"), UNDEFINED_U32, flags, value("IO_ACCESS_MODE_WRITE_ONLY"))
+            for ref in filter(table.__contains__, devices):
+                self._device(table, ref, devices[ref])
+            self._out.handles(table.native())
+
+    def _device(self, table: HandleTable, ref: int, device: DeviceFile) -> None:
+        flags, access = value("IO_HANDLE_FLAG_PRE_CREATED"), value("IO_ACCESS_MODE_READ_WRITE")
+        file = self._file(device.path, device.node)
+        table.replace(ref, self._out.string(device.name), file, flags, access, paradigm=BLOCK_PARADIGM)
 
 
 def _file_type(mode: int) -> str:

@@ -206,9 +206,9 @@ def define_ring_handles(parts: Parts, table: HandleTable, paradigms: Mapping[int
         mine = [handle for handle, of in zip(handles, kinds, strict=True) if of == kind]
         on_files = [(handle.ref, handle.handle) for handle in mine if known(handle.handle)]
         refs, numbers = np.array(on_files, np.uint32).reshape(-1, 2).T
-        table.mirror(trace.native, trace.rows.handles(), refs, numbers, paradigm)
+        table.mirror(refs, numbers, paradigm)
         for handle in mine:
-            if not known(handle.handle):
+            if not known(handle.handle) and handle.ref in table:
                 name = parts.out.string(_KINDS[kind] + _place(trace.rows.rings.get(handle.ring)))
                 flags, access = value("IO_HANDLE_FLAG_PRE_CREATED"), value("IO_ACCESS_MODE_READ_WRITE")
                 table.replace(handle.ref, name, UNDEFINED_U32, flags, access, paradigm=paradigm)

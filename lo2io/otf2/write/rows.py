@@ -1,6 +1,6 @@
 """The rows behind an OTF2 trace's definitions: handles, files, threads, losses. They are kept until the end.
 
-Memory grows with the number of these rows, not with the number of operations.
+Memory grows with the number of these rows, not with that of operations. Of handles, only the newest are in memory.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lo2io.frozen import dataclass
-from lo2io.model import UNKNOWN_U32, Batch, Columns, RequestOp
+from lo2io.model import UNKNOWN_U32, Batch, RequestOp
 from lo2io.model.command_lines import command_line
 from lo2io.native._lib import ffi
-from lo2io.native.columns import column_dtypes
 from lo2io.otf2.library import UNDEFINED_U64
+from lo2io.otf2.write.spill import Spill
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from pathlib import Path
 
     from lo2io.model import ClockSync
 
@@ -74,7 +75,10 @@ class RingRow:
 
 MAX_DRIFT = 1_000
 """Clocks that differ by more than one part in this many did not drift. One was set (adjtimex(2): 500 ppm at most)."""
-_HANDLE_COLUMNS = ("handle", "fd", "file", "open_flags", "used")
+HANDLE_DTYPE = np.dtype(
+    [("handle", np.uint32), ("fd", np.int32), ("file", np.uint32), ("open_flags", np.uint32), ("used", np.uint8)]
+)
+"""What definitions need of a row of handles."""
 
 
 def text_at(text: bytes, offset: int, length: int) -> str:
@@ -86,13 +90,15 @@ class Rows:
     """Collects rows of all batches, as copies.
 
     Args:
+        folder: Where a file for many rows of handles is made.
         without_data: Numbers of the opcodes whose requests carry no data.
     """
 
-    def __init__(self, without_data: Collection[int] = ()) -> None:
+    def __init__(self, folder: Path, without_data: Collection[int] = ()) -> None:
         self._without_data = np.zeros(256, np.bool_)
         self._without_data[[*without_data]] = True
-        self._handles: list[Columns] = []
+        self.handles = Spill(folder, HANDLE_DTYPE)
+        """Rows of :data:`HANDLE_DTYPE`, in the order of the batches."""
         self.files: dict[int, FileRow] = {}
         self.tasks: dict[int, TaskRow] = {}
         self.rings: dict[int, RingRow] = {}
@@ -101,9 +107,16 @@ class Rows:
         self.nr_without_data = 0
 
     def add(self, batch: Batch) -> None:
-        """Take the rows of a batch that definitions need."""
+        """Take the rows of a batch that definitions need.
+
+        Raises:
+            OSError: There are so many handles that they are written to a file, and that fails.
+        """
         if len(batch.handles["handle"]):
-            self._handles.append({name: batch.handles[name].copy() for name in _HANDLE_COLUMNS})
+            rows = np.empty(len(batch.handles["handle"]), HANDLE_DTYPE)
+            for name in HANDLE_DTYPE.fields or ():
+                rows[name] = batch.handles[name]
+            self.handles.append(rows)
         self._add_files(batch)
         self._add_tasks(batch)
         self._add_rings(batch)
@@ -131,16 +144,6 @@ class Rows:
     def _add_rings(self, batch: Batch) -> None:
         columns = [batch.rings[name].tolist() for name in RingRow.__slots__] if batch.rings else []
         self.rings |= {row.ring: row for row in (RingRow(*values) for values in zip(*columns, strict=True))}
-
-    def handles(self) -> Columns:
-        """The rows of handles, in the order of the batches: columns ``handle``, ``fd``, ``file`` … of one length."""
-        parts, self._handles = self._handles, []
-        if not parts:
-            dtypes = column_dtypes("handle")
-            return {name: np.zeros(0, dtypes[name]) for name in _HANDLE_COLUMNS}
-        merged = {name: np.concatenate([part[name] for part in parts]) for name in _HANDLE_COLUMNS}
-        self._handles = [merged]
-        return merged
 
 
 def given_paths(view: Any) -> dict[int, str]:

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from lo2io._version import __version__
 from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, OpcodeSpec, SpoolMeta, TraceEnd
@@ -30,6 +28,7 @@ from lo2io.otf2.write.rings import RING_ATTRIBUTES, native_opcodes
 from lo2io.otf2.write.rows import Rows
 from lo2io.otf2.write.shared import LIFE_ATTRIBUTES
 from lo2io.otf2.write.stacks import stack_texts
+from lo2io.otf2.write.used import UsedIds
 from lo2io.trace.names import USED_IDS
 
 if TYPE_CHECKING:
@@ -81,12 +80,13 @@ class Otf2Writer:
         self._meta = meta
         self._calls = tuple(calls)
         self._opcodes = {spec.number: spec for spec in opcodes}
-        self._rows = Rows([spec.number for spec in opcodes if spec.io_mode == "none"])
+        self._rows = Rows(directory, [spec.number for spec in opcodes if spec.io_mode == "none"])
         self._native: Any = None
         self._archive = Archive(directory)
         try:
             self._keep_alive, config = self._config()
             self._native = self._new_native(config)
+            self._used = UsedIds(self._native, directory)
             for cpu in meta.cpus if self._layout.contexts else ():
                 self._check(lib.lo2_otf2_add_cpu(self._native, cpu.cpu))
         except BaseException:
@@ -104,7 +104,9 @@ class Otf2Writer:
     def write(self, batch: Batch) -> None:
         """Write a batch's events, one batch at a time. The native part runs without the GIL."""
         self._check(lib.lo2_otf2_write(self._open_native(), batch.native))
-        self._rows.add(batch)
+        with self._archive.refusing("what definitions are made of"):
+            self._rows.add(batch)
+            self._used.relieve()
 
     def close(self, end: TraceEnd) -> None:
         """Close open regions; then write definitions, markers and properties, and last the anchor."""
@@ -118,7 +120,7 @@ class Otf2Writer:
             start_ns, stop_ns = self._span(end, view)
             self._archive.call("CloseEvtFiles")
             self._archive.write_local_definitions(range(view.nr_locations))
-            self._write_used_ids()
+            self._archive.write_beside_events(USED_IDS, self._used)
             facts = self._meta, self._layout, self._calls, self._opcodes, self._rows, native
             trace = Trace(*facts, start_ns, stop_ns, stack_texts(end.frames))
             with self._archive.definitions() as out:
@@ -202,7 +204,9 @@ class Otf2Writer:
 
     def _free_native(self) -> None:
         native, self._native = self._native, None
+        self._rows.handles.close()
         if native is not None:
+            self._used.close()
             lib.lo2_otf2_free(native)
 
     def _abandon(self) -> None:
@@ -232,16 +236,6 @@ class Otf2Writer:
         """The clock's range. No event lies outside of it."""
         start = max(min(end.start_ns, view.first_time_ns), 0)
         return start, max(end.stop_ns, view.last_time_ns, start)
-
-    def _write_used_ids(self) -> None:
-        """Write which definitions the events of each location name, as little-endian numbers of 64 bits.
-
-        The numbers are those of ``lo2_otf2_used_ids``. Readers of OTF2 do not know the file; merging archives does.
-        """
-        number = ffi.new("uint64_t *")
-        ids = lib.lo2_otf2_used_ids(self._native, number)
-        rows = np.frombuffer(ffi.buffer(ids, number[0] * 8), np.uint64) if number[0] else np.empty(0, np.uint64)
-        self._archive.write_beside_events(USED_IDS, rows.astype("<u8", copy=False))
 
     # ---- what is said about the trace ----
 
