@@ -38,6 +38,13 @@ def _number(value: int | None) -> int:
     return UNKNOWN_I64 if value is None else value
 
 
+def _shortest(asked: bytes) -> bytes:
+    """What the programs write of ``lo2_asked``: not its last parts, if they tell nothing."""
+    nothing = bytes(ffi.buffer(ffi.new("lo2_asked *", {"bytes": 2**64 - 1})))
+    ends = (ffi.offsetof("lo2_asked", "offset"), ffi.offsetof("lo2_asked", "buf_index"))
+    return next((asked[:end] for end in ends if asked[end:] == nothing[end:]), asked)
+
+
 class KernelSpool(SpoolBuilder):
     """Like the spools of perf samples, but with records of calls, unless ``backend`` is ``perf``.
 
@@ -64,7 +71,7 @@ class KernelSpool(SpoolBuilder):
         tail = raw[lib.LO2_FIELDS_AT :]
         if self.asked:
             length = ffi.sizeof("lo2_fields_io_uring_submit_req")
-            tail, self.asked = tail[:length].ljust(length, b"\0") + self.asked, b""
+            tail, self.asked = tail[:length].ljust(length, b"\0") + _shortest(self.asked), b""
         record = pack("sample", t, tid, event=self._counted(cpu, name), tail=tail)
         self.events[cpu].append(framed(record))
         return self

@@ -138,25 +138,28 @@ typedef struct {
 } lo2_kernel_path;
 enum lo2_kernel_path_flag { LO2_PATH_CUT = 16 }; /* the path was not read whole */
 
-/* What a request of a ring asks for, off its entry in the submission queue. */
+/*
+ * What a request of a ring asks for, off its entry in the submission queue: words of the entry as they stand there, and what the
+ * programs find out besides. The members that most requests do not use come last.
+ */
 typedef struct {
-    uint64_t offset;
+    uint8_t opcode;          /* word 0 */
+    uint8_t flags;           /* IOSQE_* */
+    uint16_t ioprio;         /* of sends and receives: how they work */
+    int32_t fd;              /* as given: a descriptor, or with IOSQE_FIXED_FILE the place of a registered file */
+    uint64_t offset;         /* word 1 */
+    uint32_t length;         /* word 3 */
+    uint32_t op_flags;       /* rw_flags, open_flags, ...: depends on the opcode */
     uint64_t file;           /* address of the description of its file, registered or not; CLOSE: of the file in the place; 0: not known */
+    uint16_t buf_index;      /* word 5 */
+    uint16_t personality;
+    uint32_t file_index;     /* opens and CLOSE: place of a registered file + 1; 0: a descriptor. SPLICE, TEE: splice_fd_in */
     uint64_t file2;          /* SPLICE, TEE: like `file`, for the file that is read */
     /*
      * READV, WRITEV, SENDMSG, RECVMSG, SEND of vectors: of all iovecs; FALLOCATE, FADVISE: of the range; UINT64_MAX:
      * not known
      */
     uint64_t bytes;
-    uint32_t length;
-    uint32_t op_flags;       /* rw_flags, open_flags, ...: depends on the opcode */
-    int32_t fd;              /* as given: a descriptor, or with IOSQE_FIXED_FILE the place of a registered file */
-    uint32_t file_index;     /* opens and CLOSE: place of a registered file + 1; 0: a descriptor. SPLICE, TEE: splice_fd_in */
-    uint16_t buf_index;
-    uint16_t ioprio;         /* of sends and receives: how they work */
-    uint8_t opcode;
-    uint8_t flags;           /* IOSQE_* */
-    uint16_t reserved;
 } lo2_asked;
 
 /* Where perf records the submission. Where a program does, `asked` stands in its record: lo2_submitted in samples.h. */

@@ -105,18 +105,23 @@ struct io_uring_sqe {
     __u8 opcode;
 } KERNEL_TYPE;
 
-/* include/uapi/linux/io_uring.h: struct io_uring_sqe, which is the same in all kernels. */
+/*
+ * The first words of an entry of the submission queue, which are the same in all kernels (include/uapi/linux/io_uring.h, struct
+ * io_uring_sqe).
+ */
 struct lo2_sqe {
-    __u8 opcode, flags;
-    __u16 ioprio;
-    __s32 fd;
-    __u64 off, addr;
-    __u32 len, op_flags;
+    __u64 begin;                   /* opcode, flags, ioprio, fd */
+    __u64 offset;
+    __u64 address;
+    __u64 length;                  /* and op_flags */
     __u64 user_data;
-    __u16 buf_index, personality;
-    __u32 file_index;              /* or splice_fd_in */
-    __u64 rest[2];
+    __u64 end;                     /* buf_index, personality, file_index */
 };
+
+/* Three words of 64 bits (include/uapi/linux/bpf.h). The verifier demands that a load has the size of a member. */
+struct bpf_perf_event_value {
+    __u64 counter, enabled, running;
+} KERNEL_TYPE;
 
 /* include/uapi/linux/aio_abi.h: struct iocb. */
 struct lo2_iocb {

@@ -54,7 +54,10 @@ typedef struct {
     uint64_t flags;
     uint8_t sq_thread;
 } lo2_fields_io_uring_submit_req;
-/* A whole record of a submission. It ends before `asked` if the request's entry could not be read. */
+/*
+ * A record of a submission. It ends before `asked` if the request's entry could not be read. Else it ends before asked.offset or
+ * asked.buf_index if all that follows is 0, and `bytes` not known.
+ */
 typedef struct {
     lo2_kernel_head head;
     lo2_fields_io_uring_submit_req fields;

@@ -20,44 +20,41 @@ enum { /* include/uapi/linux/io_uring.h */
 #define LO2_SPLICE_FIXED (1u << 31)
 #define LO2_NO_BYTES (~0ull)
 
-/* Member by member, each in its size, as the verifier demands. A copy of the whole would take a call. */
-INLINE void lo2_copy_sqe(struct lo2_sqe *to, const volatile struct lo2_sqe *from)
-{
-    to->opcode = from->opcode;
-    to->flags = from->flags;
-    to->ioprio = from->ioprio;
-    to->fd = from->fd;
-    to->off = from->off;
-    to->addr = from->addr;
-    to->len = from->len;
-    to->op_flags = from->op_flags;
-    to->user_data = from->user_data;
-    to->buf_index = from->buf_index;
-    to->file_index = from->file_index;
-}
+enum { LO2_SQE_BYTES = 64 };
 
-/* The entry of the submission queue that was taken last (io_get_sqe, io_uring/io_uring.c). */
-INLINE bool lo2_read_sqe(const struct io_ring_ctx *ctx, bool typed, struct lo2_sqe *sqe)
+/* The address of the entry of the submission queue that was taken last (io_get_sqe, io_uring/io_uring.c); 0: there is none. */
+INLINE __u64 lo2_last_sqe(const struct io_ring_ctx *ctx, __u32 flags)
 {
-    __u32 flags = LO2_MEMBER(typed, ctx, struct io_ring_ctx, flags);
-    __u32 entries = LO2_MEMBER(typed, ctx, struct io_ring_ctx, sq_entries);
-    __u32 head = (LO2_MEMBER(typed, ctx, struct io_ring_ctx, cached_sq_head) - 1) & (entries - 1);
-    __u64 array = (__u64)LO2_MEMBER(typed, ctx, struct io_ring_ctx, sq_array);
-    __u64 sqes = (__u64)LO2_MEMBER(typed, ctx, struct io_ring_ctx, sq_sqes), at;
+    __u32 entries = LO2_READ(ctx, struct io_ring_ctx, sq_entries);
+    __u32 head = (LO2_READ(ctx, struct io_ring_ctx, cached_sq_head) - 1) & (entries - 1);
+    __u64 array = (__u64)LO2_READ(ctx, struct io_ring_ctx, sq_array), at;
 
     if (array && !(flags & LO2_SETUP_NO_SQARRAY))
         head = LO2_READ((const __u32 *)array + head, struct io_uring, head);
     if (head >= entries)
-        return false;
-    at = (__u64)head * sizeof *sqe;
+        return 0;
+    at = (__u64)head * LO2_SQE_BYTES;
     if (flags & LO2_SETUP_SQE128) {
         at += at;
         barrier_var(at); /* the verifier would not know how large it is after a shift by a variable */
     }
-    sqes += at;
-    if (!LO2_CAN_CAST || !bpf_core_type_exists(struct io_uring_sqe))
-        return !bpf_probe_read_kernel(sqe, sizeof *sqe, (const void *)sqes);
-    lo2_copy_sqe(sqe, bpf_rdonly_cast((const void *)sqes, bpf_core_type_id_kernel(struct io_uring_sqe)));
+    return (__u64)LO2_READ(ctx, struct io_ring_ctx, sq_sqes) + at;
+}
+
+/* Word by word, for a copy of the whole would take a call. */
+INLINE bool lo2_read_sqe(__u64 entry, struct lo2_sqe *sqe)
+{
+    const struct bpf_perf_event_value *first, *second;
+
+    if (!LO2_CAN_CAST || !bpf_core_type_exists(struct bpf_perf_event_value))
+        return !bpf_probe_read_kernel(sqe, sizeof *sqe, (const void *)entry);
+    first = bpf_rdonly_cast((const void *)entry, bpf_core_type_id_kernel(struct bpf_perf_event_value));
+    second = bpf_rdonly_cast((const void *)(entry + 3 * sizeof(__u64)), bpf_core_type_id_kernel(struct bpf_perf_event_value));
+    sqe->begin = first->counter;
+    sqe->offset = first->enabled;
+    sqe->length = second->counter;
+    sqe->user_data = second->enabled;
+    sqe->end = second->running;
     return true;
 }
 
@@ -81,29 +78,29 @@ INLINE __u64 lo2_registered(const struct io_ring_ctx *ctx, __u32 place)
     return file & ~7ull;
 }
 
-/* The bytes of a request whose `len` does not count them. */
-INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const struct lo2_sqe *sqe)
+/* The bytes of a request whose `len` does not count them. `address` is the entry's. */
+INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const lo2_asked *asked, __u64 address)
 {
     const void *data;
 
-    switch (sqe->opcode) {
-    case LO2_OP_FALLOCATE: return sqe->addr;
-    case LO2_OP_FADVISE: return sqe->addr ? sqe->addr : sqe->len;
+    switch (asked->opcode) {
+    case LO2_OP_FALLOCATE: return address;
+    case LO2_OP_FADVISE: return address ? address : asked->length;
     case LO2_OP_READV:
     case LO2_OP_WRITEV:
-        if (sqe->flags & LO2_SQE_BUFFER_SELECT || !bpf_core_field_exists(struct io_async_rw, iter))
+        if (asked->flags & LO2_SQE_BUFFER_SELECT || !bpf_core_field_exists(struct io_async_rw, iter))
             return LO2_NO_BYTES;
         data = LO2_READ(request, struct io_kiocb, async_data); /* since Linux 6.10, the vectors have been imported by now */
         return data ? LO2_READ(data, struct io_async_rw, iter.count) : LO2_NO_BYTES;
     case LO2_OP_SEND:
     case LO2_OP_SEND_ZC:
-        if (!(sqe->ioprio & LO2_SEND_VECTORIZED))
+        if (!(asked->ioprio & LO2_SEND_VECTORIZED))
             return LO2_NO_BYTES;
         /* fallthrough */
     case LO2_OP_SENDMSG:
     case LO2_OP_RECVMSG:
     case LO2_OP_SENDMSG_ZC:
-        if (sqe->flags & LO2_SQE_BUFFER_SELECT || sqe->ioprio & LO2_RECVSEND_FIXED_BUF ||
+        if (asked->flags & LO2_SQE_BUFFER_SELECT || asked->ioprio & LO2_RECVSEND_FIXED_BUF ||
             !bpf_core_field_exists(struct io_async_rw, iter)) /* such kernels have imported the message's vectors, too */
             return LO2_NO_BYTES;
         data = LO2_READ(request, struct io_kiocb, async_data);
@@ -173,102 +170,100 @@ INLINE __u64 lo2_asked_file(const struct lo2_moment *moment, __u64 ctx, __u32 nu
     return moment->cpu->look.file;
 }
 
-/* A request as its submission queue entry describes it, and the files that it names. */
-struct lo2_request {
-    struct lo2_sqe sqe;
-    __u64 file, file2, bytes;      /* as in lo2_asked */
+/* The address in an entry: which memory, or how many bytes. */
+INLINE __u64 lo2_address_in(__u64 entry)
+{
+    return LO2_READ(entry + __builtin_offsetof(struct lo2_sqe, address), struct bpf_perf_event_value, counter);
+}
+
+/* A request that is being submitted. */
+struct lo2_submission {
+    const struct io_kiocb *request;
+    const struct io_ring_ctx *ctx;
+    __u32 ring_flags;
+    bool typed;                    /* `request` is an argument of a typed tracepoint */
 };
 
-INLINE void lo2_fill_asked(lo2_asked *asked, const struct lo2_request *told)
+/* A number in the request. */
+#define LO2_OF_SUBMISSION(submission, member)     ((submission)->typed ? (submission)->request->member : LO2_READ((submission)->request, struct io_kiocb, member))
+
+/* Tells of the files that a request names. False: another program has the CPU. */
+INLINE bool lo2_tell_files(const struct lo2_submission *submission, struct lo2_bpf_cpu *cpu, lo2_asked *asked)
 {
-    asked->offset = told->sqe.off;
-    asked->file = told->file;
-    asked->file2 = told->file2;
-    asked->bytes = told->bytes;
-    asked->length = told->sqe.len;
-    asked->op_flags = told->sqe.op_flags;
-    asked->fd = told->sqe.fd;
-    asked->file_index = told->sqe.file_index;
-    asked->buf_index = told->sqe.buf_index;
-    asked->ioprio = told->sqe.ioprio;
-    asked->opcode = told->sqe.opcode;
-    asked->flags = told->sqe.flags;
-    asked->reserved = 0;
+    struct lo2_moment moment = { .cpu = cpu };
+    bool later, closes_place;
+    __u64 ring;
+
+    if (!lo2_take_cpu(cpu))
+        return false;
+    later = LO2_OF_SUBMISSION(submission, flags) & LO2_SQE_LATER ||
+            LO2_READ(submission->ctx, struct io_ring_ctx, submit_state.link.head);
+    ring = lo2_number(&cpu->names, submission->ctx);
+    closes_place = asked->opcode == LO2_OP_CLOSE && asked->file_index;
+    /*
+     * Read twice. A value kept over the call would make the verifier follow each opcode of lo2_sqe_bytes apart (0.9 s
+     * more).
+     */
+    if (lo2.config.asks[asked->opcode] & LO2_ASKS_FILE)
+        asked->file = lo2_asked_file(&moment, ring, closes_place ? asked->file_index - 1 : asked->fd,
+                                     closes_place || asked->flags & LO2_SQE_FIXED_FILE, later);
+    if (lo2.config.asks[asked->opcode] & LO2_ASKS_TWO_FILES)
+        asked->file2 = lo2_asked_file(&moment, ring, asked->file_index, asked->op_flags & LO2_SPLICE_FIXED, later);
+    if (lo2_changes_places(asked->opcode))
+        lo2_forget_asked(ring, lo2_as_number(submission->request));
+    lo2_give_back(cpu);
+    return true;
 }
 
 /*
  * Finds out what a request that is being submitted asks for, and tells of the files that it names; false: its entry could not
  * be read, or nothing of it is wanted. The time of what is told is before the submission's.
  */
-INLINE bool lo2_ask(const struct io_kiocb *request, bool typed, struct lo2_request *told)
+INLINE bool lo2_ask(const struct lo2_submission *submission, struct lo2_bpf_cpu *cpu, lo2_asked *asked)
 {
-    struct lo2_moment moment = { .task = bpf_get_current_task_btf() };
-    const struct io_ring_ctx *ctx;
-    struct lo2_sqe *sqe = &told->sqe;
-    __u32 cpu_number;
-    bool later, closes_place;
-    __u64 ring, flags;
+    struct lo2_sqe sqe;
+    __u64 entry;
 
     if (!lo2.config.facts || !bpf_core_field_exists(struct io_kiocb, cqe)) /* before 5.19; nor is there the tracepoint */
         return false;
-    if (!lo2_is_recorded(moment.task))
+    if (!cpu || !lo2_is_recorded(bpf_get_current_task_btf()))
         return false;
-    moment.cpu = lo2_this_cpu(&cpu_number);
-    if (!moment.cpu)
-        return false;
-    ctx = LO2_MEMBER(typed, request, struct io_kiocb, ctx);
-    if (!lo2_read_sqe(ctx, typed, sqe) || sqe->user_data != LO2_MEMBER(typed, request, struct io_kiocb, cqe.user_data) ||
-        sqe->opcode != LO2_MEMBER(typed, request, struct io_kiocb, opcode)) {
-        __sync_fetch_and_add(&moment.cpu->misses.unreadable, 1);
+    entry = lo2_last_sqe(submission->ctx, submission->ring_flags);
+    if (!entry || !lo2_read_sqe(entry, &sqe) || sqe.user_data != LO2_OF_SUBMISSION(submission, cqe.user_data) ||
+        (__u8)sqe.begin != LO2_OF_SUBMISSION(submission, opcode)) {
+        __sync_fetch_and_add(&cpu->misses.unreadable, 1);
         return false;
     }
-    told->bytes = LO2_NO_BYTES;
-    if (lo2.config.asks[sqe->opcode] & LO2_ASKS_BYTES)
-        told->bytes = lo2_sqe_bytes((const struct io_kiocb *)lo2_as_number(request), sqe);
-    if (!(lo2.config.asks[sqe->opcode] & ~LO2_ASKS_BYTES))
-        return true;
-    if (!lo2_take_cpu(moment.cpu))
-        return false;
-    flags = LO2_MEMBER(typed, request, struct io_kiocb, flags);
-    later = flags & LO2_SQE_LATER || LO2_MEMBER(typed, ctx, struct io_ring_ctx, submit_state.link.head);
-    ring = lo2_number(&moment.cpu->names, ctx);
-    closes_place = sqe->opcode == LO2_OP_CLOSE && sqe->file_index;
-    /*
-     * Read twice. A value kept over the call would make the verifier follow each opcode of lo2_sqe_bytes apart (0.9 s
-     * more).
-     */
-    if (lo2.config.asks[sqe->opcode] & LO2_ASKS_FILE)
-        told->file = lo2_asked_file(&moment, ring, closes_place ? sqe->file_index - 1 : sqe->fd,
-                                    closes_place || sqe->flags & LO2_SQE_FIXED_FILE, later);
-    if (lo2.config.asks[sqe->opcode] & LO2_ASKS_TWO_FILES)
-        told->file2 = lo2_asked_file(&moment, ring, sqe->file_index, sqe->op_flags & LO2_SPLICE_FIXED, later);
-    if (lo2_changes_places(sqe->opcode))
-        lo2_forget_asked(ring, lo2_as_number(request));
-    lo2_give_back(moment.cpu);
-    return true;
+    __builtin_memcpy(&asked->opcode, &sqe.begin, sizeof sqe.begin);
+    asked->offset = sqe.offset;
+    __builtin_memcpy(&asked->length, &sqe.length, sizeof sqe.length);
+    __builtin_memcpy(&asked->buf_index, &sqe.end, sizeof sqe.end);
+    asked->file = asked->file2 = 0;
+    asked->bytes = LO2_NO_BYTES;
+    if (lo2.config.asks[asked->opcode] & LO2_ASKS_BYTES)
+        asked->bytes = lo2_sqe_bytes((const struct io_kiocb *)lo2_as_number(submission->request), asked, lo2_address_in(entry));
+    return !(lo2.config.asks[asked->opcode] & ~LO2_ASKS_BYTES) || lo2_tell_files(submission, cpu, asked);
 }
 
 /* A request is submitted, and perf records that: what it asks for comes before, as a record of its own. */
 INLINE void lo2_write_sqe(const struct io_kiocb *request)
 {
     struct lo2_moment moment = { .task = bpf_get_current_task_btf() };
-    struct lo2_request told = {};
+    struct lo2_submission submission = { .request = request, .ctx = LO2_READ(request, struct io_kiocb, ctx) };
     lo2_kernel_sqe record = {};
     __u32 cpu_number;
 
-    if (!lo2_ask(request, false, &told))
-        return;
+    submission.ring_flags = LO2_READ(submission.ctx, struct io_ring_ctx, flags);
     moment.cpu = lo2_this_cpu(&cpu_number);
-    if (!moment.cpu || !lo2_take_cpu(moment.cpu))
+    if (!lo2_ask(&submission, moment.cpu, &record.asked) || !lo2_take_cpu(moment.cpu))
         return;
     moment.ring = lo2_ring(&cpu_number);
     if (moment.cpu->slot.occupied)
         lo2_flush_slot(moment.cpu, moment.ring);
     moment.time_ns = bpf_ktime_get_ns();
     record.request = (__u64)request;
-    record.ring = lo2_number(&moment.cpu->names, LO2_READ(request, struct io_kiocb, ctx));
+    record.ring = lo2_number(&moment.cpu->names, submission.ctx);
     record.user_data = LO2_READ(request, struct io_kiocb, cqe.user_data);
-    lo2_fill_asked(&record.asked, &told);
     lo2_fill_head(&record.head, &moment, LO2_KERNEL_SQE, 0);
     lo2_write_fact(moment.cpu, moment.ring, &record, sizeof record);
     lo2_give_back(moment.cpu);

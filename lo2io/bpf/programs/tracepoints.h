@@ -132,35 +132,54 @@ INLINE bool lo2_completes(const __u64 *context)
     return true;
 }
 
+/* The size of a submission's record: lo2_submitted in samples.h. */
+INLINE __u64 lo2_submitted_bytes(const lo2_asked *asked)
+{
+    __u64 end;
+
+    __builtin_memcpy(&end, &asked->buf_index, sizeof end);
+    if (end || asked->file2 || asked->bytes != LO2_NO_BYTES)
+        return sizeof(lo2_submitted);
+    if (asked->offset || asked->length || asked->op_flags || asked->file)
+        return __builtin_offsetof(lo2_submitted, asked.buf_index);
+    return __builtin_offsetof(lo2_submitted, asked.offset);
+}
+
 /* What the request asks for stands behind the fields: it is read off the submission queue now or never. */
 SEC("tp_btf/io_uring_submit_req")
 int lo2_on_io_uring_submit_req(__u64 *context)
 {
     struct io_kiocb *request = (struct io_kiocb *)context[0];
-    struct lo2_request told = {};
+    struct lo2_submission submission = { .request = request, .typed = true };
+    lo2_asked asked;
     struct lo2_room room = {};
     lo2_submitted *sample;
-    __u64 size;
-    bool asked;
+    __u64 size = __builtin_offsetof(lo2_submitted, asked);
+    __u32 number;
 
     if (!lo2_switch.on || !LO2_FITS_io_uring_submit_req)
         return 0;
     lo2_end_runs();
-    asked = lo2_ask(request, true, &told);
-    size = asked ? sizeof *sample : __builtin_offsetof(lo2_submitted, asked);
+    submission.ctx = LO2_MEMBER(true, request, struct io_kiocb, ctx);
+    submission.ring_flags = LO2_READ(submission.ctx, struct io_ring_ctx, flags);
+    if (lo2_ask(&submission, lo2_this_cpu(&number), &asked))
+        size = lo2_submitted_bytes(&asked);
     sample = lo2_begin_sample(&room, size, LO2_SAMPLED_io_uring_submit_req);
     if (sample) {
         lo2_fields_io_uring_submit_req *fields = &sample->fields;
-        const struct io_ring_ctx *ctx = LO2_MEMBER(true, request, struct io_kiocb, ctx);
         __builtin_memset(fields, 0, sizeof *fields);
-        fields->ctx = (__u64)ctx;
+        fields->ctx = (__u64)submission.ctx;
         fields->req = (__u64)request;
         fields->user_data = request->cqe.user_data;
         fields->opcode = request->opcode;
         fields->flags = request->flags;
-        fields->sq_thread = (LO2_READ(ctx, struct io_ring_ctx, flags) & LO2_SETUP_SQPOLL) != 0;
-        if (asked)
-            lo2_fill_asked(&sample->asked, &told);
+        fields->sq_thread = (submission.ring_flags & LO2_SETUP_SQPOLL) != 0;
+        if (size > __builtin_offsetof(lo2_submitted, asked))
+            __builtin_memcpy(&sample->asked, &asked, __builtin_offsetof(lo2_asked, offset));
+        if (size > __builtin_offsetof(lo2_submitted, asked.offset))
+            lo2_copy(&sample->asked.offset, &asked.offset, __builtin_offsetof(lo2_asked, buf_index) - __builtin_offsetof(lo2_asked, offset));
+        if (size > __builtin_offsetof(lo2_submitted, asked.buf_index))
+            lo2_copy(&sample->asked.buf_index, &asked.buf_index, sizeof asked - __builtin_offsetof(lo2_asked, buf_index));
         lo2_finish_shared(room.ring, size, room.at);
     }
     return 0;

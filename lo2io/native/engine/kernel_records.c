@@ -102,10 +102,10 @@ static void on_kernel_lost(engine *e, const stream *s, const uint8_t *record, ui
 }
 
 /* What the request asks for, behind the fields of its submission, is handed on as if it stood in a record before. */
-static void submitted(engine *e, const uint8_t *record)
+static void submitted(engine *e, const uint8_t *record, uint32_t length)
 {
-    lo2_submitted submission;
-    memcpy(&submission, record, sizeof submission);
+    lo2_submitted submission = {.asked = {.bytes = UINT64_MAX}};
+    memcpy(&submission, record, length < sizeof submission ? length : sizeof submission);
     lo2_kernel_sqe sqe = {
         .head = {.time_ns = submission.head.time_ns, .tid = submission.head.tid, .type = LO2_KERNEL_SQE},
         .request = submission.fields.req,
@@ -122,9 +122,9 @@ static void on_kernel_sample(engine *e, const stream *s, const uint8_t *record, 
     enum { RAW_AT = sizeof(lo2_kernel_head) - LO2_FIELDS_AT };
     lo2_kernel_head head;
     memcpy(&head, record, sizeof head);
-    if (length >= sizeof(lo2_submitted) && head.event < e->config.nr_types &&
+    if (length >= offsetof(lo2_submitted, asked.offset) && head.event < e->config.nr_types &&
         e->events[head.event].role == LO2_ROLE_RING_SUBMIT)
-        submitted(e, record);
+        submitted(e, record, length);
     on_event(e, s, head.event, head.tid, record + RAW_AT, length - RAW_AT, time);
 }
 
