@@ -127,8 +127,8 @@ INLINE void lo2_join(struct lo2_bpf_buffer *buffer) { __sync_fetch_and_add(&buff
 
 INLINE void lo2_part(struct lo2_bpf_buffer *buffer) { __sync_fetch_and_add(&buffer->taken, -LO2_WRITER); }
 
-/* Joins and takes room for a record, until lo2_finish_shared() with the same size and position. NULL: there is no room. */
-INLINE void *lo2_begin_shared(struct lo2_bpf_buffer *buffer, __u64 size, __u64 *at)
+/* Takes room for a record, and adds `writer` to the number of writers. NULL: there is no room. */
+INLINE void *lo2_take_room(struct lo2_bpf_buffer *buffer, __u64 size, __u64 *at, __u64 writer)
 {
     __u64 before, found = buffer->taken, whole = lo2_framed(size);
     __u32 i;
@@ -139,7 +139,7 @@ INLINE void *lo2_begin_shared(struct lo2_bpf_buffer *buffer, __u64 size, __u64 *
         *at = before & (LO2_WRITER - 1);
         if (!lo2_has_room(buffer, *at, whole))
             return NULL;
-        found = __sync_val_compare_and_swap(&buffer->taken, before, before + LO2_WRITER + whole);
+        found = __sync_val_compare_and_swap(&buffer->taken, before, before + writer + whole);
         if (found == before)
             break;
     }
@@ -147,6 +147,12 @@ INLINE void *lo2_begin_shared(struct lo2_bpf_buffer *buffer, __u64 size, __u64 *
         return NULL;
     lo2_note_crossing(buffer, *at, whole);
     return lo2_frame(buffer, *at, size);
+}
+
+/* Joins and takes room for a record, until lo2_finish_shared() with the same size and position. NULL: there is no room. */
+INLINE void *lo2_begin_shared(struct lo2_bpf_buffer *buffer, __u64 size, __u64 *at)
+{
+    return lo2_take_room(buffer, size, at, LO2_WRITER);
 }
 
 INLINE void lo2_finish_shared(struct lo2_bpf_buffer *buffer, __u64 size, __u64 at)
@@ -166,6 +172,37 @@ INLINE bool lo2_put_shared(struct lo2_bpf_buffer *buffer, const void *record, __
     lo2_copy(place, record, size);
     lo2_finish_shared(buffer, size, at);
     return true;
+}
+
+/* ---- for programs of tracepoints, each of which has a mark of its own in `writing` ---- */
+
+/*
+ * No program interrupts itself, so nobody else writes its mark: two plain stores do what takes two atomic steps with a common number.
+ * The second step would wait until the record has reached the cache.
+ *
+ *   program       mark 1 ── taken moves ── count, write ── mark 0
+ *   reader                                   taken ── all marks 0? ── records before taken are finished
+ */
+INLINE void *lo2_begin_marked(struct lo2_bpf_buffer *buffer, __u64 size, __u64 *at, __u32 place)
+{
+    void *record;
+
+    *(volatile __u32 *)&buffer->writing[place] = 1;
+    record = lo2_take_room(buffer, size, at, 0); /* a full barrier, if it moves `taken` */
+    if (!record)
+        *(volatile __u32 *)&buffer->writing[place] = 0;
+    return record;
+}
+
+INLINE void lo2_finish_marked(struct lo2_bpf_buffer *buffer, __u64 size, __u64 at, __u32 place)
+{
+    lo2_wake(buffer, at, lo2_framed(size));
+#if defined(__TARGET_ARCH_x86)
+    barrier(); /* see lo2_finish() */
+    *(volatile __u32 *)&buffer->writing[place] = 0;
+#else
+    __sync_lock_test_and_set(&buffer->writing[place], 0); /* a full barrier */
+#endif
 }
 
 #endif

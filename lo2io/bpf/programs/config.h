@@ -154,10 +154,12 @@ struct lo2_bpf_buffer {
     uint64_t apart[7];               /* else each write of one side would cost the other side a cache line */
     /*
      * The lower bits are a position, the bits from LO2_WRITERS_SHIFT on the number of programs that are writing. Programs may
-     * interrupt one another. While the number is 0, all records before the position are finished.
+     * interrupt one another. While the number and all of `writing` are 0, all records before the position are finished.
      */
     uint64_t taken;
     uint64_t crossed;                /* the end of the last record that reached the end of the data, or went beyond */
+    uint64_t apart_too[6];
+    uint32_t writing[LO2_MAX_SAMPLED]; /* by enum lo2_sampled: 1 while its program writes a record. Such programs do not add to the number */
     /* LO2_BUFFER_HEAD bytes from the begin: the data */
 };
 

@@ -40,7 +40,7 @@ struct lo2_room {
 };
 
 /*
- * Counts an event, and writes its record but for the fields. The caller writes these, and calls lo2_finish_shared(). NULL: the record
+ * Counts an event, and writes its record but for the fields. The caller writes these, and calls lo2_finish_marked(). NULL: the record
  * found no room, and the event counts as lost.
  *
  * The place is taken first, and its first and last word are written. While the clock is read, their cache lines come. The record of
@@ -56,7 +56,7 @@ INLINE void *lo2_begin_sample(struct lo2_room *room, __u64 size, __u32 place)
     if (!room->cpu)
         return NULL;
     if (room->ring && (!room->cpu->sampling.losing.lost || lo2_tell_lost_samples()))
-        head = lo2_begin_shared(room->ring, size, &room->at);
+        head = lo2_begin_marked(room->ring, size, &room->at, place);
     if (!head) {
         lo2_lose_sample(place);
         return NULL;
@@ -87,7 +87,7 @@ INLINE void *lo2_begin_sample(struct lo2_room *room, __u64 size, __u32 place)
             lo2_fields_##name *fields = &sample->fields; \
             __builtin_memset(fields, 0, sizeof *fields); \
             __VA_ARGS__ \
-            lo2_finish_shared(room.ring, sizeof *sample, room.at); \
+            lo2_finish_marked(room.ring, sizeof *sample, room.at, LO2_SAMPLED_##name); \
         } \
         return 0; \
     }
@@ -180,7 +180,7 @@ int lo2_on_io_uring_submit_req(__u64 *context)
             lo2_copy(&sample->asked.offset, &asked.offset, __builtin_offsetof(lo2_asked, buf_index) - __builtin_offsetof(lo2_asked, offset));
         if (size > __builtin_offsetof(lo2_submitted, asked.buf_index))
             lo2_copy(&sample->asked.buf_index, &asked.buf_index, sizeof asked - __builtin_offsetof(lo2_asked, buf_index));
-        lo2_finish_shared(room.ring, size, room.at);
+        lo2_finish_marked(room.ring, size, room.at, LO2_SAMPLED_io_uring_submit_req);
     }
     return 0;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/all.h"
+#include "capture/bpf_ring.h"
 
 enum { WORDS_PLAIN = 2, WORDS_LOST = 3 }; /* value, id, lost: PERF_FORMAT_ID, PERF_FORMAT_LOST */
 
@@ -79,7 +80,7 @@ int lo2_count_records(const struct lo2_bpf_cpu *cpu, const struct lo2_bpf_buffer
         copy_counts(before, counts, nr);
         uint64_t position = __atomic_load_n(&buffer->taken, __ATOMIC_ACQUIRE);
         uint32_t occupied = __atomic_load_n(&cpu->slot.occupied, __ATOMIC_ACQUIRE), call = cpu->slot.call;
-        bool quiet = !(of_samples ? position >> LO2_WRITERS_SHIFT : __atomic_load_n(&cpu->busy, __ATOMIC_ACQUIRE));
+        bool quiet = of_samples ? nobody_writes(buffer, position) : !__atomic_load_n(&cpu->busy, __ATOMIC_ACQUIRE);
         if (read_counters(counters, nr_counters))
             return -1;
         bool same = position == __atomic_load_n(&buffer->taken, __ATOMIC_ACQUIRE);
