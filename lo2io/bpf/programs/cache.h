@@ -57,15 +57,6 @@ INLINE void lo2_end_runs_of(const struct lo2_bpf_cpu *cpu)
         lo2_write_runs();
 }
 
-INLINE void lo2_end_runs(void)
-{
-    __u32 number;
-    const struct lo2_bpf_cpu *cpu = lo2_has_runs() ? lo2_this_cpu(&number) : NULL;
-
-    if (cpu)
-        lo2_end_runs_of(cpu);
-}
-
 INLINE void lo2_describe(lo2_kernel_pages *record, const struct address_space *mapping)
 {
     const struct inode *inode = LO2_READ(mapping, struct address_space, host);

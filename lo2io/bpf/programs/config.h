@@ -361,6 +361,7 @@ struct lo2_bpf_cpu {
     struct lo2_bpf_walk walk;
     struct lo2_bpf_losing losing;
     uint64_t busy;                   /* a program is at work on this memory: lo2_take_cpu() */
+    lo2_asked asked;                 /* by the request that is being submitted */
     uint64_t borders;                /* user space adds 1 at each border of a window; then each file is told again */
     uint32_t given[8];               /* arguments of a 32 bit call, from 1 on */
     struct lo2_bpf_lock lock;        /* that the current thread waits for; when the thread leaves the CPU, it takes this with it */

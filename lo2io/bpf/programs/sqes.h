@@ -27,10 +27,13 @@ INLINE __u64 lo2_last_sqe(const struct io_ring_ctx *ctx, __u32 flags)
 {
     __u32 entries = LO2_READ(ctx, struct io_ring_ctx, sq_entries);
     __u32 head = (LO2_READ(ctx, struct io_ring_ctx, cached_sq_head) - 1) & (entries - 1);
-    __u64 array = (__u64)LO2_READ(ctx, struct io_ring_ctx, sq_array), at;
+    __u64 array, at;
 
-    if (array && !(flags & LO2_SETUP_NO_SQARRAY))
-        head = LO2_READ((const __u32 *)array + head, struct io_uring, head);
+    if (!(flags & LO2_SETUP_NO_SQARRAY)) {
+        array = (__u64)LO2_READ(ctx, struct io_ring_ctx, sq_array);
+        if (array)
+            head = LO2_READ((const __u32 *)array + head, struct io_uring, head);
+    }
     if (head >= entries)
         return 0;
     at = (__u64)head * LO2_SQE_BYTES;
@@ -234,10 +237,10 @@ INLINE bool lo2_ask(const struct lo2_submission *submission, struct lo2_bpf_cpu 
         __sync_fetch_and_add(&cpu->misses.unreadable, 1);
         return false;
     }
-    __builtin_memcpy(&asked->opcode, &sqe.begin, sizeof sqe.begin);
+    lo2_copy(&asked->opcode, &sqe.begin, sizeof sqe.begin);
     asked->offset = sqe.offset;
-    __builtin_memcpy(&asked->length, &sqe.length, sizeof sqe.length);
-    __builtin_memcpy(&asked->buf_index, &sqe.end, sizeof sqe.end);
+    lo2_copy(&asked->length, &sqe.length, sizeof sqe.length);
+    lo2_copy(&asked->buf_index, &sqe.end, sizeof sqe.end);
     asked->file = asked->file2 = 0;
     asked->bytes = LO2_NO_BYTES;
     if (lo2.config.asks[asked->opcode] & LO2_ASKS_BYTES)

@@ -34,10 +34,18 @@ LO2_ONCE int lo2_lose_sample(__u32 place)
 
 /* The place of a sample in the CPU's buffer of events. */
 struct lo2_room {
-    struct lo2_bpf_cpu *cpu;
+    __u32 number;                  /* of the CPU */
+    struct lo2_bpf_cpu *cpu;       /* NULL: not looked up yet */
     struct lo2_bpf_buffer *ring;
     __u64 at;
 };
+
+INLINE bool lo2_has_cpu(struct lo2_room *room)
+{
+    if (!room->cpu)
+        room->cpu = lo2_this_cpu(&room->number);
+    return room->cpu;
+}
 
 /*
  * Counts an event, and writes its record but for the fields. The caller writes these, and calls lo2_finish_marked(). NULL: the record
@@ -48,13 +56,11 @@ struct lo2_room {
  */
 INLINE void *lo2_begin_sample(struct lo2_room *room, __u64 size, __u32 place)
 {
-    __u32 number;
     lo2_kernel_head *head = NULL;
 
-    room->cpu = lo2_this_cpu(&number);
-    room->ring = lo2_ring_for(number, LO2_RING_EVENTS);
-    if (!room->cpu)
+    if (!lo2_has_cpu(room))
         return NULL;
+    room->ring = lo2_ring_for(room->number, LO2_RING_EVENTS);
     if (room->ring && (!room->cpu->sampling.losing.lost || lo2_tell_lost_samples()))
         head = lo2_begin_marked(room->ring, size, &room->at, place);
     if (!head) {
@@ -100,20 +106,21 @@ INLINE void *lo2_begin_sample(struct lo2_room *room, __u64 size, __u32 place)
  *   perf counts        1  2  3  4  5  6  7
  *   program runs ─  ─  ●  ●  ●        ●  ●  ─  ─     4 and 5 are missing; ─: the count is as before, so nothing is recorded
  */
-INLINE bool lo2_is_counted(__u32 place)
+INLINE bool lo2_is_counted(struct lo2_room *room, __u32 place)
 {
-    __u32 number;
-    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
-    __s64 count = bpf_perf_event_read(&lo2_counters, number * LO2_MAX_SAMPLED + place);
+    __s64 count;
 
-    if (!cpu || count < 0 || (__u64)count == cpu->sampling.counted[place])
+    if (!lo2_has_cpu(room))
         return false;
-    cpu->sampling.counted[place] = count;
+    count = bpf_perf_event_read(&lo2_counters, room->number * LO2_MAX_SAMPLED + place);
+    if (count < 0 || (__u64)count == room->cpu->sampling.counted[place])
+        return false;
+    room->cpu->sampling.counted[place] = count;
     return true;
 }
 
 /* For events that may happen in an interrupt. Not the switch but their counters switch them on and off. */
-#define LO2_COUNTED_SAMPLE(name, ...) LO2_SAMPLE_IF(name, lo2_is_counted(LO2_SAMPLED_##name), __VA_ARGS__)
+#define LO2_COUNTED_SAMPLE(name, ...) LO2_SAMPLE_IF(name, lo2_is_counted(&room, LO2_SAMPLED_##name), __VA_ARGS__)
 
 /* ---- io_uring ---- */
 
@@ -124,25 +131,28 @@ INLINE bool lo2_is_counted(__u32 place)
 #define LO2_SETUP_SQPOLL 2
 
 /* Ends what ends with a request. */
-INLINE bool lo2_completes(const __u64 *context)
+INLINE bool lo2_completes(struct lo2_room *room, const __u64 *context)
 {
-    lo2_end_runs();
+    if (!lo2_has_cpu(room))
+        return false;
+    lo2_end_runs_of(room->cpu);
     if (lo2_changes_places(LO2_READ((const struct io_kiocb *)context[1], struct io_kiocb, opcode)))
         lo2_forget_asked(lo2_as_number((const void *)context[0]), context[1]);
     return true;
 }
 
 /* The size of a submission's record: lo2_submitted in samples.h. */
+enum {
+    LO2_ASKED_SHORT = __builtin_offsetof(lo2_asked, offset),
+    LO2_ASKED_USUAL = __builtin_offsetof(lo2_asked, buf_index)
+};
 INLINE __u64 lo2_submitted_bytes(const lo2_asked *asked)
 {
-    __u64 end;
+    __u64 size = sizeof *asked;
 
-    __builtin_memcpy(&end, &asked->buf_index, sizeof end);
-    if (end || asked->file2 || asked->bytes != LO2_NO_BYTES)
-        return sizeof(lo2_submitted);
-    if (asked->offset || asked->length || asked->op_flags || asked->file)
-        return __builtin_offsetof(lo2_submitted, asked.buf_index);
-    return __builtin_offsetof(lo2_submitted, asked.offset);
+    if (!asked->buf_index && !asked->file_index && !asked->file2 && asked->bytes == LO2_NO_BYTES)
+        size = asked->offset || asked->length || asked->op_flags || asked->file ? LO2_ASKED_USUAL : LO2_ASKED_SHORT;
+    return __builtin_offsetof(lo2_submitted, asked) + size;
 }
 
 /* What the request asks for stands behind the fields: it is read off the submission queue now or never. */
@@ -151,19 +161,19 @@ int lo2_on_io_uring_submit_req(__u64 *context)
 {
     struct io_kiocb *request = (struct io_kiocb *)context[0];
     struct lo2_submission submission = { .request = request, .typed = true };
-    lo2_asked asked;
     struct lo2_room room = {};
+    lo2_asked *asked;
     lo2_submitted *sample;
     __u64 size = __builtin_offsetof(lo2_submitted, asked);
-    __u32 number;
 
-    if (!lo2_switch.on || !LO2_FITS_io_uring_submit_req)
+    if (!lo2_switch.on || !LO2_FITS_io_uring_submit_req || !lo2_has_cpu(&room))
         return 0;
-    lo2_end_runs();
+    lo2_end_runs_of(room.cpu);
+    asked = &room.cpu->asked;
     submission.ctx = LO2_MEMBER(true, request, struct io_kiocb, ctx);
     submission.ring_flags = LO2_READ(submission.ctx, struct io_ring_ctx, flags);
-    if (lo2_ask(&submission, lo2_this_cpu(&number), &asked))
-        size = lo2_submitted_bytes(&asked);
+    if (lo2_ask(&submission, room.cpu, asked))
+        size = lo2_submitted_bytes(asked);
     sample = lo2_begin_sample(&room, size, LO2_SAMPLED_io_uring_submit_req);
     if (sample) {
         lo2_fields_io_uring_submit_req *fields = &sample->fields;
@@ -175,16 +185,16 @@ int lo2_on_io_uring_submit_req(__u64 *context)
         fields->flags = request->flags;
         fields->sq_thread = (submission.ring_flags & LO2_SETUP_SQPOLL) != 0;
         if (size > __builtin_offsetof(lo2_submitted, asked))
-            __builtin_memcpy(&sample->asked, &asked, __builtin_offsetof(lo2_asked, offset));
-        if (size > __builtin_offsetof(lo2_submitted, asked.offset))
-            lo2_copy(&sample->asked.offset, &asked.offset, __builtin_offsetof(lo2_asked, buf_index) - __builtin_offsetof(lo2_asked, offset));
-        if (size > __builtin_offsetof(lo2_submitted, asked.buf_index))
-            lo2_copy(&sample->asked.buf_index, &asked.buf_index, sizeof asked - __builtin_offsetof(lo2_asked, buf_index));
+            lo2_copy(&sample->asked, asked, LO2_ASKED_SHORT);
+        if (size > __builtin_offsetof(lo2_submitted, asked) + LO2_ASKED_SHORT)
+            lo2_copy(&sample->asked.offset, &asked->offset, LO2_ASKED_USUAL - LO2_ASKED_SHORT);
+        if (size > __builtin_offsetof(lo2_submitted, asked) + LO2_ASKED_USUAL)
+            lo2_copy(&sample->asked.buf_index, &asked->buf_index, sizeof *asked - LO2_ASKED_USUAL);
         lo2_finish_marked(room.ring, size, room.at, LO2_SAMPLED_io_uring_submit_req);
     }
     return 0;
 }
-LO2_SAMPLE_IF(io_uring_complete, lo2_switch.on && lo2_completes(context), {
+LO2_SAMPLE_IF(io_uring_complete, lo2_switch.on && lo2_completes(&room, context), {
     const struct io_uring_cqe *cqe = (const struct io_uring_cqe *)context[2];
     fields->ctx = context[0];
     fields->req = context[1];
