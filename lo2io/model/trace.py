@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, field
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lo2io.frozen import dataclass
@@ -173,7 +173,7 @@ class Completeness:
 
     def as_dict(self) -> dict[str, Any]:
         """The counters and what follows from them, for JSON, without the events."""
-        facts = {key: value for key, value in asdict(self).items() if key != "events"}
+        facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "events"}
         return facts | {"whole": self.whole, "elsewhere": self.elsewhere}
 
 

@@ -197,7 +197,7 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
     TRY(effects(w, location, o, row, time));
     location->open_region = NONE;
     told_call told;
-    TRY(otf2_tell_call(w, o, row, &told));
+    otf2_tell_call(w, o, row, &told);
     uint32_t process = location->process;
     uint8_t lacks = lacks_of(w, o, row);
     if (__builtin_expect(lacks || batch, 0)) {

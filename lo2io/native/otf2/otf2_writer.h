@@ -204,10 +204,9 @@ struct lo2_otf2_writer {
     number_map text_by_key, ring_handle_by_file, ring_handle_by_process, ring_locations;
     const lo2_batch *batch; /* the batch under way */
     submission *submissions;
-    submitter *submitters;
+    submitter *submitters; /* by task */
     size_t submissions_room, submitters_room;
-    uint32_t nr_submissions, nr_submitters, submissions_free; /* of a free place, next is the next free one */
-    number_map submitter_by_task;
+    uint32_t nr_submissions, submissions_free; /* of a free place, next is the next free one */
     number_map path_by_call; /* row of the call's paths */
     number_map stack_by_call; /* number of the program's stack */
     held_call *held;
@@ -332,7 +331,7 @@ int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t 
 
 /* otf2/told.c */
 int otf2_submits(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row); /* before the calls of its batch */
-int otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, told_call *told);
+void otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, told_call *told);
 int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list); /* to the next event */
 int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts); /* likewise, what a call about a ring counts */
 void otf2_free_submissions(lo2_otf2_writer *w);

@@ -17,16 +17,12 @@ enum { MOST_SUBMISSIONS = 1 << 16 };
 
 static submitter *submitter_of(lo2_otf2_writer *w, uint32_t task)
 {
-    uint32_t *at;
-    if (!number_map_at(&w->submitter_by_task, task, &at))
+    size_t before = w->submitters_room;
+    if (!otf2_grow((void **)&w->submitters, &w->submitters_room, task + 1ull, sizeof *w->submitters))
         return NULL;
-    if (*at == NONE) {
-        if (!otf2_grow((void **)&w->submitters, &w->submitters_room, w->nr_submitters + 1u, sizeof *w->submitters))
-            return NULL;
-        *at = w->nr_submitters;
-        w->submitters[w->nr_submitters++] = (submitter){0};
-    }
-    return &w->submitters[*at];
+    if (before < w->submitters_room)
+        memset(w->submitters + before, 0, (w->submitters_room - before) * sizeof *w->submitters);
+    return &w->submitters[task];
 }
 
 static void drop_first(lo2_otf2_writer *w, submitter *s)
@@ -67,7 +63,7 @@ int otf2_submits(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_
     return 0;
 }
 
-int otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, told_call *told)
+void otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, told_call *told)
 {
     int64_t begin = o->begin_time_ns[row], end = o->end_time_ns[row];
     *told = (told_call){.id = o->id[row], .stack = NONE};
@@ -77,11 +73,9 @@ int otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t 
     }
     told->fuse_requests = o->fuse_requests[row];
     told->fuse_ns = (uint64_t)o->fuse_ns[row];
-    if (!w->nr_submitters || o->task[row] == NONE)
-        return 0;
-    submitter *s = submitter_of(w, o->task[row]);
-    if (!s)
-        return otf2_fail(w, "malloc", 0);
+    if (o->task[row] >= w->submitters_room)
+        return;
+    submitter *s = &w->submitters[o->task[row]];
     bool whole = !s->dropped_until || begin > s->dropped_until;
     while (s->count && w->submissions[s->first].time <= end) {
         const submission *each = &w->submissions[s->first];
@@ -91,7 +85,6 @@ int otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t 
         }
         drop_first(w, s);
     }
-    return 0;
 }
 
 int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list)
@@ -142,5 +135,4 @@ void otf2_free_submissions(lo2_otf2_writer *w)
 {
     free(w->submissions);
     free(w->submitters);
-    number_map_free(&w->submitter_by_task);
 }
