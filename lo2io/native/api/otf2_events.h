@@ -163,7 +163,7 @@ typedef struct {                  /* its index is the OTF2 location id */
     uint32_t handle;              /* DEVICE: its handle; UINT32_MAX none */
     uint32_t waiting, waiting_last; /* first and last of the events that wait for their time */
     uint32_t waiting_place;       /* of these, the last that was put before a later one; UINT32_MAX none, as in the line above */
-    uint32_t last_used[5];        /* by enum lo2_used_kind: the last definition that an event named; UINT32_MAX none */
+    uint32_t last_used[5][8];     /* by enum lo2_used_kind and reference % 8: the last definition named; UINT32_MAX none */
     uint32_t held;                /* TASK: the call that is left as soon as its paths are known; UINT32_MAX none */
     uint64_t last_time;
     uint64_t nr_events;           /* valid after lo2_otf2_finish */

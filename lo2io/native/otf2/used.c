@@ -11,14 +11,15 @@ static int note(lo2_otf2_writer *w, uint64_t location, uint64_t kind, uint32_t r
 
 int otf2_use(lo2_otf2_writer *w, lo2_otf2_location *location, uint8_t kind, uint32_t ref)
 {
-    if (__builtin_expect(location->last_used[kind] == ref && !w->nr_named, 1))
+    uint32_t *last = &location->last_used[kind][ref % 8];
+    if (__builtin_expect(*last == ref && !w->nr_named, 1))
         return 0;
     uint64_t id = (uint64_t)(location - w->locations);
     while (w->nr_named)
         TRY(note(w, id, LO2_USED_STRING, w->named[--w->nr_named]));
-    if (location->last_used[kind] == ref)
+    if (*last == ref)
         return 0;
-    location->last_used[kind] = ref;
+    *last = ref;
     return note(w, id, kind, ref);
 }
 
