@@ -1,26 +1,23 @@
 /* Which definitions the events of each location name. Merging archives makes a table of them for each location. */
 #include "otf2/otf2_writer.h"
 
-static int note(lo2_otf2_writer *w, uint64_t location, uint64_t kind, uint32_t ref)
+static int note(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t kind, uint32_t ref)
 {
-    uint32_t *unused;
-    if (!number_map_at(&w->used, location << LO2_USED_LOCATION_SHIFT | kind << LO2_USED_KIND_SHIFT | ref, &unused))
+    uint32_t *last = &location->last_used[kind][ref % 8], *unused;
+    if (__builtin_expect(*last == ref, 1))
+        return 0;
+    *last = ref;
+    uint64_t id = (uint64_t)(location - w->locations);
+    if (!number_map_at(&w->used, id << LO2_USED_LOCATION_SHIFT | kind << LO2_USED_KIND_SHIFT | ref, &unused))
         return otf2_fail(w, "malloc", 0);
     return 0;
 }
 
 int otf2_use(lo2_otf2_writer *w, lo2_otf2_location *location, uint8_t kind, uint32_t ref)
 {
-    uint32_t *last = &location->last_used[kind][ref % 8];
-    if (__builtin_expect(*last == ref && !w->nr_named, 1))
-        return 0;
-    uint64_t id = (uint64_t)(location - w->locations);
-    while (w->nr_named)
-        TRY(note(w, id, LO2_USED_STRING, w->named[--w->nr_named]));
-    if (*last == ref)
-        return 0;
-    *last = ref;
-    return note(w, id, kind, ref);
+    while (__builtin_expect(w->nr_named, 0))
+        TRY(note(w, location, LO2_USED_STRING, w->named[--w->nr_named]));
+    return note(w, location, kind, ref);
 }
 
 int otf2_add_string(lo2_otf2_writer *w, uint32_t attribute, uint32_t ref)
