@@ -212,8 +212,7 @@ def _run(plan: _Plan) -> SpoolMeta:
             flight.start(session, meta, scanner.rescan, accounting.look)
             plan.signals.own[signal.SIGUSR1] = lambda: flight.request_dump("SIGUSR1")
         ranks = undo.enter_context(_release(plan))
-        # Not before: the thread would compete with the start for the CPUs.
-        beside = _start_beside(lambda: _prepare_end(plan, opened))
+        beside = _start_beside(plan.meanwhile)  # not before: it would compete with the start for the CPUs
         undo.callback(beside.join)  # before events are closed, for that forks
         unless_recorded.pop_all()
         scanner.start()
@@ -501,13 +500,6 @@ def _showing(plan: _Plan, session: Session, writer: SpoolWriter) -> Iterator[Non
         yield
     finally:
         show(None)
-
-
-def _prepare_end(plan: _Plan, opened: OpenEvents) -> None:
-    """Do early what would have to be done when recording is over."""
-    plan.meanwhile()
-    if opened.kernel:
-        opened.kernel.read_names_ahead()
 
 
 def _start_beside(action: Callable[[], None]) -> threading.Thread:

@@ -22,9 +22,9 @@ from lo2io.catalog.catalog import ENDING, left_out
 from lo2io.errors import AccessError, CaptureError
 from lo2io.frozen import dataclass
 from lo2io.kernel import abi
-from lo2io.kernel.symbols import Functions
+from lo2io.kernel.symbols import name_functions
 from lo2io.model import CallFilter, EventCounts, KernelStack, UserStack
-from lo2io.model.layers import FAULTS, WAITS, SlowCalls
+from lo2io.model.layers import FAULTS, SlowCalls
 from lo2io.native._lib import lib
 
 if TYPE_CHECKING:
@@ -136,7 +136,6 @@ class Kernel:
         self.samples = tuple(sample.name for sample in programs.samples)
         self._places: list[tuple[int, bool]] = []
         self._programs = programs
-        self._functions = Functions()
         self._events: list[int] = []
         self._counting: dict[tuple[str, int], list[int]] = {}
         events = [(event, index) for index, call in enumerate(calls) for event in (call.enter, call.leave)]
@@ -353,12 +352,6 @@ class Kernel:
             *self._programs.count_stackless(),
         )
 
-    def read_names_ahead(self) -> None:
-        """Read the names of the kernel's functions, so that :meth:`read_stacks` need not."""
-        if WAITS in self.layers:
-            with contextlib.suppress(OSError):  # the end tries again
-                self._functions.read_ahead()
-
     def read_stacks(self) -> tuple[KernelStack, ...]:
         """The kernel stacks of threads that slept, with the names that the kernel gives to addresses now."""
         stacks = self._programs.read_stacks()
@@ -367,7 +360,7 @@ class Kernel:
         addresses = {address for stack in stacks.values() for address in stack}
         names: dict[int, str] = {}
         with contextlib.suppress(OSError):  # the names stay unknown
-            names = self._functions.name(addresses)
+            names = name_functions(addresses)
         return tuple(
             KernelStack(number, tuple(names.get(address, "") for address in stack)) for number, stack in stacks.items()
         )
