@@ -85,7 +85,7 @@ void lo2_spans_within(const lo2_call_spans *spans, size_t nr, const uint32_t *ta
 off_cpu_parts off_cpu_of(const lo2_call_spans *spans, uint32_t task, int64_t begin, int64_t duration)
 {
     int32_t number = number_of(spans, task, duration);
-    if (number < 0)
+    if (number < 0 || !covered(&spans->off_cpu, number, begin, duration)) /* so it is for most calls */
         return (off_cpu_parts){0};
     return (off_cpu_parts){covered(&spans->preempted, number, begin, duration),
                            covered(&spans->away, number, begin, duration),

@@ -92,6 +92,7 @@ class CallSpans:
         parts: dict[str, tuple[_Stretches, ...]] = {"device": (device,), "either": (either,)}
         if self.knows_cpu:
             parts |= {"preempted": (preempted,), "away": (away,), "unknown": (unknown,)}
+            parts["off_cpu"] = preempted, away, unknown
             parts |= {"away_or_device": (away, device), "away_or_either": (away, either)}
         self._spans = {name: self._united(*stretches) for name, stretches in parts.items()}
         self._of_task = np.full(int(self._tasks.max(initial=0)) + 1, -1, np.int32)
