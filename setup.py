@@ -17,7 +17,7 @@ from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
 PROGRAMS = Path("lo2io/bpf/programs")
-OBJECT = PROGRAMS / "lo2io.bpf.o"
+OBJECTS = (PROGRAMS / "lo2io.bpf.o", PROGRAMS / "looks.bpf.o")
 MACHINE = sysconfig.get_platform().partition("-")[2]
 """The machine to build for. _PYTHON_HOST_PLATFORM=linux-aarch64 sets another than this one."""
 ARCHITECTURES = {"x86_64": "x86", "aarch64": "arm64"}
@@ -60,32 +60,41 @@ class BuildPrograms(Command):
 
     def run(self) -> None:
         """Compile beside the source or into the package, or print why not."""
-        target = Path(self.get_outputs()[0])
+        targets = [Path(name) for name in self.get_outputs()]
         clang, reason = find_clang()
         if clang is None:
-            target.unlink(missing_ok=True)  # of an older source
+            for target in targets:
+                target.unlink(missing_ok=True)  # of an older source
             print(f"lo2io: built without kernel programs: {reason}", file=sys.stderr)
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        made = target.with_suffix(f".{os.getpid()}.o")
-        define = f"-D__TARGET_ARCH_{ARCHITECTURES[MACHINE]}"
-        subprocess.run([clang, *FLAGS, define, "-c", str(PROGRAMS / "lo2io.bpf.c"), "-o", str(made)], check=True)
-        strip = shutil.which("llvm-strip")
-        if strip:  # of debugging information, which is most of the object; the types stay
-            subprocess.run([strip, "-g", str(made)], check=True)
-        made.replace(target)
+        for target in targets:
+            compile_programs(clang, target)
 
     def get_source_files(self) -> list[str]:
         """The files that a source distribution must hold."""
         return sorted(str(path) for path in PROGRAMS.glob("*.[ch]"))
 
     def get_outputs(self) -> list[str]:
-        """The object. In an editable installation, it lies beside its source."""
-        return [str(OBJECT if self.editable_mode or self.build_lib is None else Path(self.build_lib) / OBJECT)]
+        """The objects. In an editable installation, they lie beside their sources."""
+        folder = Path() if self.editable_mode or self.build_lib is None else Path(self.build_lib)
+        return [str(folder / each) for each in OBJECTS]
 
     def get_output_mapping(self) -> dict[str, str]:
         """Empty, for nothing is copied."""
         return {}
+
+
+def compile_programs(clang: str, target: Path) -> None:
+    """Compile the source of the same name into an object."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = target.with_suffix(f".{os.getpid()}.o")
+    define = f"-D__TARGET_ARCH_{ARCHITECTURES[MACHINE]}"
+    source = PROGRAMS / target.with_suffix(".c").name
+    subprocess.run([clang, *FLAGS, define, "-c", str(source), "-o", str(made)], check=True)
+    strip = shutil.which("llvm-strip")
+    if strip:  # of debugging information, which is most of the object; the types stay
+        subprocess.run([strip, "-g", str(made)], check=True)
+    made.replace(target)
 
 
 def find_clang() -> tuple[str | None, str]:

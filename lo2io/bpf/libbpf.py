@@ -29,6 +29,10 @@ _MMAPABLE = 1 << 10
 """``BPF_F_MMAPABLE``: user space may map the values."""
 _PERF_EVENT = 41
 """``BPF_PERF_EVENT`` of ``enum bpf_attach_type``."""
+_ITERATOR = 28
+"""``BPF_TRACE_ITER``."""
+_READ_BYTES = 1 << 16
+"""At least the 32 KiB that the kernel puts together for one read (kernel/bpf/bpf_iter.c): then no record is cut."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _MEMBARRIER = {"x86_64": 324}
@@ -128,6 +132,7 @@ def library() -> Any:
         "bpf_map_update_elem": (integer, [integer, pointer, pointer, ctypes.c_uint64]),
         "bpf_map_update_batch": (integer, [integer, pointer, pointer, ctypes.POINTER(ctypes.c_uint32), pointer]),
         "bpf_link_create": (integer, [integer, integer, integer, pointer]),
+        "bpf_iter_create": (integer, [integer]),
         "bpf_raw_tracepoint_open": (integer, [text, integer]),
         "bpf_prog_test_run_opts": (integer, [integer, pointer]),
         "bpf_obj_get_info_by_fd": (integer, [integer, pointer, ctypes.POINTER(ctypes.c_uint32)]),
@@ -277,6 +282,20 @@ def link_event(program_fd: int, event_fd: int, cookie: int) -> int:
     """Attach a program to a perf event (Linux 5.15). Return the link's file descriptor; closing it detaches."""
     options = _LinkOptions(size=ctypes.sizeof(_LinkOptions), cookie=cookie)
     return check(library().bpf_link_create(program_fd, event_fd, _PERF_EVENT, ctypes.byref(options)))
+
+
+def link_iterator(program_fd: int) -> int:
+    """Make an iterator of a program (Linux 5.8). Return the link's file descriptor."""
+    return check(library().bpf_link_create(program_fd, 0, _ITERATOR, None))
+
+
+def iterate(link_fd: int) -> list[bytes]:
+    """Run an iterator's program for all objects. Return what it wrote: pieces of whole records."""
+    fd = check(library().bpf_iter_create(link_fd))
+    try:
+        return list(iter(lambda: os.read(fd, _READ_BYTES), b""))
+    finally:
+        os.close(fd)
 
 
 def open_raw_tracepoint(name: str | None, program_fd: int) -> int:

@@ -32,7 +32,7 @@ from lo2io.capture.options import RecordOptions
 from lo2io.capture.procscan.process import FactScanner, Scanner
 from lo2io.capture.session import Session
 from lo2io.capture.threads import go_first
-from lo2io.errors import CaptureError, Lo2ioError, refusal
+from lo2io.errors import AccessError, CaptureError, Lo2ioError, refusal
 from lo2io.frozen import dataclass
 from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.kernel.namespaces import check_namespaces
@@ -351,29 +351,24 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
 
     The programs in the kernel follow forks before the first look at ``/proc`` begins, so none is missed in between.
     """
-    options, roots, note, kernel = plan.options, plan.roots, plan.note, session.opened.kernel
+    options, roots, kernel = plan.options, plan.roots, session.opened.kernel
     session.begin()
     if kernel and not options.system:
         for pid in roots:
             kernel.select(pid)
-    scanner: Scanner
-    unwinds = kernel is not None and STACKS in kernel.layers
-    if options.system:
-        from lo2io.capture.procscan.machine import MachineScanner  # noqa: PLC0415 - a command starts without it
+    scanner = _make_scanner(session, writer, plan)
+    scanner.scan_tasks(TASK_SELECT | (TASK_FROM_EXEC if options.command else 0))
+    scanner.scan_fds()
+    session.enable()
+    return scanner
 
-        scanner = MachineScanner(
-            writer.facts,
-            options.scan_period_s,
-            note,
-            command=roots[0] if roots else 0,
-            skip=frozenset({os.getpid()}),
-            controller=plan.cgroup.controller if plan.cgroup else None,
-            seldom=kernel is not None,
-            code=unwinds,
-        )
-    else:
+
+def _make_scanner(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
+    options, roots, note, kernel = plan.options, plan.roots, plan.note, session.opened.kernel
+    unwinds = kernel is not None and STACKS in kernel.layers
+    if not options.system:
         recorded = kernel.selected if kernel else tuple
-        scanner = FactScanner(
+        return FactScanner(
             writer.facts,
             roots,
             options.scan_period_s,
@@ -382,10 +377,34 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
             recorded=recorded,
             code=unwinds,
         )
-    scanner.scan_tasks(TASK_SELECT | (TASK_FROM_EXEC if options.command else 0))
-    scanner.scan_fds()
-    session.enable()
-    return scanner
+    command = roots[0] if roots else 0
+    controller = plan.cgroup.controller if plan.cgroup else None
+    if kernel and options.is_flight:
+        from lo2io.bpf.looks import Looks  # noqa: PLC0415 - a command starts without it
+        from lo2io.capture.procscan.iterated import IteratedScanner  # noqa: PLC0415
+
+        with contextlib.suppress(AccessError):  # then /proc tells the same, at a higher cost
+            return IteratedScanner(
+                writer.facts,
+                options.scan_period_s,
+                note,
+                Looks(),
+                command=command,
+                controller=controller,
+                code=unwinds,
+            )
+    from lo2io.capture.procscan.machine import MachineScanner  # noqa: PLC0415 - a command starts without it
+
+    return MachineScanner(
+        writer.facts,
+        options.scan_period_s,
+        note,
+        command=command,
+        skip=frozenset({os.getpid()}),
+        controller=controller,
+        seldom=kernel is not None,
+        code=unwinds,
+    )
 
 
 def _describe(

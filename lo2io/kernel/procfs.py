@@ -270,20 +270,27 @@ def iter_fds(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monoto
         root: The folder above ``proc``.
         clock: Returns nanoseconds. It is read before and after the reads of each descriptor.
     """
+    for fd in _iter_numbers(Path(f"{root / 'proc'}/{pid}/fd")):
+        state = read_fd(pid, fd, root, clock)
+        if state is not None:
+            yield state
+
+
+def read_fd(pid: int, fd: int, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> FdState | None:
+    """One descriptor of a process, as for :func:`iter_fds`; None: it has been closed."""
     folder = f"{root / 'proc'}/{pid}"
-    for fd in _iter_numbers(Path(f"{folder}/fd")):
-        begin = clock()
-        try:
-            path = os.readlink(b"%b/fd/%d" % (os.fsencode(folder), fd))  # noqa: PTH115 - bytes, and as called above
-            status = os.stat(f"{folder}/fd/{fd}")  # noqa: PTH116 - no Path per descriptor
-        except OSError:
-            continue  # it has been closed
-        info = _parse_fdinfo(_read(f"{folder}/fdinfo/{fd}") or b"")
-        yield FdState(
-            fd, path, status.st_dev, status.st_ino, status.st_mode,
-            info.get(b"pos"), info.get(b"flags"), info.get(b"mnt_id"), begin, clock(),
-            _ring_state(info) if path == RING_LINK else None,
-        )  # fmt: skip
+    begin = clock()
+    try:
+        path = os.readlink(b"%b/fd/%d" % (os.fsencode(folder), fd))  # noqa: PTH115 - bytes, and as called above
+        status = os.stat(f"{folder}/fd/{fd}")  # noqa: PTH116 - no Path per descriptor
+    except OSError:
+        return None
+    info = _parse_fdinfo(_read(f"{folder}/fdinfo/{fd}") or b"")
+    return FdState(
+        fd, path, status.st_dev, status.st_ino, status.st_mode,
+        info.get(b"pos"), info.get(b"flags"), info.get(b"mnt_id"), begin, clock(),
+        _ring_state(info) if path == RING_LINK else None,
+    )  # fmt: skip
 
 
 def read_mounts(pid: int | str = "self", root: Path = ROOT) -> tuple[Mount, ...]:

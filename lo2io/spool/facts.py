@@ -6,9 +6,12 @@ Times are CLOCK_MONOTONIC nanoseconds. Records have the frame of perf's records,
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FACT_TASK = 0x4C01
 FACT_FD = 0x4C02
@@ -27,7 +30,11 @@ MAX_PATH_BYTES = 0xFF00
 _HEADER = struct.Struct("<IHH")
 _TASK = struct.Struct("<QQIIII16s")
 _CGROUP = struct.Struct("<II")
+_TIMES = struct.Struct("<QQ")
+"""Each fact has them behind its header."""
 _FD = struct.Struct("<QQQQqIiIIII")
+_FD_IDENTITY = struct.Struct("<IiIIII")
+"""The last part of it."""
 _COMMAND = struct.Struct("<QQIIII")
 _RANK = struct.Struct("<QQII")
 _RING = struct.Struct("<QQIiIIiIII")
@@ -214,6 +221,34 @@ def pack_mapping(*, begin_ns: int, end_ns: int, mapping: MappingFact) -> bytes:
     )
     padded = path + bytes(-len(path) % 8)
     return _HEADER.pack(FACT_MAPPING, 0, _HEADER.size + len(body) + len(padded)) + body + padded
+
+
+def without_times(records: Iterable[bytes]) -> list[bytes]:
+    """Cut the times out of facts of any kind. ``pack_times(…).join(…)`` makes facts with other times of the pieces."""
+    pieces = [b""]
+    for record in records:
+        pieces[-1] += record[: _HEADER.size]
+        pieces.append(record[_HEADER.size + _TIMES.size :])
+    return pieces
+
+
+def pack_times(begin_ns: int, end_ns: int) -> bytes:
+    """The times of a fact, as they stand in each."""
+    return _TIMES.pack(end_ns, begin_ns)
+
+
+def read_descriptors(records: bytes, path: bytes) -> list[tuple[int, int]]:
+    """Process and number of each descriptor that has this path, of FD facts one after the other."""
+    found = []
+    at = records.find(path)
+    while at >= 0:
+        begin = at - _FD.size - _HEADER.size
+        if begin >= 0:
+            pid, fd, _, _, _, length = _FD_IDENTITY.unpack_from(records, begin + _HEADER.size + _TIMES.size + 24)
+            if length == len(path):
+                found.append((pid, fd))
+        at = records.find(path, at + 1)
+    return found
 
 
 def read_mapping(record: bytes) -> MappingFact | None:

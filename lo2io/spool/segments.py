@@ -48,7 +48,7 @@ META_COPIES = 5
 """Room for this many copies of ``spool.json``: the file, its successor while it is written, and the space put aside."""
 META_EXTRA = 1 << 20
 """Further room: counts and notices come at the end, and each segment describes its start."""
-_FACT_TIMES = struct.Struct("<IHHQQ")
+_FACT_TIMES = struct.Struct("<6xHQQ").unpack_from
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 _COPY_BYTES = 1 << 20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -464,12 +464,13 @@ class SegmentedSpool(SpoolWriter):
 
 
 def _choose_facts(content: bytes, route: _FactsRoute) -> bytes:
-    """The records that a segment takes."""
+    """The records that a segment takes: mostly all, which are not copied then."""
     chosen = []
-    position = 0
+    begin = position = 0
     while position < len(content):
-        _, _, size, end_ns, begin_ns = _FACT_TIMES.unpack_from(content, position)
-        if route.takes(begin_ns, end_ns):
-            chosen.append(content[position : position + size])
+        size, end_ns, begin_ns = _FACT_TIMES(content, position)
+        if not route.takes(begin_ns, end_ns):
+            chosen.append(content[begin:position])
+            begin = position + size
         position += size
-    return b"".join(chosen)
+    return b"".join((*chosen, content[begin:])) if begin else content

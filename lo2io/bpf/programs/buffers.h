@@ -8,7 +8,6 @@
 
 #include "maps.h"
 
-#define INLINE static __always_inline
 
 /*
  * For a large function that is rarely called. The verifier checks it once on its own, instead of at each place that

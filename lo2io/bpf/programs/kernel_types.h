@@ -43,6 +43,7 @@ enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 enum { BPF_RB_AVAIL_DATA = 0, BPF_RB_RING_SIZE = 1 };
 
 #define KERNEL_TYPE __attribute__((preserve_access_index))
+#define INLINE static __always_inline
 
 typedef struct {
     int counter;
@@ -86,6 +87,19 @@ struct thread_struct {
 #define LO2_BEYOND_GAP 5           /* el0_svc_common, do_el0_svc, el0_svc, el0t_64_sync_handler, el0t_64_sync */
 #endif
 
+struct cgroup;
+struct css_set {
+    struct cgroup *dfl_cgrp;       /* of cgroup v2 */
+} KERNEL_TYPE;
+
+struct kernfs_node {
+    __u64 id;
+} KERNEL_TYPE;
+
+struct cgroup {
+    struct kernfs_node *kn;
+} KERNEL_TYPE;
+
 struct task_struct {
     struct thread_info thread_info;
     void *stack;
@@ -98,6 +112,11 @@ struct task_struct {
     struct task_delay_info *delays; /* CONFIG_TASK_DELAY_ACCT; NULL: switched off */
     int pid;                       /* the thread */
     int tgid;                      /* the process */
+    struct task_struct *real_parent;
+    char comm[16];
+    __u64 start_boottime;
+    __u64 self_exec_id;            /* another one after each exec. 32 bits before Linux 5.7 */
+    struct css_set *cgroups;
     int exit_state;
     unsigned in_iowait : 1;
     struct signal_struct *signal;

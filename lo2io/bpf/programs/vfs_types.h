@@ -2,7 +2,9 @@
 #ifndef LO2IO_BPF_VFS_TYPES_H
 #define LO2IO_BPF_VFS_TYPES_H
 
-#include "maps.h"
+#include "kernel_types.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
 
 struct seqcount {
     unsigned int sequence;

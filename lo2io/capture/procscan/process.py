@@ -107,14 +107,14 @@ class FactWriter:
                     cgroup=cgroup,
                 )
             )
-        self._append(records)
+        self.append(records)
         if not is_kernel:
             self.write_command(pid)
             if tells_code:
-                self._write_code(pid)
+                self.write_code(pid)
         return not is_kernel
 
-    def _write_code(self, pid: int) -> None:
+    def write_code(self, pid: int) -> None:
         """Write MAPPING facts of the code that a process has mapped. perf tells what it maps from now on."""
         begin = time.monotonic_ns()
         states = list(procfs.iter_code(pid, self._root))
@@ -130,7 +130,7 @@ class FactWriter:
             )
             for state in states
         ]
-        self._append([facts.pack_mapping(begin_ns=begin, end_ns=end, mapping=each) for each in found])
+        self.append([facts.pack_mapping(begin_ns=begin, end_ns=end, mapping=each) for each in found])
 
     def _build_id(self, pid: int, state: procfs.CodeState) -> str:
         """The build id of a mapped file; empty: not known. A file keeps it as long as it has its inode."""
@@ -155,7 +155,7 @@ class FactWriter:
         """
         self.write_command(pid)
         states = list(procfs.iter_fds(pid, self._root))
-        self._append([record for state in states for record in _pack_descriptor(pid, state)])
+        self.append([record for state in states for record in pack_descriptor(pid, state)])
         return frozenset((state.fd, state.device, state.inode) for state in states)
 
     def forget_commands(self) -> None:
@@ -170,15 +170,10 @@ class FactWriter:
             self._commands.pop(pid, None)
         elif self._commands.get(pid) != command:
             self._commands[pid] = command
-            content, cut = command
-            end = time.monotonic_ns()
-            records = [facts.pack_command(begin_ns=begin, end_ns=end, pid=pid, command=content, cut=cut)]
-            rank = find_rank_in(procfs.read_environment(pid, self._root))
-            if rank is not None:
-                records.append(facts.pack_rank(begin_ns=begin, end_ns=time.monotonic_ns(), pid=pid, rank=rank))
-            self._append(records)
+            self.append(pack_command_facts(pid, command, begin, self._root))
 
-    def _append(self, records: Sequence[bytes]) -> None:
+    def append(self, records: Sequence[bytes]) -> None:
+        """Write records, if the writer is not over."""
         if not records or self.is_over:
             return
         try:
@@ -192,7 +187,25 @@ class FactWriter:
         self._tell(Notice(f"no names are looked up any more: {why}"))
 
 
-def _pack_descriptor(pid: int, state: procfs.FdState) -> Iterator[bytes]:
+def pack_command_facts(pid: int, command: tuple[bytes, bool], begin_ns: int, root: Path) -> list[bytes]:
+    """The COMMAND fact of a process, and the RANK fact of a rank.
+
+    Args:
+        pid: The process.
+        command: The result of ``procfs.read_command``.
+        begin_ns: CLOCK_MONOTONIC before that was read.
+        root: The folder above ``proc``.
+    """
+    content, cut = command
+    end = time.monotonic_ns()
+    records = [facts.pack_command(begin_ns=begin_ns, end_ns=end, pid=pid, command=content, cut=cut)]
+    rank = find_rank_in(procfs.read_environment(pid, root))
+    if rank is not None:
+        records.append(facts.pack_rank(begin_ns=begin_ns, end_ns=time.monotonic_ns(), pid=pid, rank=rank))
+    return records
+
+
+def pack_descriptor(pid: int, state: procfs.FdState) -> Iterator[bytes]:
     """The records about one descriptor: the FD fact, then the RING fact if it is a ring."""
     yield facts.pack_fd(
         begin_ns=state.begin_ns,

@@ -77,7 +77,7 @@ def test_programs_follow_the_roots_unless_everybody_is_recorded(
     session: Any = order.session
     session.opened.kernel = order.kernel
     order.kernel.layers = ()
-    options = SimpleNamespace(system=system, scan_period_s=1.0, command=("true",))
+    options = SimpleNamespace(system=system, is_flight=False, scan_period_s=1.0, command=("true",))
     plan: Any = SimpleNamespace(options=options, roots=(5, 6), note=print, cgroup=None)
     recording._start(session, Mock(), plan)
     assert order.kernel.select.mock_calls == chosen
