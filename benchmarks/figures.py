@@ -20,6 +20,7 @@ from machine import NAME as MACHINE
 from overhead import NAME as OVERHEAD
 from prices import FUTEX, NEIGHBOUR, SCHED
 from prices import NAME as PRICES
+from rates import FLIGHT
 from rates import NAME as RATES
 from rings import NAME as RINGS
 from start import NAME as START
@@ -156,6 +157,8 @@ FIGURES = (
            {PERF: f"{FUTEX}, perf record -a"}, floor=f"{FUTEX}, {FLOOR}"),
     Figure("idle, `-a`", "% of one CPU", RATES, "idle, lo2io system-wide -a", _key("share", 100),
            beside={PERF: "idle, perf record -a"}, least=0.5, goal=0.3),
+    Figure("idle, flight recorder `-a --last 60s` with 5,000 processes", "% of one CPU", RATES, f"idle, {FLIGHT}",
+           _key("share", 100), least=0.5, goal=0.5),
     Figure("start, until the command runs", "s", START, RECORD, _key("until_exec_s"), least=0.02,
            goal=0.1),
     Figure("start and end of `record -- true`", "s", START, RECORD, _key("wall_s"), least=0.03, goal=0.25),

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 NAME = "rates"
 LETTER = "g"
 SETTLE_S, LEAST_SETTLE_S, IDLE_S = 5, 2, 20
+SEGMENT_S = 7.5
+"""A flight recorder with ``--last 60s`` looks at all processes this often: one look falls into any such time."""
 ROUNDS = 1_000_000
 PREAD = "syscalls:sys_exit_pread64"
 TARGET_IDLE, TARGET_FLIGHT = 0.003, 0.005
@@ -46,7 +48,9 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     events = build("events.c", settings.bin)
     nr_cpus = os.cpu_count() or 1
     variants: dict[str, Callable[[], dict[str, Any]]] = {f"idle, {name}": _idle(settings, name) for name in RECORDERS}
-    variants[f"idle, {FLIGHT}"] = _idle_among(SLEEPERS, _idle(settings, RECORDERS[0], "--last", "60s"))
+    variants[f"idle, {FLIGHT}"] = _idle_among(
+        SLEEPERS, _idle(settings, RECORDERS[0], "--last", "60s", least_s=SEGMENT_S)
+    )
     for processes in dict.fromkeys((1, nr_cpus, 2 * nr_cpus)):
         for name in RECORDERS:
             workload = _workload(settings.directory, events, data, processes, settings.scaled(ROUNDS))
@@ -64,9 +68,9 @@ def _command(name: str, folder: Path, *workload: str, options: Sequence[str] = (
     return [*words, *(("--", *workload) if workload else ())]
 
 
-def _idle(settings: Settings, name: str, *options: str) -> Callable[[], dict[str, Any]]:
+def _idle(settings: Settings, name: str, *options: str, least_s: float = 0) -> Callable[[], dict[str, Any]]:
     def measure_one() -> dict[str, Any]:
-        directory = settings.directory
+        directory, idle_s = settings.directory, max(least_s, settings.scale * IDLE_S)
         folder = directory / f"idle-{time.monotonic_ns()}"
         folder.mkdir()
         with (directory / "output.txt").open("wb") as output:
@@ -74,8 +78,8 @@ def _idle(settings: Settings, name: str, *options: str) -> Callable[[], dict[str
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
             time.sleep(max(LEAST_SETTLE_S, settings.scale * SETTLE_S))
             before = cpu_s(process.pid)
-            time.sleep(settings.scale * IDLE_S)
-            share = (cpu_s(process.pid) - before) / (settings.scale * IDLE_S)
+            time.sleep(idle_s)
+            share = (cpu_s(process.pid) - before) / idle_s
             process.send_signal(signal.SIGINT)
             process.wait()
         return {"share": share}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lo2io.bpf import libbpf
+from lo2io.bpf.prepared import PreparedObject
 from lo2io.bpf.refusals import refused
 
 OBJECT = Path(__file__).parent / "programs" / "looks.bpf.o"
@@ -45,7 +46,7 @@ class Looks:
     def __init__(self) -> None:
         self._undo = contextlib.ExitStack()
         try:
-            loaded = libbpf.BpfObject(OBJECT.read_bytes())
+            loaded = PreparedObject(OBJECT)
             self._undo.callback(loaded.close)
             loaded.load()
             self._tasks, self._files = (

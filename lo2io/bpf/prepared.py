@@ -36,10 +36,10 @@ NOTES = Path("/sys/kernel/notes")
 MAX_KEPT = 8
 """Each choice of programs has a file, of 0.2 MB."""
 THREADS = 4
-_TRACING, _RAW_TP = 26, 23
-"""``BPF_PROG_TYPE_TRACING`` and ``BPF_TRACE_RAW_TP``."""
-_TYPED = "tp_btf/"
-_KIND_TYPEDEF = 8
+_TRACING, _RAW_TP, _ITER = 26, 23, 28
+"""``BPF_PROG_TYPE_TRACING``, ``BPF_TRACE_RAW_TP`` and ``BPF_TRACE_ITER``."""
+_TYPED = {"tp_btf/": ("btf_trace_", 8), "iter/": ("bpf_iter_", 12)}
+"""Sections of programs whose arguments a type of the kernel describes: how its name begins, and its kind in BTF."""
 _LOAD_MAP, _LOAD_VALUE, _WIDE = 1, 2, 0x18
 """``BPF_PSEUDO_MAP_FD`` and ``BPF_PSEUDO_MAP_VALUE`` of an instruction that loads 64 bits: its number is a map's fd."""
 _INSN_BYTES = 8
@@ -411,7 +411,13 @@ class _Watch:
         options = _HandlerOptions(
             ctypes.sizeof(_HandlerOptions), prepare=ctypes.cast(self._callback, ctypes.c_void_p).value
         )
-        sections = ((_TYPED, _TRACING, _RAW_TP), ("raw_tp/", 17, 0), ("tracepoint", 5, 0), ("perf_event", 7, 0))
+        sections = (
+            ("tp_btf/", _TRACING, _RAW_TP),
+            ("iter/", _TRACING, _ITER),
+            ("raw_tp/", 17, 0),
+            ("tracepoint", 5, 0),
+            ("perf_event", 7, 0),
+        )
         for section, kind, attach in sections:
             handler = self._library.libbpf_register_prog_handler(section.encode(), kind, attach, ctypes.byref(options))
             self._handlers.append(libbpf.check(handler))
@@ -458,8 +464,9 @@ class _Watch:
     def _note(self, program: int, options: Any) -> int:
         library = self._library
         section = library.bpf_program__section_name(program).decode()
-        if section.startswith(_TYPED):
-            options.attach_btf_id = libbpf.check(self._typedef(section.removeprefix(_TYPED)))
+        prefix, _, of = section.partition("/")
+        if f"{prefix}/" in _TYPED:
+            options.attach_btf_id = libbpf.check(self._type(*_TYPED[f"{prefix}/"], of))
         if options.fd_array or options.attach_btf_obj_fd or options.attach_prog_fd:
             self.is_whole = False  # types of modules
         if not self.plan["types"]:
@@ -483,12 +490,11 @@ class _Watch:
         )
         return 0
 
-    def _typedef(self, tracepoint: str) -> int:
-        """The kernel's id of the type that describes a tracepoint's arguments."""
+    def _type(self, begin: str, kind: int, name: str) -> int:
+        """The kernel's id of the type that describes the arguments of a tracepoint's or an iterator's programs."""
         if self._types is None:
             self._types = self._library.btf__load_vmlinux_btf()
-        name = f"btf_trace_{tracepoint}".encode()
-        found: int = self._library.btf__find_by_name_kind(self._types, name, _KIND_TYPEDEF)
+        found: int = self._library.btf__find_by_name_kind(self._types, f"{begin}{name}".encode(), kind)
         return found
 
 
