@@ -21,6 +21,7 @@ from workloads.served import lo2io
 
 from lo2io.cli.app import app
 from lo2io.errors import UsageError
+from lo2io.model.command_lines import command_line
 from lo2io.spool.segments import PARTS
 from lo2io.trace.reader import open_trace
 
@@ -181,6 +182,8 @@ def test_a_window_holds_exactly_what_was_done_in_it(
             comms = {row["comm"] for row in threads_of(found, ready[0])}
             assert comms == {Path(f"/proc/{ready[0].pid}/comm").read_text().strip()}
             assert {row["tid"] for row in threads_of(found, ready[0])} == tids
+            own = command_line(Path(f"/proc/{ready[0].pid}/cmdline").read_text())
+            assert {row["cmdline"] for row in threads_of(found, ready[0])} == {own}
             reads = [row for row in found.calls("pread64") if row["pid"] in pids]
             assert {row["path"] for row in reads} == {"/dev/zero"}
             used = {row["handle"] for row in reads}

@@ -330,6 +330,7 @@ class Scanner(abc.ABC):
             self._wake.clear()
             if self._rescans and not self._over:
                 self._writer.lived_at_ns = self._rescans.pop()
+                self._writer.forget_commands()  # the last facts may be in a part that is removed
                 self.scan_tasks(self._rescan_flags())
                 self._writer.lived_at_ns = None
                 self.scan_fds()
