@@ -1,7 +1,10 @@
 """Classes whose objects never change, as by ``dataclasses.dataclass(frozen=True, slots=True)``, but made faster.
 
 The standard decorator writes and compiles six methods for each class. A recording makes some 60 such classes before its
-command runs, and the user waits for that. This decorator compiles ``__init__`` alone. All other methods are closures.
+command runs, and 140 until its summary is printed, and the user waits for that. This decorator compiles ``__init__``
+alone, when the first object of the class is made: most recordings make none of most classes. All other methods are
+closures. The decorator also keeps annotations from the standard library, which searches each of them for ``ClassVar``:
+no class of lo2io has one.
 """
 
 from __future__ import annotations
@@ -39,6 +42,16 @@ def _make_init(cls: type, fields: Sequence[dataclasses.Field[Any]]) -> Callable[
     return known["__init__"]  # type: ignore[no-any-return]
 
 
+def _make_init_later(cls: Any, fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None]:
+    """An ``__init__`` that puts the real one in its own place when it is called first."""
+
+    def make_init(self: object, *values: object, **named: object) -> None:
+        cls.__init__ = _make_init(cls, fields)
+        cls.__init__(self, *values, **named)
+
+    return make_init
+
+
 def _refuse(self: object, name: str, *_: object) -> NoReturn:
     raise dataclasses.FrozenInstanceError(f"cannot change field {name!r} of {type(self).__qualname__}")
 
@@ -68,7 +81,7 @@ def _finish(cls: Any) -> None:
     def count_hash(self: object) -> int:
         return hash(compared(self))
 
-    cls.__init__ = _make_init(cls, fields)
+    cls.__init__ = _make_init_later(cls, fields)
     cls.__eq__, cls.__hash__ = is_equal, count_hash
     cls.__setattr__ = cls.__delattr__ = _refuse
     cls.__getstate__, cls.__setstate__ = _get_state, _set_state
@@ -87,7 +100,12 @@ if not TYPE_CHECKING:  # for mypy, this is the standard library's decorator
         def make(cls: type) -> type:
             if not frozen:
                 return dataclasses.dataclass(slots=slots, kw_only=kw_only)(cls)
+            types = cls.__annotations__
+            cls.__annotations__ = dict.fromkeys(types, object)
             made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
+            made.__annotations__ = types
+            for name, type_ in types.items():
+                made.__dataclass_fields__[name].type = type_
             _finish(made)
             return made
 
