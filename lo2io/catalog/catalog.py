@@ -205,7 +205,7 @@ def load_catalog(directory: Path | None = None) -> Catalog:
 
 @cache
 def _load_own() -> Catalog:
-    return compiled.load(_load)
+    return compiled.load("catalog", _load)
 
 
 def _load(directory: Path) -> Catalog:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from lo2io.catalog import compiled
 from lo2io.catalog.entry import Table
 from lo2io.errors import CatalogError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FILE: Final = "fuse.toml"
 SCHEMA: Final = 1
@@ -26,9 +28,13 @@ def load_opcodes(directory: Path | None = None) -> tuple[str, ...]:
     Raises:
         CatalogError: The file is no TOML, or breaks a rule.
     """
-    import tomllib  # noqa: PLC0415 - only traces with the layer need it
+    return compiled.load("opcodes", _load) if directory is None else _load(directory)
 
-    file = (directory or Path(str(importlib.import_module("lo2io.tracepoints").__file__)).parent) / FILE
+
+def _load(directory: Path) -> tuple[str, ...]:
+    import tomllib  # noqa: PLC0415 - what was kept is read without it
+
+    file = directory / FILE
     try:
         document = tomllib.loads(file.read_text("utf-8"))
     except (ValueError, OSError) as error:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lo2io.catalog import compiled
 from lo2io.catalog.entry import Table
 from lo2io.errors import CatalogError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 FILE: Final = "waits.toml"
 SCHEMA: Final = 1
@@ -62,9 +62,13 @@ def load_reasons(directory: Path | None = None) -> Reasons:
     Raises:
         CatalogError: The file is no TOML, or breaks a rule.
     """
-    import tomllib  # noqa: PLC0415 - only traces with the layer need it
+    return compiled.load("reasons", _load) if directory is None else _load(directory)
 
-    file = (directory or Path(str(importlib.import_module("lo2io.tracepoints").__file__)).parent) / FILE
+
+def _load(directory: Path) -> Reasons:
+    import tomllib  # noqa: PLC0415 - what was kept is read without it
+
+    file = directory / FILE
     try:
         document = tomllib.loads(file.read_text("utf-8"))
     except (ValueError, OSError) as error:

@@ -35,8 +35,8 @@ def say(*, quiet: bool, line: StatusLine | None = None) -> Callable[[str], None]
 
 
 def import_summary() -> None:
-    """Import what :func:`print_summary` imports."""
-    for module in ("lo2io.api.trace", "lo2io.reports.text.brief"):
+    """Import what :func:`print_summary` imports, while Python can still keep compiled modules."""
+    for module in ("lo2io.api.trace", "lo2io.reports.text.brief", "lo2io.reports.text.page"):
         importlib.import_module(module)
 
 

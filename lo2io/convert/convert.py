@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lo2io.catalog.catalog import load_catalog
+from lo2io.catalog.fuse_opcodes import load_opcodes
+from lo2io.catalog.wait_reasons import load_reasons
 from lo2io.errors import SpoolError, UsageError
 from lo2io.folder import Folder, private_umask
 from lo2io.libraries import prepare_libraries
@@ -33,6 +35,8 @@ BATCHES_HELD = 3
 _LATE_MODULES = (
     "lo2io.convert.streams",
     "lo2io.convert.reconcile",
+    "lo2io.convert.completeness",
+    "lo2io.spool.reader",
     "lo2io.trace.writer",
     "lo2io.otf2.write.writer",
     "lo2io.reports.summary.losses",
@@ -121,10 +125,15 @@ def _open_spool(path: Path) -> Folder:
 
 
 def import_stages() -> None:
-    """Import early what :func:`convert_folder` imports late: a fifth of a second of work."""
+    """Import and load early what :func:`convert_folder` needs late: a tenth of a second of work.
+
+    Python can keep compiled modules only now: :func:`convert_folder` gives up the right to write beside them.
+    """
     prepare_libraries()
     for module in _LATE_MODULES:
         importlib.import_module(module)
+    load_reasons()
+    load_opcodes()
 
 
 def convert_folder(

@@ -24,17 +24,17 @@ def test_the_catalog_survives_being_kept(tmp_path: Path, monkeypatch: pytest.Mon
         asked.append(directory)
         return _load(directory)
 
-    first = compiled.load(make)
-    assert compiled.load(make) == first == load_catalog()
+    first = compiled.load("catalog", make)
+    assert compiled.load("catalog", make) == first == load_catalog()
     assert len(asked) == 1
     (kept,) = tmp_path.rglob("*.pickle")
     known, catalog = pickle.loads(kept.read_bytes())  # noqa: S301 - its own
     kept.write_bytes(pickle.dumps((known[1:], catalog)))
-    assert compiled.load(make) == first
+    assert compiled.load("catalog", make) == first
     kept.write_bytes(b"nothing")
-    assert compiled.load(make) == first
+    assert compiled.load("catalog", make) == first
     assert len(asked) == 3
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     kept.unlink()
-    compiled.load(make)
+    compiled.load("catalog", make)
     assert not kept.exists()

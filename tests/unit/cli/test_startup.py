@@ -1,11 +1,16 @@
-"""Modules loaded before a command starts: only those that recording needs, so that no time is wasted."""
+"""Which modules are loaded when: before a command starts only those that recording needs, and none after recording."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+from build.perfwriter import SpoolBuilder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHOW = "import sys, lo2io.pipeline, lo2io.capture.recording; print(*sys.modules)"
 
@@ -31,3 +36,25 @@ def test_a_command_starts_without(unneeded: str) -> None:
     loaded = subprocess.run([sys.executable, "-c", SHOW], check=True, capture_output=True, text=True).stdout.split()
     assert "lo2io.capture.launch" in loaded
     assert [name for name in loaded if name == unneeded or name.startswith(f"{unneeded}.")] == []
+
+
+LATER = """
+import sys
+from pathlib import Path
+from lo2io.cli.messages import import_summary, print_summary
+from lo2io.convert.convert import convert, import_stages
+
+import_stages()
+import_summary()
+before = {*sys.modules}
+convert(Path(sys.argv[1]), Path(sys.argv[2]))
+print_summary(Path(sys.argv[2]), as_json=False, to_stdout=False)
+print(*({*sys.modules} - before))
+"""
+
+
+def test_stages_are_imported_before_rights_are_given_up(tmp_path: Path) -> None:
+    """Converting and the summary import nothing later: Python could not keep what it compiles then."""
+    spool = SpoolBuilder(tmp_path / "spool").call(5, 0, 10, "close", fd=3).write()
+    words = [sys.executable, "-c", LATER, str(spool), str(tmp_path / "trace")]
+    assert subprocess.run(words, check=True, capture_output=True, text=True).stdout.split() == []
