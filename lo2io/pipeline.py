@@ -11,6 +11,7 @@ import shlex
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ def record(
     show: Callable[[Status | None], None] | None = None,
     *,
     meanwhile: Callable[[], None] = lambda: None,
+    hand_over: Callable[[RecordRequest, int, Folder, Folder], int | None] | None = None,
 ) -> Recorded:
     """Record a command, running processes or the whole machine into a trace.
 
@@ -76,6 +78,9 @@ def record(
         show: As for ``capture.recording.record``.
         meanwhile: Called in a thread when recording has begun, unless converting is put off. Stages that come later are
             imported there, too.
+        hand_over: Lets another process call :func:`finish` with these arguments, and report. Returns the exit code, or
+            None if that process has gone. Stages that come later are not imported here then, and the result has no
+            ``converted``. Nodes of a job finish their recordings themselves.
 
     Raises:
         Lo2ioError: As ``capture.recording.record``. If converting fails, a message says so, and nothing is raised: the
@@ -90,6 +95,8 @@ def record(
     selection, chosen, droppable = _select(request)
     spool: Folder | None = None
     place = None if request.alone else find_place()
+    if place:
+        hand_over = None
     with (
         _met(request, place, urgent) as meeting,
         private_umask() as umask,
@@ -101,16 +108,22 @@ def record(
             with fresh_directory(trace, force=request.force) as spool:
                 options = _options(request, spool, selection, chosen, droppable, umask=umask, job=job, meeting=meeting)
                 with _kept(spool, trace, urgent):
-                    exit_code = record_spool(options, tell, show, _preparation(request, meanwhile)).exit_code
-            _hand_over(spool, trace)  # before converting, which the user who called sudo does if that user may
-            recorded = _finish(request, exit_code, spool, trace, say=urgent, progress=progress)
+                    beside = _preparation(request, meanwhile) if hand_over is None else lambda: None
+                    exit_code = record_spool(options, tell, show, beside).exit_code
+            _give_to_caller(spool, trace)  # before converting, which the user who called sudo does if that user may
+            recorded = None
+            if hand_over:
+                there = partial(hand_over, request, exit_code, spool, trace)
+                recorded = _finish_there(there, exit_code, trace, urgent)
+            if recorded is None:
+                recorded = finish(request, exit_code, spool, trace, say=urgent, progress=progress)
         except KeyboardInterrupt as interrupt:
             with interrupts_held_back():  # else a second signal would hide where the spool is
                 recorded = Recorded(_interrupted_code(interrupt), trace.path, None)
                 if spool is None or not trace.is_folder(SPOOL):
                     return recorded
                 urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(trace.path)}`")
-                _hand_over(spool, trace)
+                _give_to_caller(spool, trace)
     return replace(recorded, host=host)
 
 
@@ -157,7 +170,7 @@ def _job_output(request: RecordRequest, place: Place) -> Path:
     return Path(f"lo2io-{name}-{'.'.join(filter(None, (place.job.id, place.job.step)))}".replace(" ", "-"))
 
 
-def _hand_over(spool: Folder, trace: Folder) -> None:
+def _give_to_caller(spool: Folder, trace: Folder) -> None:
     """Under sudo, the spool and a directory that lo2io made belong to the user who called it."""
     give_away(spool)
     if trace.parent is not None:
@@ -206,7 +219,19 @@ def _preparation(request: RecordRequest, meanwhile: Callable[[], None]) -> Calla
     return prepare
 
 
-def _finish(
+def _finish_there(
+    hand_over: Callable[[], int | None], exit_code: int, trace: Folder, say: Callable[[str], None]
+) -> Recorded | None:
+    """The result, if another process finishes the recording; None: that process has gone."""
+    try:
+        code = hand_over()
+    except ChildProcessError:
+        say(f"converting failed; the spool is kept: `{_convert_command(trace.path)}`")
+        code = exit_code or Lo2ioError.exit_code
+    return None if code is None else Recorded(code, trace.path, None)
+
+
+def finish(
     request: RecordRequest,
     exit_code: int,
     spool: Folder,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from lo2io.cli import record, streams
+from lo2io.cli import record
 from lo2io.cli.declared import read_plain
-from lo2io.errors import Lo2ioError, refusal
-from lo2io.rights import own_process
+from lo2io.cli.ending import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,36 +32,13 @@ def load(words: Sequence[str]) -> Callable[[], None]:
 
 
 def main(command: Callable[[], None] | None = None) -> None:
-    """Entry point: the one place where errors become messages and exit codes.
+    """Entry point.
 
     Args:
         command: The command, from :func:`load`; None: that of ``sys.argv``.
     """
-    try:
-        streams.protect()
-        own_process()
-        try:
-            (command or load(sys.argv[1:]))()
-        finally:
-            streams.flush()
-    except Lo2ioError as error:
-        _end(error)
-    except streams.ReaderGone:
-        streams.end_by_pipe()  # only now: temporary files and recorders have ended
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-    except (OSError, MemoryError, RuntimeError, ImportError) as error:
-        refused = refusal("run this command", error)
-        if refused is None:
-            raise
-        refused.exit_code = Lo2ioError.exit_code
-        _end(refused)
 
+    def run() -> None:
+        (command or load(sys.argv[1:]))()
 
-def _end(error: Lo2ioError) -> NoReturn:
-    """Tell the user of an error, and exit with its code."""
-    streams.give_up()
-    print(f"lo2io: {error}", file=sys.stderr)
-    if error.remedy:
-        print(f"       {error.remedy}", file=sys.stderr)
-    sys.exit(error.exit_code)
+    run_to_end(run)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lo2io.capture.options import RecordRequest
+    from lo2io.cli.standby import Standby
+    from lo2io.folder import Folder
+    from lo2io.pipeline import Recorded
 
 RECORD, SYSTEM_WIDE = "record", "system-wide"
 
@@ -242,6 +248,7 @@ def run(command: str, given: dict[str, Any]) -> int:
     quiet, as_json = bool(given.get("quiet")), bool(given.get("as_json"))
     others = {name: value for name, value in given.items() if name not in {"quiet", "as_json", "all_cpus"}}
     request = _request(others, system=command == SYSTEM_WIDE)
+    standby = None if as_json else _stand_by(request, quiet=quiet)
     from lo2io import pipeline
 
     line = status_line(quiet=quiet)
@@ -252,7 +259,44 @@ def run(command: str, given: dict[str, Any]) -> int:
         say(quiet=False, line=line),
         line.show if line else None,
         meanwhile=(lambda: None) if quiet else import_summary,
+        hand_over=standby.hand_over if standby else None,
     )
+    return _report(recorded, quiet=quiet, as_json=as_json)
+
+
+def _stand_by(request: RecordRequest, *, quiet: bool) -> Standby | None:
+    """A process that imports meanwhile, and then converts and reports.
+
+    None: the recording would see that process, or there is nothing to import, or no CPU or process for it.
+    """
+    if request.system or not request.convert or "numpy" in sys.modules or len(os.sched_getaffinity(0)) == 1:
+        return None
+
+    from lo2io.cli.standby import Standby, interruptible
+
+    def prepare() -> None:
+        from lo2io.convert.convert import import_stages
+
+        import_stages()
+        if not quiet:
+            import_summary()
+
+    def finish(request: RecordRequest, exit_code: int, spool: Folder, trace: Folder) -> int:
+        from lo2io import pipeline
+
+        def progress(place: Path) -> Any:
+            return interruptible(progress_bar(place))
+
+        recorded = pipeline.finish(request, exit_code, spool, trace, say=say(quiet=False), progress=progress)
+        return _report(recorded, quiet=quiet, as_json=False)
+
+    with contextlib.suppress(OSError):
+        return Standby(prepare, finish)
+    return None
+
+
+def _report(recorded: Recorded, *, quiet: bool, as_json: bool) -> int:
+    """Report what was converted here, and return the exit code."""
     if recorded.converted and (as_json or not (quiet or recorded.host)):
         print_summary(recorded.converted.trace, as_json=as_json, to_stdout=as_json)
     if recorded.converted and (quiet or recorded.host):  # of many nodes, one line each

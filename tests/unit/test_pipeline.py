@@ -240,5 +240,5 @@ def test_only_a_directory_that_lo2io_made_is_given_away(made: bool, monkeypatch:
     monkeypatch.setattr(pipeline, "give_away", given)
     spool, trace = Mock(), Mock()
     trace.parent = spool if made else None
-    pipeline._hand_over(spool, trace)
+    pipeline._give_to_caller(spool, trace)
     assert given.mock_calls == [call(spool), *([call(trace, contents=False)] if made else [])]

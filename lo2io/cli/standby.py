@@ -1,0 +1,159 @@
+"""A process that imports what follows a recording while the recording starts, and then converts and reports.
+
+The imports take a tenth of a second, most of it under Python's own lock, so a thread could not spare the user that
+time. The start of a recording leaves one CPU idle for about as long::
+
+    lo2io      start ─────── command ─── stop ─ hand over ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ exit code
+    standby    └ fork ─ imports (SCHED_IDLE) ┄┄┄┄┄┄┄┄┄┄ └ convert ── summary ─┘
+
+The process is nobody's child, for lo2io may wait for all its children. Without a recording to convert it ends. If the
+process has gone, lo2io does the work itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from lo2io.cli.ending import run_to_end
+from lo2io.folder import Folder, private_umask
+from lo2io.frozen import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lo2io.capture.options import RecordRequest
+
+    Finish = Callable[[RecordRequest, int, Folder, Folder], int]
+    """Converts and reports a recording: the request, the command's exit code, the spool, the trace's folder."""
+
+_T = TypeVar("_T")
+_PID_BYTES = 4
+_MOST_BYTES = 1 << 20
+_MOST_FDS = 3
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A recording to convert. The descriptors of its folders are sent beside it."""
+
+    request: RecordRequest
+    exit_code: int
+    """The command's."""
+    spool: Path
+    trace: Path
+    parent: Path | None
+    """The folder in which lo2io made the trace's; None: that folder existed before."""
+
+
+class Standby:
+    """Forks the process. Call this before the process has threads.
+
+    Args:
+        prepare: Imports what :attr:`finish` needs.
+        finish: Converts and reports, and returns the exit code. It makes itself :func:`interruptible`.
+    """
+
+    def __init__(self, prepare: Callable[[], None], finish: Finish) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        first = os.fork()
+        if first == 0:
+            self._socket.close()
+            _stand_by(theirs, prepare, finish)
+        theirs.close()
+        os.waitpid(first, 0)
+
+    def hand_over(self, request: RecordRequest, exit_code: int, spool: Folder, trace: Folder) -> int | None:
+        """Let the process convert and report, once. Signals to lo2io are passed on to the process.
+
+        Returns:
+            The exit code; None: the process has gone, and has done nothing.
+
+        Raises:
+            ChildProcessError: The process has gone amid its work.
+        """
+        folders = [folder for folder in (spool, trace, trace.parent) if folder is not None]
+        work = Work(request, exit_code, spool.path, trace.path, trace.parent.path if trace.parent else None)
+        answer = None
+        with self._socket, contextlib.suppress(OSError):  # nobody has read what was sent
+            pid = int.from_bytes(self._socket.recv(_PID_BYTES), "little")
+            if not pid:
+                return None
+            with contextlib.suppress(OSError):  # else the process gives no way
+                os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+            with _passing_signals(pid):
+                socket.send_fds(self._socket, [pickle.dumps(work)], [folder.fd for folder in folders])
+                answer = self._socket.recv(1)
+        if answer == b"":
+            raise ChildProcessError
+        return answer[0] if answer else None
+
+
+@contextlib.contextmanager
+def _passing_signals(pid: int) -> Iterator[None]:
+    """Signals that end lo2io go to the process, which undoes its unfinished work."""
+    before = {number: handler for number in _ENDING if callable(handler := signal.getsignal(number))}
+    for number in before:
+        signal.signal(number, lambda number, _: os.kill(pid, number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stand_by(own: socket.socket, prepare: Callable[[], None], finish: Finish) -> NoReturn:
+    """In the child: leave lo2io's process and its group, prepare, and wait for work."""
+    try:
+        if os.fork() != 0:
+            os._exit(0)
+        os.setpgid(0, 0)  # lo2io passes the terminal's signals on
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # the terminal takes messages from another group, too
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        _give_way()
+        own.send(os.getpid().to_bytes(_PID_BYTES, "little"))
+        prepare()
+        content, fds, *_ = socket.recv_fds(own, _MOST_BYTES, _MOST_FDS)
+        if content:
+            own.send(bytes([_finish(pickle.loads(content), fds, finish) & 0xFF]))  # noqa: S301 - lo2io's own
+    finally:
+        os._exit(0)  # without work, nobody waits for a message
+
+
+@contextlib.contextmanager
+def interruptible(context: contextlib.AbstractContextManager[_T]) -> Iterator[_T]:
+    """In the process: from the begin of this context on, signals interrupt the work. Before, the process holds them."""
+    with context as value:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        yield value
+
+
+def _give_way() -> None:
+    """Run only where a CPU is idle. Only who may undo that does it: who may lower a nice value."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, -1)
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _finish(work: Work, fds: list[int], finish: Finish) -> int:
+    """The exit code of converting and reporting. Messages of errors are those of any command."""
+    parent = Folder(fds[2], work.parent) if work.parent is not None else None
+    trace = Folder(fds[1], work.trace, parent)
+    spool = Folder(fds[0], work.spool, trace)
+    with private_umask():
+        try:
+            run_to_end(lambda: sys.exit(finish(work.request, work.exit_code, spool, trace)))
+        except SystemExit as end:
+            return int(end.code or 0)
+        except BaseException:  # noqa: BLE001 - as Python does at the end of a process
+            sys.excepthook(*sys.exc_info())
+            return 1
+    return 0

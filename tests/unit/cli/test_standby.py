@@ -1,0 +1,99 @@
+"""A second process finishes a recording: it gets the folders, its exit code comes back, and so does its absence."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lo2io.capture.options import RecordRequest
+from lo2io.cli.standby import Standby, interruptible
+from lo2io.folder import Folder
+from lo2io.signals import interrupted_by_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+REQUEST = RecordRequest(command=("true",))
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Folder:
+    """The folder of a trace that has a spool."""
+    folder = Folder.open_or_make(tmp_path / "T")
+    folder.make("spool").write("spool.json", b"{}")
+    return folder
+
+
+def hand_over(standby: Standby, trace: Folder, exit_code: int = 0) -> int | None:
+    """Hand the recording over."""
+    with trace.enter("spool") as spool:
+        return standby.hand_over(REQUEST, exit_code, spool, trace)
+
+
+def test_the_work_is_done_elsewhere(trace: Folder) -> None:
+    """Another process has the request and the folders, and is what lo2io's exit code comes from."""
+
+    def finish(request: RecordRequest, exit_code: int, spool: Folder, there: Folder) -> int:
+        there.write("made", b"%d %s" % (os.getpid(), spool.read("spool.json")))
+        spool.discard()
+        return exit_code + len(request.command)
+
+    trace.lock()
+    assert hand_over(Standby(lambda: None, finish), trace, 5) == 6
+    pid, content = trace.read("made").split()
+    assert int(pid) != os.getpid()
+    assert content == b"{}"
+    assert trace.names() == ["made"]
+    with Folder.open(trace.path) as other, pytest.raises(Exception, match="uses it"):  # this process still has the lock
+        other.lock()
+
+
+def test_a_process_that_has_gone_has_done_nothing(trace: Folder) -> None:
+    """If it could not import, lo2io does the work itself."""
+
+    def prepare() -> None:
+        raise ImportError
+
+    assert hand_over(Standby(prepare, lambda *_: 0), trace) is None
+
+
+def test_a_process_that_goes_amid_its_work(trace: Folder) -> None:
+    """That is an error: half of the work may be done."""
+
+    def finish(*_: object) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    with pytest.raises(ChildProcessError):
+        hand_over(Standby(lambda: None, finish), trace)
+
+
+def _never() -> None:
+    time.sleep(60)
+
+
+@pytest.mark.parametrize(("prepare", "within"), [(lambda: None, _never), (lambda: time.sleep(0.5), lambda: None)])
+def test_a_signal_interrupts_the_work_alone(
+    trace: Folder, prepare: Callable[[], None], within: Callable[[], None]
+) -> None:
+    """It reaches the process amid the work, and one that comes before waits until the work has begun."""
+
+    def finish(*_: object) -> int:
+        try:
+            with interrupted_by_signals(), interruptible(contextlib.nullcontext()):
+                within()
+        except KeyboardInterrupt as interrupt:
+            return int(interrupt.args[0])
+        return 0
+
+    standby = Standby(prepare, finish)
+    with interrupted_by_signals():
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        assert hand_over(standby, trace) == signal.SIGTERM
