@@ -5,8 +5,8 @@ result depends on the kernel and on the object file alone. So the first load is 
 types are kept in ``/run/lo2io``. Later loads hand these to the kernel at once, several programs at a time: the verifier
 works on each CPU. The verifier checks them each time, like all others.
 
-A kept file is used only if it is root's, in a directory of root, if nobody else may write either, and if it was made of
-the same object file by the same kernel. A load that fails is tried again by libbpf, whose errors say more.
+What was kept is used only if it was made of the same object file by the same kernel. A load that fails is tried again
+by libbpf, whose errors say more.
 
 Facts: bpf/bpf.h and bpf/libbpf.h of libbpf 1.1; include/uapi/linux/bpf.h, kernel/bpf/syscall.c of Linux 6.18.
 """
@@ -16,25 +16,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import marshal
 import os
-import stat
 import threading
-import zlib
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lo2io.bpf import libbpf
+from lo2io.bpf import kept, libbpf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-FOLDER = Path("/run/lo2io")
-NOTES = Path("/sys/kernel/notes")
-"""It has the kernel's build id."""
-MAX_KEPT = 8
-"""Each choice of programs has a file, of 0.2 MB."""
+KIND = "programs"
+"""Each choice of programs has a file, of 0.5 MB."""
 THREADS = 4
 _TRACING, _RAW_TP, _ITER = 26, 23, 28
 """``BPF_PROG_TYPE_TRACING``, ``BPF_TRACE_RAW_TP`` and ``BPF_TRACE_ITER``."""
@@ -194,13 +188,13 @@ class PreparedObject:
         """
         key = None
         with contextlib.suppress(OSError):
-            key = [*self._made_of, NOTES.read_bytes(), os.uname().version, sorted(self._set.left_out)]
-        plan = None if key is None else _read(key)
+            key = [*self._made_of, *kept.kernel(), sorted(self._set.left_out)]
+        plan = None if key is None else kept.read(KIND, key)
         if plan is not None:
             with contextlib.suppress(OSError, KeyError):
                 self._loaded = _Loaded(self._library, plan, self._set)
                 return
-        if key is None or not _may_keep():
+        if key is None or not kept.may_keep():
             self._loaded = self._load_by_libbpf()
             return
         watch = _Watch(self._library)
@@ -211,7 +205,7 @@ class PreparedObject:
             self._loaded = self._load_by_libbpf()
             return
         if watch.is_whole:
-            _keep(key, watch.plan)
+            kept.keep(KIND, key, watch.plan)
 
     def _load_by_libbpf(self, watch: _Watch | None = None) -> libbpf.BpfObject:
         made = libbpf.BpfObject(self._path.read_bytes())
@@ -508,60 +502,3 @@ def _map_loads(code: bytes) -> Iterator[tuple[int, int]]:
                 yield place, int.from_bytes(code[at + 4 : at + 8], "little", signed=True)
             place += 1
         place += 1
-
-
-def _place(key: list[Any]) -> Path:
-    return FOLDER / f"programs-{zlib.crc32(repr(key).encode()):08x}"
-
-
-def _may_keep() -> bool:
-    """True if the directory is root's alone, and so is this process. Makes the directory."""
-    if not _is_root():
-        return False
-    with contextlib.suppress(OSError):
-        FOLDER.mkdir(mode=0o700, exist_ok=True)
-        return _is_own(FOLDER.lstat(), stat.S_IFDIR)
-    return False
-
-
-def _is_root() -> bool:
-    return os.geteuid() == 0
-
-
-def _is_own(found: os.stat_result, kind: int) -> bool:
-    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-
-
-def _read(key: list[Any]) -> dict[str, Any] | None:
-    """The plan that was kept for these programs; None: there is none that can be trusted."""
-    if not _may_keep():
-        return None
-    with contextlib.suppress(OSError, ValueError, EOFError, TypeError):
-        fd = os.open(_place(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            if not _is_own(os.fstat(fd), stat.S_IFREG):
-                return None
-            content = file.read()
-        summed, kept = int.from_bytes(content[:4], "little"), content[4:]
-        if summed != zlib.crc32(kept):
-            return None
-        known, plan = marshal.loads(kept)  # noqa: S302 - root's own
-        return plan if known == key else None
-    return None
-
-
-def _keep(key: list[Any], plan: dict[str, Any]) -> None:
-    """Keep a plan, if there is room. The oldest of too many goes."""
-    kept = marshal.dumps([key, plan])
-    made = FOLDER / f"new-{os.getpid()}"
-    with contextlib.suppress(OSError):
-        others = sorted(FOLDER.iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        for path in others[: max(0, len(others) + 1 - MAX_KEPT)]:
-            path.unlink(missing_ok=True)
-        fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(zlib.crc32(kept).to_bytes(4, "little") + kept)
-        made.replace(_place(key))
-        return
-    with contextlib.suppress(OSError):
-        made.unlink()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,15 @@ _LONGEST: Final = 1 << 20
 """No function of the kernel is longer, in bytes."""
 
 
-def name_functions(addresses: Iterable[int], root: Path = Path("/")) -> dict[int, str]:
+class Function(NamedTuple):
+    """A function of the kernel."""
+
+    name: str
+    is_lasting: bool
+    """True if it is the kernel's own. One of a module, or made at run time, may give way to another."""
+
+
+def name_functions(addresses: Iterable[int], root: Path = Path("/")) -> dict[int, Function]:
     """The function in which each return address lies; an address without one is left out.
 
     Raises:
@@ -28,12 +36,12 @@ def name_functions(addresses: Iterable[int], root: Path = Path("/")) -> dict[int
     lines = content.splitlines()
     end = next((number for number, line in enumerate(reversed(lines)) if not line.endswith(b"]")), 0)
     kernel, modules = lines[: len(lines) - end], sorted(lines[len(lines) - end :])
-    names = {}
+    found = {}
     for address in addresses:
-        name = _find(kernel, address) or _find(modules, address)
-        if name:
-            names[address] = name
-    return names
+        own = _find(kernel, address)
+        if name := own or _find(modules, address):
+            found[address] = Function(name, bool(own))
+    return found
 
 
 def _find(lines: list[bytes], address: int) -> str:

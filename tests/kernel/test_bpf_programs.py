@@ -20,7 +20,7 @@ import pytest
 from build.bpfrig import Child, Loaded, Record, assert_in_order, kinds, loaded, run
 from lo2io.native._lib import lib
 
-from lo2io.bpf import prepared
+from lo2io.bpf import kept, prepared
 from lo2io.kernel import abi, sysfs, tracefs
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def open_counter(name: str, pid: int) -> int:
 
 def test_kept_programs_record_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raw: bool) -> None:
     """The second load does without libbpf's work; the programs count the same calls."""
-    monkeypatch.setattr(prepared, "FOLDER", tmp_path / "kept")
+    monkeypatch.setattr(kept, "FOLDER", tmp_path / "kept")
     for _ in range(2):
         with loaded(["pwrite64"], raw=raw) as rig:
             child = Child(rig, pwrite)
@@ -77,16 +77,16 @@ def test_kept_programs_record_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_a_kept_plan_that_the_kernel_refuses_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Programs are loaded by libbpf then."""
-    monkeypatch.setattr(prepared, "FOLDER", tmp_path / "kept")
-    read = prepared._read
+    monkeypatch.setattr(kept, "FOLDER", tmp_path / "kept")
+    read = kept.read
 
-    def spoilt(key: list[object]) -> dict[str, Any] | None:
-        plan = read(key)
+    def spoilt(kind: str, key: list[object]) -> dict[str, Any] | None:
+        plan = read(kind, key)
         for program in plan["programs"] if plan else ():
             program["code"] = program["code"][:8] + b"\xff" * 8 + program["code"][16:]
         return plan
 
-    monkeypatch.setattr(prepared, "_read", spoilt)
+    monkeypatch.setattr(kept, "read", spoilt)
     for _ in range(2):
         with loaded(["pwrite64"]) as rig:
             assert rig.counts("pwrite64") == ((0, 0, 0), (0, 0, 0))

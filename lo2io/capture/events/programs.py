@@ -13,6 +13,7 @@ from dataclasses import field
 from fcntl import ioctl
 from typing import TYPE_CHECKING
 
+from lo2io.bpf import kept
 from lo2io.bpf.calls import plan_calls, plan_opcodes
 from lo2io.bpf.loader import BpfConfig, load_programs
 from lo2io.bpf.samples import plan_samples
@@ -21,7 +22,7 @@ from lo2io.capture.options import RAW, SINGLE
 from lo2io.catalog.catalog import ENDING, left_out
 from lo2io.errors import AccessError, CaptureError
 from lo2io.frozen import dataclass
-from lo2io.kernel import abi
+from lo2io.kernel import abi, procfs
 from lo2io.kernel.symbols import name_functions
 from lo2io.model import CallFilter, EventCounts, KernelStack, UserStack
 from lo2io.model.layers import FAULTS, SlowCalls
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from lo2io.model.events import Event
 
 EVERYTHING = CallFilter()
+FUNCTIONS = "functions"
+"""The kind of file that keeps names of the kernel's functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,10 +360,7 @@ class Kernel:
         stacks = self._programs.read_stacks()
         if not stacks:
             return ()
-        addresses = {address for stack in stacks.values() for address in stack}
-        names: dict[int, str] = {}
-        with contextlib.suppress(OSError):  # the names stay unknown
-            names = name_functions(addresses)
+        names = _name_functions({address for stack in stacks.values() for address in stack})
         return tuple(
             KernelStack(number, tuple(names.get(address, "") for address in stack)) for number, stack in stacks.items()
         )
@@ -382,6 +382,24 @@ class Kernel:
         for fd in self._events:
             os.close(fd)
         self._events = []
+
+
+def _name_functions(addresses: set[int]) -> dict[int, str]:
+    """The names of the kernel's functions around these addresses. Names that cannot be known are left out.
+
+    The kernel takes a tenth of a second to list its functions, so those that last until the next boot are kept.
+    """
+    with contextlib.suppress(OSError):
+        key = [procfs.read_boot_id(), *kept.kernel()]  # the kernel chooses its addresses when it boots
+        names: dict[int, str] = kept.read(FUNCTIONS, key) or {}
+        if unknown := addresses - names.keys():
+            found = name_functions(unknown)
+            lasting = {address: function.name for address, function in found.items() if function.is_lasting}
+            if lasting and kept.may_keep():
+                kept.keep(FUNCTIONS, key, names | lasting)
+            names |= {address: function.name for address, function in found.items()}
+        return names
+    return {}
 
 
 def open_kernel(request: KernelRequest) -> Kernel:

@@ -24,7 +24,9 @@ def names(tmp_path: Path, table: str, *addresses: int) -> list[str | None]:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/kallsyms").write_text(table, encoding="ascii")
     found = name_functions(addresses, tmp_path)
-    return [found.get(address) for address in addresses]
+    for address, function in found.items():
+        assert function.is_lasting == (address < 0xFFFFFFFFC0000000)  # the kernel's own, in this table
+    return [found[address].name if address in found else None for address in addresses]
 
 
 def test_the_function_around_a_return_address(tmp_path: Path) -> None:
