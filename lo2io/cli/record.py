@@ -247,8 +247,9 @@ def run(command: str, given: dict[str, Any]) -> int:
     """
     quiet, as_json = bool(given.get("quiet")), bool(given.get("as_json"))
     others = {name: value for name, value in given.items() if name not in {"quiet", "as_json", "all_cpus"}}
+    # Early: what this process imports from here on, the other imports at the same time.
+    standby = None if as_json or command == SYSTEM_WIDE or given.get("convert") is False else _stand_by(quiet=quiet)
     request = _request(others, system=command == SYSTEM_WIDE)
-    standby = None if as_json else _stand_by(request, quiet=quiet)
     from lo2io import pipeline
 
     line = status_line(quiet=quiet)
@@ -264,12 +265,12 @@ def run(command: str, given: dict[str, Any]) -> int:
     return _report(recorded, quiet=quiet, as_json=as_json)
 
 
-def _stand_by(request: RecordRequest, *, quiet: bool) -> Standby | None:
-    """A process that imports meanwhile, and then converts and reports.
+def _stand_by(*, quiet: bool) -> Standby | None:
+    """A process that imports meanwhile, and then converts and reports. A recording of the whole machine would see it.
 
-    None: the recording would see that process, or there is nothing to import, or no CPU or process for it.
+    None: there is nothing to import, or no CPU or process for it.
     """
-    if request.system or not request.convert or "numpy" in sys.modules or len(os.sched_getaffinity(0)) == 1:
+    if "numpy" in sys.modules or len(os.sched_getaffinity(0)) == 1:
         return None
 
     from lo2io.cli.standby import Standby, interruptible

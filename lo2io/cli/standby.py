@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from lo2io.cli.ending import run_to_end
 from lo2io.folder import Folder, private_umask
-from lo2io.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,8 +38,7 @@ _MOST_FDS = 3
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """A recording to convert. The descriptors of its folders are sent beside it."""
 
     request: RecordRequest
@@ -79,6 +76,8 @@ class Standby:
         Raises:
             ChildProcessError: The process has gone amid its work.
         """
+        import pickle
+
         folders = [folder for folder in (spool, trace, trace.parent) if folder is not None]
         work = Work(request, exit_code, spool.path, trace.path, trace.parent.path if trace.parent else None)
         answer = None
@@ -122,6 +121,8 @@ def _stand_by(own: socket.socket, prepare: Callable[[], None], finish: Finish) -
         prepare()
         content, fds, *_ = socket.recv_fds(own, _MOST_BYTES, _MOST_FDS)
         if content:
+            import pickle
+
             own.send(bytes([_finish(pickle.loads(content), fds, finish) & 0xFF]))  # noqa: S301 - lo2io's own
     finally:
         os._exit(0)  # without work, nobody waits for a message
