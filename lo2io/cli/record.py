@@ -248,7 +248,7 @@ def run(command: str, given: dict[str, Any]) -> int:
     quiet, as_json = bool(given.get("quiet")), bool(given.get("as_json"))
     others = {name: value for name, value in given.items() if name not in {"quiet", "as_json", "all_cpus"}}
     # Early: what this process imports from here on, the other imports at the same time.
-    standby = None if as_json or command == SYSTEM_WIDE or given.get("convert") is False else _stand_by(quiet=quiet)
+    standby = _stand_by(given, quiet=quiet) if command == RECORD else None  # a recording of the machine would see it
     request = _request(others, system=command == SYSTEM_WIDE)
     from lo2io import pipeline
 
@@ -265,11 +265,14 @@ def run(command: str, given: dict[str, Any]) -> int:
     return _report(recorded, quiet=quiet, as_json=as_json)
 
 
-def _stand_by(*, quiet: bool) -> Standby | None:
-    """A process that imports meanwhile, and then converts and reports. A recording of the whole machine would see it.
+def _stand_by(given: dict[str, Any], *, quiet: bool) -> Standby | None:
+    """A process that imports meanwhile, and then converts and reports.
 
-    None: there is nothing to import, or no CPU or process for it.
+    None: there is nothing to import, or no CPU or process for it; the report goes to stdout, whose reader may end this
+    process by a signal; or lo2io waits for all its descendants, among which that process is if lo2io is process 1.
     """
+    if given.get("convert") is False or given.get("as_json") or given.get("until_last"):
+        return None
     if "numpy" in sys.modules or len(os.sched_getaffinity(0)) == 1:
         return None
 
