@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.model.number_sets import distinct
 from lo2io.native._lib import ffi, lib
 from lo2io.otf2.write.spill import MOST_ROWS, Spill
 
@@ -73,7 +74,7 @@ class UsedIds:
             # Up to this id all runs are known: later pieces of each run have larger ids.
             bound = min(last) if last else np.iinfo(np.uint64).max
             places = [int(np.searchsorted(ids, bound, side="right")) for ids in coming]
-            ids = np.unique(np.concatenate([ids[:place] for ids, place in zip(coming, places, strict=True)]))
+            ids = distinct(np.concatenate([ids[:place] for ids, place in zip(coming, places, strict=True)]))
             if len(ids):
                 yield ids.astype("<u8", copy=False)
             if not last:
