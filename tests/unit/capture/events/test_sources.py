@@ -13,8 +13,10 @@ import pytest
 from lo2io.capture import recording
 from lo2io.capture.events import native, programs
 from lo2io.capture.events.opened import INHERIT, SYSTEM
+from lo2io.capture.procscan.iterated import IteratedScanner
+from lo2io.capture.procscan.machine import MachineScanner
 from lo2io.capture.session import Session
-from lo2io.errors import CaptureError
+from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import abi
 from lo2io.spool.writer import DiskFullError
 
@@ -84,6 +86,24 @@ def test_programs_follow_the_roots_unless_everybody_is_recorded(
     names = [name for name, *_ in order.mock_calls]
     expected = ["session.begin", *["kernel.select"] * len(chosen), "scanner.scan_tasks", "scanner.scan_fds"]
     assert names == [*expected, "session.enable"]
+
+
+@pytest.mark.parametrize(
+    ("is_flight", "has_programs", "refused", "iterates"),
+    [(True, True, False, True), (True, True, True, False), (True, False, False, False), (False, True, False, False)],
+)
+def test_flight_recorders_look_by_iterators(
+    is_flight: bool, has_programs: bool, refused: bool, iterates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If programs load at all, and the kernel takes the iterators; else by /proc, as all other recordings."""
+    error = AccessError("load", "no", "be root")
+    monkeypatch.setattr("lo2io.bpf.looks.Looks", Mock(side_effect=error if refused else None))
+    session: Any = Mock()
+    session.opened.kernel = SimpleNamespace(layers=()) if has_programs else None
+    options = SimpleNamespace(system=True, is_flight=is_flight, scan_period_s=1.0)
+    plan: Any = SimpleNamespace(options=options, roots=(), note=print, cgroup=None)
+    found = recording._make_scanner(session, Mock(), plan)
+    assert isinstance(found, IteratedScanner if iterates else MachineScanner)
 
 
 @pytest.mark.parametrize(
