@@ -76,7 +76,7 @@ def _idle(settings: Settings, name: str, *options: str, least_s: float = 0) -> C
         with (directory / "output.txt").open("wb") as output:
             command = _command(name, folder, options=options)
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-            time.sleep(max(LEAST_SETTLE_S, settings.scale * SETTLE_S))
+            time.sleep(SETTLE_S if least_s else max(LEAST_SETTLE_S, settings.scale * SETTLE_S))
             before = cpu_s(process.pid)
             time.sleep(idle_s)
             share = (cpu_s(process.pid) - before) / idle_s
