@@ -269,7 +269,7 @@ def _stand_by(given: dict[str, Any], *, quiet: bool) -> Standby | None:
     """A process that imports meanwhile, and then converts and reports.
 
     None: there is nothing to import, or no CPU or process for it; the report goes to stdout, whose reader may end this
-    process by a signal; or lo2io waits for all its descendants, among which that process is if lo2io is process 1.
+    process by a signal; or lo2io waits for all its descendants, among which that process would be.
     """
     if given.get("convert") is False or given.get("as_json") or given.get("until_last"):
         return None

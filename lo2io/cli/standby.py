@@ -6,8 +6,7 @@ time. The start of a recording leaves one CPU idle for about as long::
     lo2io      start ─────── command ─── stop ─ hand over ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ exit code
     standby    └ fork ─ imports (SCHED_IDLE) ┄┄┄┄┄┄┄┄┄┄ └ convert ── summary ─┘
 
-The process is nobody's child, for lo2io may wait for all its children. Without a recording to convert it ends. If the
-process has gone, lo2io does the work itself.
+Without a recording to convert, the process ends. If it has gone, lo2io does the work itself.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     """Converts and reports a recording: the request, the command's exit code, the spool, the trace's folder."""
 
 _T = TypeVar("_T")
-_PID_BYTES = 4
 _MOST_BYTES = 1 << 20
 _MOST_FDS = 3
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -60,12 +58,11 @@ class Standby:
 
     def __init__(self, prepare: Callable[[], None], finish: Finish) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        first = os.fork()
-        if first == 0:
+        self._pid = os.fork()
+        if self._pid == 0:
             self._socket.close()
             _stand_by(theirs, prepare, finish)
         theirs.close()
-        os.waitpid(first, 0)
 
     def hand_over(self, request: RecordRequest, exit_code: int, spool: Folder, trace: Folder) -> int | None:
         """Let the process convert and report, once. Signals to lo2io are passed on to the process.
@@ -81,15 +78,13 @@ class Standby:
         folders = [folder for folder in (spool, trace, trace.parent) if folder is not None]
         work = Work(request, exit_code, spool.path, trace.path, trace.parent.path if trace.parent else None)
         answer = None
-        with self._socket, contextlib.suppress(OSError):  # nobody has read what was sent
-            pid = int.from_bytes(self._socket.recv(_PID_BYTES), "little")
-            if not pid:
-                return None
-            with contextlib.suppress(OSError):  # else the process gives no way
-                os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
-            with _passing_signals(pid):
+        with contextlib.suppress(OSError):  # else the process gives no way
+            os.sched_setscheduler(self._pid, os.SCHED_OTHER, os.sched_param(0))
+        with _passing_signals(self._pid):
+            with self._socket, contextlib.suppress(OSError):  # nobody has read what was sent
                 socket.send_fds(self._socket, [pickle.dumps(work)], [folder.fd for folder in folders])
                 answer = self._socket.recv(1)
+            os.waitpid(self._pid, 0)  # so its CPU time is lo2io's
         if answer == b"":
             raise ChildProcessError
         return answer[0] if answer else None
@@ -98,9 +93,14 @@ class Standby:
 @contextlib.contextmanager
 def _passing_signals(pid: int) -> Iterator[None]:
     """Signals that end lo2io go to the process, which undoes its unfinished work."""
+
+    def pass_on(number: int, _: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, number)
+
     before = {number: handler for number in _ENDING if callable(handler := signal.getsignal(number))}
     for number in before:
-        signal.signal(number, lambda number, _: os.kill(pid, number))
+        signal.signal(number, pass_on)
     try:
         yield
     finally:
@@ -109,15 +109,12 @@ def _passing_signals(pid: int) -> Iterator[None]:
 
 
 def _stand_by(own: socket.socket, prepare: Callable[[], None], finish: Finish) -> NoReturn:
-    """In the child: leave lo2io's process and its group, prepare, and wait for work."""
+    """In the child: leave lo2io's process group, prepare, and wait for work."""
     try:
-        if os.fork() != 0:
-            os._exit(0)
         os.setpgid(0, 0)  # lo2io passes the terminal's signals on
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # the terminal takes messages from another group, too
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         _give_way()
-        own.send(os.getpid().to_bytes(_PID_BYTES, "little"))
         prepare()
         content, fds, *_ = socket.recv_fds(own, _MOST_BYTES, _MOST_FDS)
         if content:
