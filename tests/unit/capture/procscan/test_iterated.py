@@ -189,8 +189,9 @@ def test_older_threads_are_stated_to_have_lived_at_the_border(machine: Machine) 
 
 
 def test_rings_are_described_by_proc(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind the iterator's facts, and for no file whose name only ends like a ring's."""
+    """Behind the iterator's facts, and for no file whose name only begins or ends like a ring's."""
     rings = (5, b"anon_inode:[io_uring]"), (6, b"/x/anon_inode:[io_uring]"), (7, b"anon_inode:[io_uring]")
+    rings += ((8, b"anon_inode:[io_uring] (deleted)"),)
     for pid, path in rings:
         fact = facts.pack_fd(begin_ns=1, end_ns=2, pid=pid, fd=3, path=path, device=0, inode=0, mode=0)
         machine.descriptors.append(fact)
@@ -198,9 +199,16 @@ def test_rings_are_described_by_proc(machine: Machine, monkeypatch: pytest.Monke
     state = procfs.FdState(3, procfs.RING_LINK, 0, 0, 0, 0, 0, 0, 3, 4, ring)
     monkeypatch.setattr(procfs, "read_fd", lambda pid, fd, _: state if (pid, fd) == (5, 3) else None)
     machine.descriptors[:] = [b"".join(machine.descriptors)]
+    assert facts.read_descriptors(machine.descriptors[0], procfs.RING_LINK) == [(5, 3), (7, 3)]
     sink = Sink()
     scanner(machine, sink).scan_fds()
-    assert [struct.unpack_from("<Ii", body, 24) for _, _, body in sink.of(FACT_FD)] == [(5, 3), (6, 3), (7, 3), (5, 3)]
+    assert [struct.unpack_from("<Ii", body, 24) for _, _, body in sink.of(FACT_FD)] == [
+        (5, 3),
+        (6, 3),
+        (7, 3),
+        (8, 3),
+        (5, 3),
+    ]
     assert [struct.unpack_from("<IiII", body) for _, _, body in sink.of(FACT_RING)] == [(5, 3, 8, 16)]
 
 
