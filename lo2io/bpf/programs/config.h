@@ -370,7 +370,7 @@ struct lo2_bpf_cpu {
     uint64_t user_addresses[LO2_USER_FRAMES];
     uint64_t slow_calls;             /* so far: one in lo2.slow_one_of has a stack */
     struct lo2_bpf_search search;
-    struct lo2_bpf_look look;
+    struct lo2_bpf_look look, second; /* second: of another descriptor of the same call, until that is told */
     struct lo2_bpf_known known[LO2_KNOWN_FILES];
     struct lo2_bpf_names names;
 };

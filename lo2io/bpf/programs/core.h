@@ -14,6 +14,7 @@ struct lo2_moment {
     __s64 result;                  /* at the exit */
     bool compat;                   /* a call of a 32 bit program */
     __s64 position, value;         /* the hooks set them before CALL or EXIT is written */
+    bool untold;                   /* nobody on this CPU has told of the file in the CPU's look */
 };
 
 /* The argument `number`, counted from 1. */

@@ -172,18 +172,24 @@ LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
     return names->flags & (LO2_FILE_WHOLE | LO2_FILE_PSEUDO) && !(names->flags & LO2_FILE_MOVED);
 }
 
-/* Writes FILE for the file in the CPU's look, unless this CPU has told the same before. */
+/* True if this CPU has told of the file in its look before. */
+INLINE bool lo2_has_told(const struct lo2_moment *moment)
+{
+    const struct lo2_bpf_look *look = &moment->cpu->look;
+    const struct lo2_bpf_known *known = lo2_known(moment->cpu, look->table, look->fd);
+
+    return lo2.config.facts != LO2_FACTS_ALWAYS && known->table == look->table && known->fd == look->fd &&
+           known->file == look->file && known->inode == look->inode && known->number == look->number &&
+           known->ends == look->ends && known->process == (__u32)moment->task->tgid;
+}
+
+/* Writes FILE for the file in the CPU's look. An argument is told only if this CPU has not told the same before. */
 INLINE void lo2_tell(const struct lo2_moment *moment, __u32 of)
 {
     const struct lo2_bpf_look *look = &moment->cpu->look;
     struct lo2_bpf_known *known = lo2_known(moment->cpu, look->table, look->fd);
-    __u32 process = moment->task->tgid;
 
-    if (!look->inode)
-        return;
-    if (lo2.config.facts != LO2_FACTS_ALWAYS && of != LO2_FILE_OF_RESULT && known->table == look->table &&
-        known->fd == look->fd && known->file == look->file && known->inode == look->inode &&
-        known->number == look->number && known->ends == look->ends && known->process == process)
+    if (!look->inode || (of != LO2_FILE_OF_RESULT && lo2_has_told(moment)))
         return;
     known->table = 0;
     if (!lo2_write_file(moment->time_ns, of))
@@ -194,7 +200,7 @@ INLINE void lo2_tell(const struct lo2_moment *moment, __u32 of)
     known->inode = look->inode;
     known->number = look->number;
     known->ends = look->ends;
-    known->process = process;
+    known->process = moment->task->tgid;
 }
 
 INLINE __s32 lo2_descriptor(const struct lo2_moment *moment, __u32 number)
@@ -202,24 +208,48 @@ INLINE __s32 lo2_descriptor(const struct lo2_moment *moment, __u32 number)
     return number ? (__s32)lo2_argument(moment, number) : -1;
 }
 
-/* At the entry of a call that closes: looks at the descriptor before it is gone. */
+/* At the entry of a call that closes: tells of the descriptor in the CPU's look before it is gone. */
 INLINE void lo2_files_at_entry(struct lo2_moment *moment)
 {
-    __s32 fd = lo2_descriptor(moment, moment->call->fd);
-
-    lo2_look_at_descriptor(moment, fd);
     lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
-    lo2_forget(lo2_table(moment), fd);
+    lo2_forget(lo2_table(moment), lo2_descriptor(moment, moment->call->fd));
 }
 
-/* At the exit, before CALL or EXIT is written. Sets moment->position. */
-INLINE void lo2_look_at_files(struct lo2_moment *moment)
+/* The call has a descriptor beside its first argument: its result, or the file to which it copies. */
+INLINE bool lo2_has_second(const struct lo2_moment *moment)
 {
-    const struct lo2_bpf_look *look = &moment->cpu->look;
+    const volatile struct lo2_bpf_call *call = moment->call;
 
-    lo2_look_at_descriptor(moment, moment->call->flags & LO2_CALL_CLOSES ? -1 : lo2_descriptor(moment, moment->call->fd));
-    if (look->file && moment->call->flags & LO2_CALL_MOVES)
+    if (call->flags & LO2_CALL_CLOSES)
+        return false;
+    return call->flags & LO2_CALL_RETURNS_FD ? moment->result >= 0 : call->fd2;
+}
+
+/*
+ * At the exit, before CALL or EXIT is written. Sets moment->position. True: something will be told, so the call's end must be
+ * read after this. A thread that shares the table may put another file into the place at any time. If that begins before the
+ * call's end, user space refuses what was told:
+ *
+ *   call          ────────── exit ── look: b ── end
+ *   dup2(b, fd)                 ├───────────┤
+ */
+INLINE bool lo2_look_at_files(struct lo2_moment *moment)
+{
+    const volatile struct lo2_bpf_call *call = moment->call;
+    struct lo2_bpf_look *look = &moment->cpu->look;
+    bool has_second = lo2_has_second(moment);
+
+    if (has_second) {
+        if (call->flags & LO2_CALL_RETURNS_FD)
+            lo2_forget(lo2_table(moment), moment->result);
+        lo2_look_at_descriptor(moment, call->flags & LO2_CALL_RETURNS_FD ? moment->result : lo2_descriptor(moment, call->fd2));
+        moment->cpu->second = *look;
+    }
+    lo2_look_at_descriptor(moment, call->flags & LO2_CALL_CLOSES ? -1 : lo2_descriptor(moment, call->fd));
+    if (look->file && call->flags & LO2_CALL_MOVES)
         moment->position = lo2_position((const struct file *)look->file, look->mode);
+    moment->untold = look->inode && !lo2_has_told(moment);
+    return has_second || moment->untold;
 }
 
 /*
@@ -254,15 +284,11 @@ INLINE void lo2_write_files(struct lo2_moment *moment)
     }
     if (call->flags & LO2_CALL_ENDS)
         lo2_forget(lo2_table(moment), -1);
-    lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
-    if (call->fd2 && !(call->flags & LO2_CALL_RETURNS_FD)) {
-        lo2_look_at_descriptor(moment, lo2_descriptor(moment, call->fd2));
+    if (moment->untold)
         lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
-    }
-    if (call->flags & LO2_CALL_RETURNS_FD && moment->result >= 0) {
-        lo2_forget(lo2_table(moment), moment->result);
-        lo2_look_at_descriptor(moment, moment->result);
-        lo2_tell(moment, LO2_FILE_OF_RESULT);
+    if (lo2_has_second(moment)) {
+        moment->cpu->look = moment->cpu->second;
+        lo2_tell(moment, call->flags & LO2_CALL_RETURNS_FD ? LO2_FILE_OF_RESULT : LO2_FILE_OF_ARGUMENT);
     }
 }
 

@@ -54,8 +54,10 @@ INLINE void enter(struct lo2_moment *moment, const struct pt_regs *regs, __u32 i
         lo2_flush_slot(cpu, moment->ring);
     }
     lo2_end_runs_of(cpu);
-    moment->time_ns = bpf_ktime_get_ns();
     lo2_read_arguments(cpu, regs, number);
+    if (lo2.config.facts && call->flags & LO2_CALL_CLOSES)
+        lo2_look_at_descriptor(moment, lo2_descriptor(moment, call->fd));
+    moment->time_ns = bpf_ktime_get_ns(); /* after the look: see lo2_look_at_files() */
     if (lo2.config.calls) {
         lo2_fill_head(&slot->record.head, moment, LO2_KERNEL_CALL, call->enter_event);
         slot->record.exit_event = call->exit_event;
@@ -300,7 +302,8 @@ INLINE void leave(struct lo2_moment *moment, __u32 index, __u32 number)
     lo2_end_runs_of(moment->cpu);
     moment->time_ns = bpf_ktime_get_ns();
     if (lo2.config.facts) {
-        lo2_look_at_files(moment);
+        if (lo2_look_at_files(moment))
+            moment->time_ns = bpf_ktime_get_ns();
         lo2_look_at_values(moment);
     }
     if (!lo2.config.calls)
