@@ -78,9 +78,9 @@ def record(
         show: As for ``capture.recording.record``.
         meanwhile: Called in a thread when recording has begun, unless converting is put off. Stages that come later are
             imported there, too.
-        hand_over: Lets another process call :func:`finish` with these arguments, and report. Returns the exit code, or
-            None if that process has gone. Stages that come later are not imported here then, and the result has no
-            ``converted``. Nodes of a job finish their recordings themselves.
+        hand_over: Lets another process call :func:`finish` with these arguments, and report. The function returns the
+            exit code, or None if the other process has gone. With ``hand_over``, this process imports no later stages,
+            and the result has no ``converted``. Nodes of a job finish their recordings themselves.
 
     Raises:
         Lo2ioError: As ``capture.recording.record``. If converting fails, a message says so, and nothing is raised: the

@@ -5,8 +5,8 @@ result depends on the kernel and on the object file alone. So the first load is 
 types are kept in ``/run/lo2io``. Later loads hand these to the kernel at once, several programs at a time: the verifier
 works on each CPU. The verifier checks them each time, like all others.
 
-What was kept is used only if it was made of the same object file by the same kernel. A load that fails is tried again
-by libbpf, whose errors say more.
+lo2io uses a kept result only if the same kernel made it of the same object file. If such a load fails, libbpf loads
+the object file, and its errors say more.
 
 Facts: bpf/bpf.h and bpf/libbpf.h of libbpf 1.1; include/uapi/linux/bpf.h, kernel/bpf/syscall.c of Linux 6.18.
 """

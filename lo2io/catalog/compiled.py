@@ -34,7 +34,7 @@ copyreg.pickle(MappingProxyType, lambda mapping: (_mapping, (dict(mapping),)))
 
 
 def load(name: str, make: Callable[[Path], _T]) -> _T:
-    """What lo2io's own files say, from the kept file or by ``make``.
+    """The content of lo2io's own files: the kept result, or else that of ``make``.
 
     A directory that cannot be written, and ``PYTHONDONTWRITEBYTECODE``, keep nothing.
 

@@ -6,7 +6,7 @@ time. The start of a recording leaves one CPU idle for about as long::
     lo2io      start ─────── command ─── stop ─ hand over ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ exit code
     standby    └ fork ─ imports (SCHED_IDLE) ┄┄┄┄┄┄┄┄┄┄ └ convert ── summary ─┘
 
-Without a recording to convert, the process ends. If it has gone, lo2io does the work itself.
+Without a recording to convert, the process ends. If the process has gone, lo2io does the work itself.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def _number(value: int | None) -> int:
 
 
 def _shortest(asked: bytes) -> bytes:
-    """What the programs write of ``lo2_asked``: not its last parts, if they tell nothing."""
+    """The part of ``lo2_asked`` that the programs write: they leave out its last members if those tell nothing."""
     nothing = bytes(ffi.buffer(ffi.new("lo2_asked *", {"bytes": 2**64 - 1})))
     ends = (ffi.offsetof("lo2_asked", "offset"), ffi.offsetof("lo2_asked", "buf_index"))
     return next((asked[:end] for end in ends if asked[end:] == nothing[end:]), asked)

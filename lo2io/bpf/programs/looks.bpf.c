@@ -91,7 +91,8 @@ INLINE void lo2_fill_fact(lo2_fact_fd *fact, struct task_struct *task, __s32 fd,
 
 /*
  * The kernel holds the file, but another thread may have closed its descriptor and opened it anew before this program runs.
- * So the table must still have the file after the begin of the look. A process' first thread stands for it, as in /proc.
+ * So the program checks, after the look has begun, that the table still has the file. The first thread stands for its process,
+ * as in /proc.
  */
 SEC("iter/task_file")
 int lo2_look_at_file(struct bpf_iter__task_file *context)

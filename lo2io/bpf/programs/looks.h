@@ -1,4 +1,4 @@
-/* What the programs of looks.bpf.c tell of each thread. Of a descriptor they tell a lo2_fact_fd, with its frame. */
+/* The record that looks.bpf.c writes for each thread. For a descriptor, it writes a lo2_fact_fd with its frame. */
 #ifndef LO2IO_BPF_LOOKS_H
 #define LO2IO_BPF_LOOKS_H
 

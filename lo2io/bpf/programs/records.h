@@ -139,8 +139,8 @@ typedef struct {
 enum lo2_kernel_path_flag { LO2_PATH_CUT = 16 }; /* the path was not read whole */
 
 /*
- * What a request of a ring asks for, off its entry in the submission queue: words of the entry as they stand there, and what the
- * programs find out besides. The members that most requests do not use come last.
+ * A request of a ring, read off its entry in the submission queue: words of the entry as they stand there, and facts that the
+ * programs find out besides. Members that most requests do not use come last.
  */
 typedef struct {
     uint8_t opcode;          /* word 0 */

@@ -2,8 +2,8 @@
 
 A look at everything is so cheap that a flight recorder can take one for each segment. Iterators tell no command line
 and no cgroup's path. So ``/proc`` is asked for them once, and the answer holds as long as the iterator tells the same
-of the thread. Only a title that a process writes over its arguments needs no exec. So some are asked again at each
-look.
+of the thread. A process may also write a title over its arguments, which no iterator tells. So ``/proc`` is asked
+again for some threads at each look.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ size_t lo2_account_calls(const lo2_account_sums *sums, const lo2_account_rows *r
 /* ---- pictures: lo2io/reports/html/grid.py ---- */
 
 typedef struct { int64_t start_ns, bin_ns, bins, lanes; } lo2_time_grid;
-/* Of the begins of intervals in a bin, less those of the ends. */
+/* Sums over the edges of intervals in a bin. The begin of an interval adds to a sum, and its end subtracts. */
 typedef struct { int64_t nr, into_ns; } lo2_edge_sums;
 
 /* Add nr amounts, or intervals, to the bins of their lanes. False: there is no such lane. */

@@ -1,4 +1,4 @@
-/* What the native parts of recording share about buffers that BPF programs write. */
+/* Buffers that BPF programs write: a function that the native parts of recording share. */
 #ifndef LO2_CAPTURE_BPF_RING_H
 #define LO2_CAPTURE_BPF_RING_H
 

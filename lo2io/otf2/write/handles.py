@@ -157,7 +157,7 @@ class HandleTable:
 
 
 def _natives(writer: Any) -> NDArray[Any]:
-    """What the native loop knows of each of the engine's handles, in its memory. Valid until a handle is named."""
+    """A row for each of the engine's handles, in the native loop's memory. Naming a handle may move the rows."""
     view = lib.lo2_otf2_state(writer)
     size = view.nr_handles * _NATIVE.itemsize
     return np.frombuffer(ffi.buffer(view.handles, size) if size else b"", _NATIVE)

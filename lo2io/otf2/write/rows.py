@@ -78,7 +78,7 @@ MAX_DRIFT = 1_000
 HANDLE_DTYPE = np.dtype(
     [("handle", np.uint32), ("fd", np.int32), ("file", np.uint32), ("open_flags", np.uint32), ("used", np.uint8)]
 )
-"""What definitions need of a row of handles."""
+"""The fields of a row of handles that definitions need."""
 
 
 def text_at(text: bytes, offset: int, length: int) -> str:

@@ -1,4 +1,4 @@
-"""Which definitions the events of each location name: ``traces/used.ids``, for merging archives.
+"""The definitions that the events of each location name: ``traces/used.ids``, for merging archives.
 
 In: the ids that the native loop holds, each once. Out: all ids in rising order. The loop's ids go to a file, in sorted
 runs, before they take much memory.

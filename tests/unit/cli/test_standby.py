@@ -65,7 +65,7 @@ def test_a_process_that_has_gone_has_done_nothing(trace: Folder) -> None:
 
 
 def test_a_process_that_goes_amid_its_work(trace: Folder) -> None:
-    """That is an error: half of the work may be done."""
+    """The caller gets an error, since half of the work may be done."""
 
     def finish(*_: object) -> int:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What is written about threads that an iterator tells of, in a /proc that a test builds."""
+"""The facts about threads that an iterator tells of, in a /proc that a test builds."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_proc_is_asked_again_only_after_a_change(machine: Machine, monkeypatch: 
 
 
 def test_a_title_is_read_again_after_some_looks(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing tells of it, so some processes are asked again at each look, and all at the end."""
+    """No record tells of a new title, so some processes are asked again at each look, and all at the end."""
     monkeypatch.setattr(iterated, "_ASKED_AGAIN", 1)
     machine.add(5)
     sink = Sink()
