@@ -39,8 +39,8 @@ def create_many() -> None:
 def write_much() -> None:
     """Write more than may be dirty."""
     fd, piece = os.open("dirty", os.O_WRONLY | os.O_CREAT), bytes(MIB)
-    for number in range(250):
-        os.pwrite(fd, piece, number * MIB)
+    for number in range(600):
+        os.pwrite(fd, piece, number % 200 * MIB)
 
 
 def read_pairs() -> None:
@@ -56,7 +56,7 @@ def read_in_order() -> None:
     """Read page by page, having said that reads will jump."""
     fd = os.open("big", os.O_RDONLY)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-    for number in range(4000):
+    for number in range(24_000):
         os.pread(fd, PAGE, number * PAGE)
 
 
@@ -65,7 +65,7 @@ def touch_pages() -> None:
     fd = os.open("big", os.O_RDONLY)
     with mmap.mmap(fd, BIG, prot=mmap.PROT_READ) as memory:
         memory.madvise(mmap.MADV_RANDOM)
-        for number in range(4000):
+        for number in range(24_000):
             _ = memory[number * 7919 % (BIG // PAGE) * PAGE]
 
 
