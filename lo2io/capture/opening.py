@@ -13,7 +13,7 @@ from lo2io.capture.events.opened import INHERIT, MIN_RING_BYTES, SYSTEM, OpenEve
 from lo2io.capture.events.select import select_source
 from lo2io.capture.options import SINGLE
 from lo2io.errors import AccessError, CaptureError, UsageError
-from lo2io.kernel import access, procfs, sysfs, tracefs
+from lo2io.kernel import access, procfs, tracefs
 from lo2io.model import layers
 from lo2io.model.events import Event
 from lo2io.model.layers import STACKS
@@ -71,6 +71,7 @@ def open_events(
     roots: tuple[int, ...],
     note: Callable[[Notice], None],
     *,
+    cpus: tuple[int, ...],
     cgroup: Cgroup | None = None,
 ) -> OpenEvents:
     """Open programs and perf events. A notice tells if less than usual is recorded.
@@ -83,6 +84,7 @@ def open_events(
         events: The events to open.
         roots: Processes that are recorded.
         note: Takes notices.
+        cpus: The online CPUs.
         cgroup: The only cgroup whose system calls are recorded; None: all are.
 
     Raises:
@@ -92,12 +94,12 @@ def open_events(
     """
     notices: list[Notice] = []
     choice = choose_backend(options, [event.name for event in events], cgroup)
-    kernel = _try_programs(options, events, choice, notices.append, cgroup)
+    kernel = _try_programs(options, events, choice, notices.append, cpus=cpus, cgroup=cgroup)
     opened = None
     if kernel:
-        opened = _open_beside(kernel, options, events, note, cgroup=cgroup, required=choice.required)
+        opened = _open_beside(kernel, options, events, note, cpus=cpus, cgroup=cgroup, required=choice.required)
     if opened is None:
-        opened = _open_perf(options, events, roots, note, cgroup)
+        opened = _open_perf(options, events, roots, note, cpus=cpus, cgroup=cgroup)
     if opened.scope == SYSTEM or options.scope is not None:  # else the notice about the scope tells more
         for notice in notices:
             note(notice)
@@ -118,6 +120,8 @@ def _try_programs(
     events: Sequence[Event],
     choice: BackendChoice,
     note: Callable[[Notice], None],
+    *,
+    cpus: tuple[int, ...],
     cgroup: Cgroup | None,
 ) -> Kernel | None:
     """Load and attach the programs. None: perf events and ``/proc`` replace them, and a notice tells the reason.
@@ -139,7 +143,7 @@ def _try_programs(
     request = KernelRequest(
         tuple(events),
         load_catalog(),
-        choose_cpus(options.cpus, sysfs.read_online_cpus()),
+        choose_cpus(options.cpus, cpus),
         options.ring_bytes if choice.backend == BPF else max(options.ring_bytes // FACTS_SHARE, MIN_RING_BYTES),
         calls=choice.backend == BPF,
         hook=choose_hook(options.hook, events),
@@ -182,6 +186,7 @@ def _open_beside(
     events: Sequence[Event],
     note: Callable[[Notice], None],
     *,
+    cpus: tuple[int, ...],
     cgroup: Cgroup | None,
     required: bool,
 ) -> OpenEvents | None:
@@ -195,7 +200,9 @@ def _open_beside(
         if options.is_flight and kernel.names:
             options = replace(options, ring_bytes=max(options.ring_bytes // FACTS_SHARE, MIN_RING_BYTES))
         code = STACKS in kernel.layers and _tells_code(kernel.cpus[0], note)
-        opened = _attempt(options, rest, (), note, scope=SYSTEM, cgroup=cgroup, native=True, single=single, code=code)
+        opened = _attempt(
+            options, rest, (), note, scope=SYSTEM, cpus=cpus, cgroup=cgroup, native=True, single=single, code=code
+        )
     except AccessError:
         kernel.close()
         if required:
@@ -221,16 +228,18 @@ def _open_perf(
     events: Sequence[Event],
     roots: tuple[int, ...],
     note: Callable[[Notice], None],
+    *,
+    cpus: tuple[int, ...],
     cgroup: Cgroup | None,
 ) -> OpenEvents:
     """Open all events as perf events."""
     try:
-        return _attempt(options, events, roots, note, scope=options.scope or SYSTEM, cgroup=cgroup)
+        return _attempt(options, events, roots, note, scope=options.scope or SYSTEM, cpus=cpus, cgroup=cgroup)
     except AccessError as refusal:
         if options.system or options.scope is not None or options.opener == "python-perf":
             raise
         try:
-            opened = _attempt(options, events, roots, note, scope=INHERIT)
+            opened = _attempt(options, events, roots, note, scope=INHERIT, cpus=cpus)
         except AccessError:
             raise refusal from None
         note(Notice(f"events are recorded per task, not per CPU: {refusal.answer}"))
@@ -244,6 +253,7 @@ def _attempt(
     note: Callable[[Notice], None],
     *,
     scope: str,
+    cpus: tuple[int, ...],
     cgroup: Cgroup | None = None,
     native: bool = False,
     single: bool = False,
@@ -262,7 +272,6 @@ def _attempt(
         raise AccessError(
             "record per task", "only system calls can be recorded per task", "choose system calls with -e"
         )
-    cpus = sysfs.read_online_cpus()
     request = OpenRequest(
         tuple((event.name, event.id) for event in chosen),
         cpus,

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from lo2io import _version
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from lo2io.kernel.cgroups import Cgroup
     from lo2io.model.events import Event
     from lo2io.model.job import Job
+    from lo2io.model.recording import Cpu
     from lo2io.model.status import Status
 
 __all__ = ["RecordOptions", "RecordingResult", "record"]
@@ -90,6 +91,8 @@ class _Plan:
     note: Notices
     show: Callable[[Status | None], None] | None
     meanwhile: Callable[[], None]
+    cpus: tuple[Cpu, ...] = field(default_factory=sysfs.read_cpus)
+    """The online CPUs. The machine is asked once: a CPU that leaves now must not leave in some places only."""
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -187,11 +190,12 @@ def _find_cgroup(path: str, note: Callable[[Notice], None]) -> Cgroup:
 def _run(plan: _Plan) -> SpoolMeta:
     """Open, record, and write the result down. All that is opened here is closed here, also after an error."""
     options, command, note = plan.options, plan.command, plan.note
-    with room_for_fds(), _make_spool(options) as writer, contextlib.ExitStack() as undo:
+    numbers = tuple(each.cpu for each in plan.cpus)
+    with room_for_fds(), _make_spool(options, numbers) as writer, contextlib.ExitStack() as undo:
         # Unwound last: a spool without a recording does not stay.
         unless_recorded = undo.enter_context(contextlib.ExitStack())
         unless_recorded.callback(writer.discard)
-        opened = open_events(options, plan.events, plan.roots, note, cgroup=plan.cgroup)
+        opened = open_events(options, plan.events, plan.roots, note, cpus=numbers, cgroup=plan.cgroup)
         undo.callback(close_in_background, opened)
         keep_for_recording()
         if opened.kernel:
@@ -320,8 +324,7 @@ def _set_filters(options: RecordOptions, opened: OpenEvents) -> tuple[tuple[str,
     )
 
 
-def _make_spool(options: RecordOptions) -> SpoolWriter:
-    cpus = sysfs.read_online_cpus()
+def _make_spool(options: RecordOptions, cpus: tuple[int, ...]) -> SpoolWriter:
     if not options.is_flight:
         return SpoolWriter(options.spool, cpus, folder=options.folder, behind=WriteBehind(go_first))
     from lo2io.spool.segments import SegmentedSpool  # noqa: PLC0415 - only flight recorders need it
@@ -412,7 +415,6 @@ def _describe(
 ) -> SpoolMeta:
     """The spool's description, as far as it is known at the start. Before sampling it has no comparison of clocks."""
     options, opened, machine = plan.options, session.opened, os.uname()
-    by_cpu = {cpu.cpu: cpu for cpu in sysfs.read_cpus()}
     kept = [event for event in plan.events if event.name in opened.recorded]
     folder = tracefs.find_tracefs() if options.tracefs is None else options.tracefs
     return SpoolMeta(
@@ -425,7 +427,7 @@ def _describe(
         hostname=machine.nodename,
         kernel=machine.release,
         machine=machine.machine,
-        cpus=tuple(by_cpu[cpu] for cpu in opened.cpus),
+        cpus=plan.cpus,
         events=tuple(event.name for event in kept),
         formats=tuple(event.text for event in kept),
         header_page=(folder / "events/header_page").read_text(encoding="utf-8"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from workloads.machine import (
 )
 
 from lo2io.kernel import sysfs
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,3 +148,28 @@ def test_a_cpu_that_is_back_before_anybody_looked(tmp_path: Path, switch: Path) 
             process.terminate()
             recorded = finish(process, tmp_path / "T")
             assert done_by(recorded, worker) == expected(worker.work)
+
+
+COMES_MEANWHILE = """
+import sys
+from lo2io.kernel import sysfs
+from lo2io.__main__ import main
+
+every = sysfs.read_online_cpus()
+answers = [every[:1]]
+sysfs.read_online_cpus = lambda *_: answers.pop() if answers else every
+sys.argv[0] = "lo2io"
+main()
+"""
+
+
+@pytest.mark.parametrize("way", [WAYS["programs"], WAYS["native"]], ids=["programs", "native"])
+def test_a_cpu_that_comes_while_lo2io_starts(tmp_path: Path, way: tuple[str, ...]) -> None:
+    """The spool, the events and the description have the CPUs of one look. The next look finds the others."""
+    if len(sysfs.read_online_cpus()) == 1:
+        pytest.skip("the machine has one CPU")
+    recorder = [sys.executable, "-c", COMES_MEANWHILE, "record", "-o", tmp_path / "T", *way]
+    done = subprocess.run([*recorder, "--", "taskset", "-c", "0", "true"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "CPU 1 came online: it is recorded from now on" in done.stderr
+    assert {event.cpu for event in open_trace(tmp_path / "T").completeness.events} == {*sysfs.read_online_cpus()}

@@ -27,7 +27,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, *answers: object, **options: Any) ->
     monkeypatch.setattr(opening, "_attempt", attempt)
     given = RecordOptions(Path("S"), ("a:b",), command=("true",), **options)
     try:
-        found: object = opening._open_perf(given, (), (), notices.append, None)
+        found: object = opening._open_perf(given, (), (), notices.append, cpus=(0,), cgroup=None)
     except AccessError as error:
         found = error
     return found, [call.kwargs["scope"] for call in attempt.mock_calls], [notice.text for notice in notices]
