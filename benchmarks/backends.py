@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from common import LO2IO, Settings, build, column, in_turns, middle, require, run, slowdown, spread, table, verdict
 from gated import ROUNDS, measured
 from overhead import figures_of, make_cached, one_run, write_workload
-from tracers import CALLS, FLOOR, Bpftrace, Floor, Lo2io, PerfRecord, Strace, Untraced, seen_and_lost
+from tracers import CALLS, KINDS, Bpftrace, Floor, Lo2io, PerfRecord, Strace, Untraced, seen_and_lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,8 @@ def measure(settings: Settings) -> tuple[Row, list[Row]]:
         variants[f"fio, {name}"] = one_run(folder, tracer, workload, figures_of)
         if name != "bpftrace, printing":  # a run takes a minute, and (a) has its price
             variants[f"loops, {name}"] = measured(settings, events, data, tracer)
-    variants[f"loops, {FLOOR}"] = measured(settings, events, data, Floor(*CALLS, "sched_switch"))
+    for floor in KINDS:
+        variants[f"loops, {floor}"] = measured(settings, events, data, Floor(*CALLS, "sched_switch", variant=floor))
     variants["loops, strace"] = measured(settings, events, data, Strace(), share=STRACE_SHARE)
     for name, options in OURS.items():
         variants[f"start, {name}"] = _start(folder, timed, options)

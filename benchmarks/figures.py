@@ -25,7 +25,7 @@ from rates import NAME as RATES
 from rings import NAME as RINGS
 from start import NAME as START
 from start import RECORD
-from tracers import FLOOR
+from tracers import FLOOR, SMALLEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +49,7 @@ class Figure:
         beside: The variants of other recorders, by recorder.
         goal: What the figure should be at most; None: there is no goal.
         floor: The variant that does the least that such a recorder must do; empty: none was measured.
+        smallest: The variant that writes the smallest records in its stead; empty: none was measured.
         floor_in: The name of the benchmark that measures the floor; empty: the figure's own.
         least: A change below this counts as none, in the figure's unit.
     """
@@ -63,6 +64,7 @@ class Figure:
     least: float = 0.0
     goal: float | None = None
     floor: str = ""
+    smallest: str = ""
     floor_in: str = ""
 
     def values(self, rows: Sequence[Row], variant: str) -> list[float]:
@@ -106,7 +108,7 @@ def _loops() -> list[Figure]:
     beside = {PERF: "loops, perf record -a", BPFTRACE: "loops, bpftrace, counting", STRACE: "loops, strace"}
     return [
         Figure(f"loop of {LOOPS[mode]}", "x", BACKENDS, f"loops, {BPF}", _key(f"inside_{mode}_ns"),
-               "loops, untraced", beside, goal=goal, floor=f"loops, {FLOOR}")
+               "loops, untraced", beside, goal=goal, floor=f"loops, {FLOOR}", smallest=f"loops, {SMALLEST}")
         for mode, goal in (("pread", 1.4), ("seek", 1.5), ("pwrite", 1.35), ("open", 1.3))
     ]  # fmt: skip
 
@@ -133,7 +135,7 @@ def _rings() -> list[Figure]:
     return [
         Figure(text, "x", RINGS, f"{job}, lo2io record", _key("wall_s"), f"{job}, untraced",
                {PERF: f"{job}, perf record -a", BPFTRACE: f"{job}, bpftrace, counting"},
-               goal=goal, floor=f"{job}, {FLOOR}")
+               goal=goal, floor=f"{job}, {FLOOR}", smallest=f"{job}, {SMALLEST}")
         for job, text, goal in (
             ("nop", "io_uring NOPs, 32 a call", 4),
             ("cached", "cached reads through a ring, 32 a call", 1.3),
@@ -152,9 +154,10 @@ FIGURES = (
     Figure("cached pread of a neighbour that is filtered out (`--cgroup`)", "x", PRICES, NEIGHBOUR, _key("round_ns"),
            "untraced pread", goal=1.15, floor=f"{NEIGHBOUR}, {FLOOR}"),
     Figure("pipe ping-pong with `--sched`", "x", PRICES, SCHED, _key("round_ns"), "untraced switch",
-           {PERF: f"{SCHED}, perf record -a"}, goal=1.1, floor=f"{SCHED}, {FLOOR}"),
+           {PERF: f"{SCHED}, perf record -a"}, goal=1.1, floor=f"{SCHED}, {FLOOR}",
+           smallest=f"{SCHED}, {SMALLEST}"),
     Figure("futex ping-pong with `-e +futex`", "x", PRICES, FUTEX, _key("round_ns"), "untraced futex",
-           {PERF: f"{FUTEX}, perf record -a"}, floor=f"{FUTEX}, {FLOOR}"),
+           {PERF: f"{FUTEX}, perf record -a"}, floor=f"{FUTEX}, {FLOOR}", smallest=f"{FUTEX}, {SMALLEST}"),
     Figure("idle, `-a`", "% of one CPU", RATES, "idle, lo2io system-wide -a", _key("share", 100),
            beside={PERF: "idle, perf record -a"}, least=0.5, goal=0.3),
     Figure("idle, flight recorder `-a --last 60s` with 5,000 processes", "% of one CPU", RATES, f"idle, {FLIGHT}",
@@ -207,11 +210,12 @@ def overview(documents: Mapping[str, Mapping[str, Any]]) -> str:
     commits = {document["baseline"] for document in documents.values() if document.get("baseline")}
     baseline = commits.pop() if len(commits) == 1 else ""
     lines = [_line(figure, documents, baseline) for figure in FIGURES]
-    head = ["", "lo2io", "goal", "floor", *([f"`{baseline}`"] if baseline else []), *RIVALS]
+    head = ["", "lo2io", "goal", "floor", "smallest records", *([f"`{baseline}`"] if baseline else []), *RIVALS]
     return (
         "Medians of runs in turns, for lo2io with the quartiles. Figures with x are ratios to the untraced run of the "
         "same turn. A floor is what the kernel takes for empty programs at the same tracepoints, or what libotf2 "
-        "takes to write as many operations, without tables.\n\n"
+        "takes to write as many operations, without tables. The smallest records are 32 bytes at each of these "
+        "tracepoints, with the clock and nothing that takes time to find.\n\n"
         f"{table(head, lines)}"
     )
 
@@ -229,7 +233,7 @@ def _line(figure: Figure, documents: Mapping[str, Mapping[str, Any]], baseline: 
     cells.append("" if figure.goal is None else _text(figure, figure.goal))
     floor_rows = documents.get(figure.floor_in, {}).get("runs", []) if figure.floor_in else rows
     beside = [baseline_name(figure.variant, baseline)] if baseline else []
-    beside += [figure.beside.get(rival, "") for rival in RIVALS]
+    beside = [figure.smallest, *beside, *(figure.beside.get(rival, "") for rival in RIVALS)]
     for runs, variant in ((floor_rows, figure.floor), *((rows, name) for name in beside)):
         found = summed_up(figure.values(runs, variant))
         cells.append(_text(figure, found.value) if found else "")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from common import BenchError, Settings, build, column, in_turns, lo2io, require, run, spread, table
 from overhead import make_cached
-from tracers import CALLS, FLOOR, SWITCHES, Floor, default_events
+from tracers import CALLS, KINDS, SWITCHES, Floor, default_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ FLOORS = {
     SCHED: (*CALLS, *SWITCHES),
     FUTEX: (*CALLS, *SWITCHES),
 }
-"""Choice of events → the raw tracepoints at which empty programs run in its stead."""
+"""Choice of events → the raw tracepoints at which floor.py's programs run in its stead."""
 RIVALS = {
     "default": (),
     SCHED: ("sched:sched_switch",),
@@ -90,7 +90,9 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             perf = partial(_perf, settings.directory, (*default_events(), *more))
             variants[f"{name}, perf record -a"] = _one(settings, events, data, PRICES[name][0], perf)
         for name, tracepoints in FLOORS.items():
-            variants[f"{name}, {FLOOR}"] = _one(settings, events, data, PRICES[name][0], Floor(*tracepoints).words)
+            for floor in KINDS:
+                words = Floor(*tracepoints, variant=floor).words
+                variants[f"{name}, {floor}"] = _one(settings, events, data, PRICES[name][0], words)
         rows = in_turns(NAME, variants, settings, ours=(SCHED, NEIGHBOUR))
     return {"rounds": {mode: settings.scaled(count) for mode, count in ROUNDS.items()}}, rows
 

@@ -29,7 +29,7 @@ from common import (
 )
 from overhead import make_cached
 from perf_data import count
-from tracers import CALLS, FLOOR, REQUEST_PASSES, Floor, Untraced, read_trace
+from tracers import CALLS, FLOOR, REQUEST_PASSES, SMALLEST, Floor, Untraced, read_trace
 
 from lo2io.kernel.tracefs import find_tracefs, load_format
 
@@ -149,6 +149,7 @@ def _tracers() -> dict[str, Tracer]:
     return {
         "untraced": Untraced(),
         FLOOR: Floor(*CALLS, *REQUEST_PASSES),
+        SMALLEST: Floor(*CALLS, *REQUEST_PASSES, variant=SMALLEST),
         "lo2io record": Lo2io(),
         "lo2io record -e io_uring": Lo2io("-e", "io_uring"),
         "perf record -a": PerfRecord(),
@@ -228,7 +229,7 @@ def _table(rows: Sequence[Mapping[str, Any]], job: str, number: int) -> str:
 
     def line(name: str) -> list[str]:
         variant, traced = f"{job}, {name}", name != "untraced"
-        recorded = traced and name != FLOOR
+        recorded = traced and name not in (FLOOR, SMALLEST)
         ratios = [[value / base[key] for value in column(rows, variant, key)] for key in base]
         missing = [max(0, number - seen) for seen in column(rows, variant, "seen")] if recorded else []
         return [

@@ -25,8 +25,9 @@ REQUEST_PASSES = ("io_uring_submit_req", "io_uring_file_get", "io_uring_complete
 """The raw tracepoints that a read through io_uring passes, a NOP all but the second."""
 SWITCHES = ("sched_switch", "sched_waking")
 """The raw tracepoints of the layer `waits`."""
-FLOOR = "empty programs"
-"""The variant of :class:`Floor`."""
+FLOOR, SMALLEST = "empty programs", "smallest records"
+KINDS = {FLOOR: "empty", SMALLEST: "record"}
+"""The variants of :class:`Floor` → what floor.py calls them."""
 
 OPEN_TRACE = """
 import json, pathlib, sys
@@ -116,14 +117,20 @@ class Lo2io:
 
 
 class Floor:
-    """Empty programs at the tracepoints where lo2io's programs run: the floor below every recorder by programs."""
+    """Empty programs at the tracepoints where lo2io's programs run: the floor below every recorder by programs.
 
-    def __init__(self, *tracepoints: str) -> None:
+    Args:
+        tracepoints: The raw tracepoints.
+        variant: Which of the two floors.
+    """
+
+    def __init__(self, *tracepoints: str, variant: str = FLOOR) -> None:
         self.tracepoints = tracepoints
+        self.variant = variant
 
     def words(self) -> list[str]:
         """The words before the command."""
-        return [str(LO2IO.parent / "python"), str(HERE / "floor.py"), ",".join(self.tracepoints)]
+        return [str(LO2IO.parent / "python"), str(HERE / "floor.py"), KINDS[self.variant], ",".join(self.tracepoints)]
 
     def command(self, _: Path, workload: Path) -> list[str]:
         """The workload, with the programs attached."""
