@@ -21,6 +21,7 @@ from perf_data import count
 from tracers import default_events, seen_and_lost
 
 from lo2io.kernel.tracefs import find_tracefs, load_format
+from lo2io.spool.segments import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 NAME = "rates"
 LETTER = "g"
 SETTLE_S, LEAST_SETTLE_S, IDLE_S = 5, 2, 20
-SEGMENT_S = 7.5
+SEGMENT_S = 60 / PARTS
 """A flight recorder with ``--last 60s`` looks at all processes this often: one look falls into any such time."""
 ROUNDS = 1_000_000
 PREAD = "syscalls:sys_exit_pread64"

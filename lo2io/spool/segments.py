@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import math
 import os
 import struct
 import threading
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
     from lo2io.model import SpoolMeta
     from lo2io.spool.sinks import Sink
 
-PARTS = 8
-"""The approximate number of segments in a full spool. So up to an eighth more is kept than was asked for."""
+PARTS = 6
+"""The approximate number of segments in a full spool. So up to a sixth more is kept than was asked for.
+
+More segments would keep less beyond that. But each takes a look at every process, most of a flight recorder's work.
+"""
 RINGS_WITHIN = 5
 """A bounded spool must have room for the contents of all buffers this many times: for the segments that are written,
 and to drain."""
@@ -467,9 +471,10 @@ def _choose_facts(content: bytes, route: _FactsRoute) -> bytes:
     """The records that a segment takes: mostly all, which are not copied then."""
     chosen = []
     begin = position = 0
+    earliest_ns, latest_ns = route.last_ns, math.inf if route.end_ns is None else route.end_ns
     while position < len(content):
         size, end_ns, begin_ns = _FACT_TIMES(content, position)
-        if not route.takes(begin_ns, end_ns):
+        if (begin_ns < earliest_ns or end_ns > latest_ns) and not route.takes(begin_ns, end_ns):  # mostly neither
             chosen.append(content[begin:position])
             begin = position + size
         position += size
