@@ -1,14 +1,27 @@
-"""Signals that end a command as Ctrl-C does."""
+"""Signals that end a command as Ctrl-C does, and one that ends a child with its parent."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_PR_SET_PDEATHSIG = 1
+"""include/uapi/linux/prctl.h."""
+
+
+def end_with(parent: int, number: int) -> None:
+    """In a child: the kernel sends this process a signal when its parent's forking thread ends, however that ends."""
+    import ctypes  # noqa: PLC0415 - most commands have no such child
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:  # it ended before
+        os._exit(1)
 
 
 @contextlib.contextmanager

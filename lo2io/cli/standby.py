@@ -6,7 +6,7 @@ time. The start of a recording leaves one CPU idle for about as long::
     lo2io      start ─────── command ─── stop ─ hand over ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ exit code
     standby    └ fork ─ imports (SCHED_IDLE) ┄┄┄┄┄┄┄┄┄┄ └ convert ── summary ─┘
 
-Without a recording to convert, the process ends. If the process has gone, lo2io does the work itself.
+The process ends when lo2io does, however that ends. If the process has gone, lo2io does the work itself.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from lo2io.cli.ending import run_to_end
 from lo2io.folder import Folder, private_umask
+from lo2io.signals import end_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _MOST_BYTES = 1 << 20
-_MOST_FDS = 3
+_OUTPUTS = (1, 2)
+_MOST_FDS = len(_OUTPUTS) + 3
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -58,10 +60,11 @@ class Standby:
 
     def __init__(self, prepare: Callable[[], None], finish: Finish) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             self._socket.close()
-            _stand_by(theirs, prepare, finish)
+            _stand_by(parent, theirs, prepare, finish)
         theirs.close()
 
     def hand_over(self, request: RecordRequest, exit_code: int, spool: Folder, trace: Folder) -> int | None:
@@ -82,7 +85,7 @@ class Standby:
             os.sched_setscheduler(self._pid, os.SCHED_OTHER, os.sched_param(0))
         with _passing_signals(self._pid):
             with self._socket, contextlib.suppress(OSError):  # nobody has read what was sent
-                socket.send_fds(self._socket, [pickle.dumps(work)], [folder.fd for folder in folders])
+                socket.send_fds(self._socket, [pickle.dumps(work)], [*_OUTPUTS, *(folder.fd for folder in folders)])
                 answer = self._socket.recv(1)
             os.waitpid(self._pid, 0)  # so its CPU time is lo2io's
         if answer == b"":
@@ -108,9 +111,11 @@ def _passing_signals(pid: int) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stand_by(own: socket.socket, prepare: Callable[[], None], finish: Finish) -> NoReturn:
+def _stand_by(parent: int, own: socket.socket, prepare: Callable[[], None], finish: Finish) -> NoReturn:
     """In the child: leave lo2io's process group, prepare, and wait for work."""
     try:
+        end_with(parent, signal.SIGKILL)
+        _let_go_of_output()
         os.setpgid(0, 0)  # lo2io passes the terminal's signals on
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # the terminal takes messages from another group, too
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
@@ -133,6 +138,14 @@ def interruptible(context: contextlib.AbstractContextManager[_T]) -> Iterator[_T
         yield value
 
 
+def _let_go_of_output() -> None:
+    """Whoever reads lo2io's output, if lo2io refuses to record, need not wait for the end of this process, too."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in _OUTPUTS:
+        os.dup2(nowhere, number)
+    os.close(nowhere)
+
+
 def _give_way() -> None:
     """Run only where a CPU is idle. Only who may undo that does it: who may lower a nice value."""
     with contextlib.suppress(OSError):
@@ -142,7 +155,16 @@ def _give_way() -> None:
 
 
 def _finish(work: Work, fds: list[int], finish: Finish) -> int:
-    """The exit code of converting and reporting. Messages of errors are those of any command."""
+    """The exit code of converting and reporting. Messages of errors are those of any command.
+
+    Args:
+        work: What to do.
+        fds: Descriptors of lo2io's output, then those of the folders.
+        finish: Does it.
+    """
+    for number in _OUTPUTS:
+        os.dup2(fds[0], number)
+        os.close(fds.pop(0))
     parent = Folder(fds[2], work.parent) if work.parent is not None else None
     trace = Folder(fds[1], work.trace, parent)
     spool = Folder(fds[0], work.spool, trace)

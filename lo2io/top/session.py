@@ -8,7 +8,6 @@ the window. So each number is the one that ``lo2io report`` gives for this windo
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import os
 import shutil
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from lo2io.capture.flight.request import ask_for_dump
 from lo2io.errors import CaptureError, Lo2ioError, UsageError
 from lo2io.folder import Folder
-from lo2io.signals import ended_by_signals
+from lo2io.signals import end_with, ended_by_signals
 from lo2io.spool.format import CONTROL_NAME
 from lo2io.top.look import pressed, rows_of
 from lo2io.trace.names import SPOOL
@@ -46,8 +45,6 @@ _START_S: Final = 0.05
 _END_S: Final = 20
 _PREFIX: Final = "lo2io-top-"
 _YOUNG_S: Final = 60
-_PR_SET_PDEATHSIG: Final = 1
-"""include/uapi/linux/prctl.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +143,7 @@ class Recorder:
 
         def die_with_parent() -> None:
             # Not SIGINT: while a process imports modules, Python may drop its KeyboardInterrupt.
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:
-                os._exit(1)
+            end_with(parent, signal.SIGTERM)
 
         with (self._folder / "messages").open("wb") as messages:
             self._child = subprocess.Popen(

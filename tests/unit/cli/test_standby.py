@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +21,6 @@ from lo2io.signals import interrupted_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 REQUEST = RecordRequest(command=("true",))
 
@@ -75,8 +77,38 @@ def test_a_process_that_goes_amid_its_work(trace: Folder) -> None:
         hand_over(Standby(lambda: None, finish), trace)
 
 
+def test_it_ends_with_lo2io() -> None:
+    """Also amid its imports: a reader of lo2io's output would wait for it."""
+    read, write = os.pipe()
+    recorder = os.fork()
+    if recorder == 0:
+        Standby(_never, lambda *_: 0)
+        os._exit(0)
+    os.close(write)
+    os.waitpid(recorder, 0)
+    assert select.select([read], [], [], 10)[0], "somebody still has the pipe's other end"
+    assert os.read(read, 1) == b""
+    os.close(read)
+
+
 def _never() -> None:
     time.sleep(60)
+
+
+def test_it_holds_no_output_before_the_work(trace: Folder, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever reads what lo2io says waits until the last holder of the output has closed it."""
+    before: list[Path] = []
+
+    def prepare() -> None:
+        before.append(Path("/proc/self/fd/1").readlink())
+
+    def finish(*_: object) -> int:
+        print("summary of", *before, flush=True)
+        print("a message", file=sys.stderr, flush=True)
+        return 0
+
+    assert hand_over(Standby(prepare, finish), trace) == 0
+    assert capfd.readouterr() == (f"summary of {os.devnull}\n", "a message\n")
 
 
 @pytest.mark.parametrize(("prepare", "within"), [(lambda: None, _never), (lambda: time.sleep(0.5), lambda: None)])
