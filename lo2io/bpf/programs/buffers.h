@@ -78,6 +78,20 @@ INLINE void *lo2_begin(struct lo2_bpf_buffer *buffer, __u64 size)
 }
 
 /*
+ * Adds in an atomic step, before which all earlier accesses end, and after which all later ones begin. On x86, each atomic step is such a
+ * barrier. Elsewhere only a step that fetches the value is one, and clang takes that step only if the value is used.
+ */
+INLINE void lo2_add(__u64 *number, __u64 value)
+{
+#if defined(__TARGET_ARCH_x86)
+    __sync_fetch_and_add(number, value);
+#else
+    __u64 before = __sync_fetch_and_add(number, value);
+    barrier_var(before);
+#endif
+}
+
+/*
  * The reader sees the record with the new position, so the position comes last. x86 never exchanges stores (Intel SDM 3A, 9.2.2),
  * and an atomic addition would wait there until the record has reached the cache.
  */
@@ -90,7 +104,7 @@ INLINE void lo2_finish(struct lo2_bpf_buffer *buffer, __u64 size)
     barrier();
     *(volatile __u64 *)&buffer->taken = at + whole;
 #else
-    __sync_fetch_and_add(&buffer->taken, whole); /* a full barrier */
+    lo2_add(&buffer->taken, whole);
 #endif
     lo2_wake(buffer, at, whole);
 }
@@ -122,9 +136,9 @@ enum { LO2_TRIES = 3 };            /* a try fails only if an interrupt wrote a r
  *   program            taken: mine, 1 writer ── count ────────────────── write ── 0 writers: the reader may go up to taken
  *   an interrupt's                                    2 writers, …, 1
  */
-INLINE void lo2_join(struct lo2_bpf_buffer *buffer) { __sync_fetch_and_add(&buffer->taken, LO2_WRITER); }
+INLINE void lo2_join(struct lo2_bpf_buffer *buffer) { lo2_add(&buffer->taken, LO2_WRITER); }
 
-INLINE void lo2_part(struct lo2_bpf_buffer *buffer) { __sync_fetch_and_add(&buffer->taken, -LO2_WRITER); }
+INLINE void lo2_part(struct lo2_bpf_buffer *buffer) { lo2_add(&buffer->taken, -LO2_WRITER); }
 
 /* Takes room for a record, and adds `writer` to the number of writers. NULL: there is no room. */
 INLINE void *lo2_take_room(struct lo2_bpf_buffer *buffer, __u64 size, __u64 *at, __u64 writer)
@@ -186,10 +200,10 @@ INLINE void *lo2_begin_marked(struct lo2_bpf_buffer *buffer, __u64 size, __u64 *
 {
     void *record;
 
-    *(volatile __u32 *)&buffer->writing[place] = 1;
+    *(volatile __u8 *)&buffer->writing[place] = 1;
     record = lo2_take_room(buffer, size, at, 0); /* a full barrier, if it moves `taken` */
     if (!record)
-        *(volatile __u32 *)&buffer->writing[place] = 0;
+        *(volatile __u8 *)&buffer->writing[place] = 0;
     return record;
 }
 
@@ -198,10 +212,10 @@ INLINE void lo2_finish_marked(struct lo2_bpf_buffer *buffer, __u64 size, __u64 a
     lo2_wake(buffer, at, lo2_framed(size));
 #if defined(__TARGET_ARCH_x86)
     barrier(); /* see lo2_finish() */
-    *(volatile __u32 *)&buffer->writing[place] = 0;
 #else
-    __sync_lock_test_and_set(&buffer->writing[place], 0); /* a full barrier */
+    lo2_add(&buffer->taken, 0);
 #endif
+    *(volatile __u8 *)&buffer->writing[place] = 0;
 }
 
 #endif

@@ -155,11 +155,11 @@ struct lo2_bpf_buffer {
     /*
      * The lower bits are a position, the bits from LO2_WRITERS_SHIFT on the number of programs that are writing. Programs may
      * interrupt one another. While the number and all of `writing` are 0, all records before the position are finished.
+     * The marks are bytes, so that they lie in the cache line of `taken`, which each program writes anyway.
      */
     uint64_t taken;
     uint64_t crossed;                /* the end of the last record that reached the end of the data, or went beyond */
-    uint64_t apart_too[6];
-    uint32_t writing[LO2_MAX_SAMPLED]; /* by enum lo2_sampled: 1 while its program writes a record. Such programs do not add to the number */
+    uint8_t writing[LO2_MAX_SAMPLED]; /* by enum lo2_sampled: 1 while its program writes a record. Such programs do not add to the number */
     /* LO2_BUFFER_HEAD bytes from the begin: the data */
 };
 
@@ -243,10 +243,11 @@ struct lo2_bpf_letters {
 
 /* For events of tracepoints. Their programs do not take the CPU: they may interrupt each other, but never themselves. */
 struct lo2_bpf_sampling {
+    struct lo2_bpf_losing losing;
+    lo2_asked asked;                 /* by the request that is being submitted */
     struct lo2_bpf_counts counts[LO2_MAX_SAMPLED]; /* by enum lo2_sampled */
     uint64_t counted[LO2_MAX_SAMPLED]; /* the kernel's own count at the last event, for events with a counter in lo2_counters */
     struct lo2_bpf_letters letters[LO2_MAX_SAMPLED];
-    struct lo2_bpf_losing losing;
     struct lo2_bpf_losing of_layers; /* records of layers. No count of events has them */
 };
 
@@ -361,7 +362,6 @@ struct lo2_bpf_cpu {
     struct lo2_bpf_walk walk;
     struct lo2_bpf_losing losing;
     uint64_t busy;                   /* a program is at work on this memory: lo2_take_cpu() */
-    lo2_asked asked;                 /* by the request that is being submitted */
     uint64_t borders;                /* user space adds 1 at each border of a window; then each file is told again */
     uint32_t given[8];               /* arguments of a 32 bit call, from 1 on */
     struct lo2_bpf_lock lock;        /* that the current thread waits for; when the thread leaves the CPU, it takes this with it */

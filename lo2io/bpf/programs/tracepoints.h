@@ -169,7 +169,7 @@ int lo2_on_io_uring_submit_req(__u64 *context)
     if (!lo2_switch.on || !LO2_FITS_io_uring_submit_req || !lo2_has_cpu(&room))
         return 0;
     lo2_end_runs_of(room.cpu);
-    asked = &room.cpu->asked;
+    asked = &room.cpu->sampling.asked;
     submission.ctx = LO2_MEMBER(true, request, struct io_kiocb, ctx);
     submission.ring_flags = LO2_READ(submission.ctx, struct io_ring_ctx, flags);
     if (lo2_ask(&submission, room.cpu, asked))

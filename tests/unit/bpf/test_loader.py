@@ -242,16 +242,18 @@ def test_a_count_of_perf_replaces_the_programs(tmp_path: Path) -> None:
             of.count({5: [file.fileno()]}, of_samples=True)
 
 
-@pytest.mark.parametrize("of_samples", [False, True])
-def test_no_place_is_found_while_a_program_is_at_work(of_samples: bool) -> None:
+@pytest.mark.parametrize("at_work", ["call", "layer", "event"])
+def test_no_place_is_found_while_a_program_is_at_work(at_work: str) -> None:
     """It may have counted an event that has no record yet."""
     of = CpuMemory()
-    if of_samples:
+    if at_work == "call":
+        of.cpu.busy = 1
+    elif at_work == "layer":
         of.buffer.taken = 1 << lib.LO2_WRITERS_SHIFT
     else:
-        of.cpu.busy = 1
+        of.buffer.writing[lib.LO2_MAX_SAMPLED - 1] = 1
     with pytest.raises(BlockingIOError):
-        of.count(of_samples=of_samples)
+        of.count(of_samples=at_work != "call")
 
 
 def test_counts_that_never_stand_still_have_bounds() -> None:

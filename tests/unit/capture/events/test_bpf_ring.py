@@ -104,6 +104,27 @@ def test_nothing_is_read_while_a_program_writes(rings: tuple[Producer, KernelRin
     assert take(ring) == framed(b"b" * 8)
 
 
+@pytest.mark.parametrize("place", range(lib.LO2_MAX_SAMPLED))
+def test_nothing_is_read_while_an_event_is_marked(rings: tuple[Producer, KernelRing], place: int) -> None:
+    """Each event's program has a mark of its own, and moves the position before the record is finished."""
+    producer, ring = rings
+    producer.put(b"a" * 8)
+    assert ring.fill_bytes == 16
+    producer.buffer.writing[place] = 1
+    producer.put(b"b" * 8)
+    assert ring.fill_bytes == 16
+    assert take(ring) == framed(b"a" * 8)
+    producer.buffer.writing[place] = 0
+    assert take(ring) == framed(b"b" * 8)
+
+
+def test_marks_lie_beside_the_position() -> None:
+    """In the same cache line of 64 bytes. What the reader writes lies in another one."""
+    lines = {name: ffi.offsetof("struct lo2_bpf_buffer", name) // 64 for name in ("tail", "taken", "writing")}
+    assert lines["tail"] < lines["taken"] == lines["writing"]
+    assert (ffi.offsetof("struct lo2_bpf_buffer", "writing") + lib.LO2_MAX_SAMPLED - 1) // 64 == lines["taken"]
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 900), min_size=30, max_size=100), st.integers(50, 1000))
 def test_bytes_may_be_taken_in_any_pieces(lengths: list[int], piece: int) -> None:
