@@ -59,6 +59,8 @@ _RINGS = {
 _RAW = {**_SWITCH, **_FOLLOW, **_LIVES, **_RINGS, **_CALLS}
 """Raw tracepoint → its program, in the order of attaching. If a program records the tracepoint's events, it replaces
 this program and also does this program's work."""
+_BOTH = {"sched_switch": "lo2_waits_sched_switch"}
+"""Tracepoint → a layer's program there. If a program records the tracepoint's events, it does that program's work, too."""
 _OPTIONAL = {layer.programs[event.partition(":")[2]] for layer in LAYERS.values() for event in layer.optional}
 """Programs of layers, also untyped, whose tracepoints a kernel may lack. An interrupt that comes during one may spin
 for a lock, and miss another run of it: nothing is lost by that."""
@@ -334,8 +336,9 @@ class Programs:
 
     def _of_layers(self) -> Iterator[tuple[str, str]]:
         """Raw tracepoint and program, for each program of the recorded layers."""
-        for name in self.layers:
-            yield from LAYERS[name].programs.items()
+        unused = self._unused()
+        for layer in self.layers:
+            yield from ((name, program) for name, program in LAYERS[layer].programs.items() if program not in unused)
 
     def select(self, pid: int) -> None:
         """Record this process. Its later children are recorded, too."""
@@ -585,6 +588,7 @@ class Programs:
         recording = {sample.tracepoint: sample.program for sample in config.samples}
         replaced = recording.keys() | {name for layer in config.layers for name in LAYERS[layer].programs}
         unused |= {program for name, program in _RAW.items() if name in replaced}
+        unused |= {program for name, program in _BOTH.items() if name in recording}
         unused |= {f"lo2_on_{name}" for name in PLACES} - {*recording.values()}
         for layer in LAYERS.values():
             if layer.name not in config.layers:

@@ -194,16 +194,10 @@ INLINE void lo2_cache_switches(struct lo2_bpf_cpu *cpu, __u32 number, const stru
  * The current task leaves its CPU (kernel/sched/core.c: the tracepoint precedes context_switch). If a program is at work
  * here, the slot belongs to its thread. The slot stays, for the thread comes back to this CPU.
  */
-INLINE void lo2_leave_cpu(const struct task_struct *next)
+INLINE void lo2_leave_cpu(struct lo2_bpf_cpu *cpu, __u32 number)
 {
-    __u32 cpu_number;
-    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&cpu_number);
-
-    if (!cpu)
-        return;
-    lo2_cache_switches(cpu, cpu_number, next);
     if (cpu->slot.occupied && !cpu->busy)
-        lo2_flush_slot(cpu, lo2_ring(&cpu_number));
+        lo2_flush_slot(cpu, lo2_ring(&number));
 }
 
 #endif

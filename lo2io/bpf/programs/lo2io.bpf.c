@@ -377,8 +377,16 @@ int lo2_exit(struct lo2_exit_context *context)
 SEC("raw_tp/sched_switch")
 int lo2_switch_task(struct lo2_raw_context *context)
 {
-    if (lo2_switch.on)
-        lo2_leave_cpu((const struct task_struct *)context->args[2]);
+    __u32 number;
+    struct lo2_bpf_cpu *cpu;
+
+    if (!lo2_switch.on)
+        return 0;
+    cpu = lo2_this_cpu(&number);
+    if (!cpu)
+        return 0;
+    lo2_cache_switches(cpu, number, (const struct task_struct *)context->args[2]);
+    lo2_leave_cpu(cpu, number);
     return 0;
 }
 

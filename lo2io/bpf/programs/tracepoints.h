@@ -12,6 +12,7 @@
 #include "core.h"
 #include "fits.h"
 #include "sqes.h"
+#include "waits.h"
 
 /* Counts an event that finds no room. */
 LO2_ONCE int lo2_lose_sample(__u32 place)
@@ -279,13 +280,6 @@ LO2_SAMPLE(io_uring_register, {
 
 /* ---- sched ---- */
 
-INLINE bool lo2_switches(const __u64 *context)
-{
-    if (!lo2_has_layer(LO2_LAYER_waits)) /* else that layer's program does it */
-        lo2_leave_cpu((const struct task_struct *)context[2]);
-    return true;
-}
-
 /* A thread's state as in the tracepoint: __trace_sched_switch_state and __task_state_index, include/linux/sched.h. */
 INLINE __u64 lo2_switch_state(bool preempt, __u32 state, const struct task_struct *task)
 {
@@ -307,12 +301,37 @@ INLINE __u64 lo2_switch_state(bool preempt, __u32 state, const struct task_struc
     return told - (told >> 1);
 }
 
-LO2_SAMPLE_IF(sched_switch, lo2_switch.on && lo2_switches(context), {
-    const struct task_struct *prev = (const struct task_struct *)context[1];
-    const struct task_struct *next = (const struct task_struct *)context[2];
-    fields->prev_pid = prev->pid;
-    fields->prev_state = lo2_switch_state(context[0], context[3], prev);
-    fields->next_pid = next->pid;
-})
+/* Does the work of lo2_switch_task and of lo2_waits_sched_switch, too: one program finds the CPU's part and reads the clock once. */
+SEC("tp_btf/sched_switch")
+int lo2_on_sched_switch(__u64 *context)
+{
+    const struct task_struct *prev = (const struct task_struct *)context[1], *next = (const struct task_struct *)context[2];
+    struct {
+        lo2_kernel_head head;
+        lo2_fields_sched_switch fields;
+    } *sample;
+    struct lo2_room room = {};
+    __u64 time_ns;
+
+    if (!lo2_switch.on || !LO2_FITS_sched_switch || !lo2_has_cpu(&room))
+        return 0;
+    lo2_cache_switches(room.cpu, room.number, next);
+    sample = lo2_begin_sample(&room, sizeof *sample, LO2_SAMPLED_sched_switch);
+    if (sample) {
+        time_ns = sample->head.time_ns;
+        __builtin_memset(&sample->fields, 0, sizeof sample->fields);
+        sample->fields.prev_pid = prev->pid;
+        sample->fields.prev_state = lo2_switch_state(context[0], context[3], prev);
+        sample->fields.next_pid = next->pid;
+        lo2_finish_marked(room.ring, sizeof *sample, room.at, LO2_SAMPLED_sched_switch);
+    } else {
+        time_ns = bpf_ktime_get_ns();
+    }
+    if (lo2_has_layer(LO2_LAYER_waits) && LO2_LAYER_FITS_waits)
+        lo2_follow_switch(room.cpu, room.number, context, time_ns);
+    else
+        lo2_leave_cpu(room.cpu, room.number);
+    return 0;
+}
 
 #endif

@@ -418,36 +418,41 @@ INLINE void lo2_comes_back(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring,
 }
 
 /*
- * Does the work of lo2_switch_task, too. The tracepoint precedes the switch: the current task is `prev`. If a program is at
+ * The CPU turns to another thread, at `time_ns`. The tracepoint precedes the switch: the current task is `prev`. If a program is at
  * work here, it goes on as soon as its thread is back, on this CPU.
  */
-SEC("tp_btf/sched_switch")
-int lo2_waits_sched_switch(__u64 *context)
+INLINE void lo2_follow_switch(struct lo2_bpf_cpu *cpu, __u32 cpu_number, const __u64 *context, __u64 time_ns)
 {
     struct task_struct *prev = (struct task_struct *)context[1], *next = (struct task_struct *)context[2];
     struct lo2_bpf_buffer *ring;
+
+    if (cpu->busy) {
+        __sync_fetch_and_add(&cpu->misses.skipped, 1);
+        return;
+    }
+    ring = lo2_ring(&cpu_number);
+    if (cpu->slot.occupied)
+        lo2_flush_slot(cpu, ring);
+    if (prev->pid)
+        lo2_leaves(context[0] || !context[3], context[3], time_ns);
+    if (next->pid)
+        lo2_comes_back(cpu, ring, next, time_ns);
+}
+
+/* Does the work of lo2_switch_task, too. If switches are recorded, lo2_on_sched_switch does all this. */
+SEC("tp_btf/sched_switch")
+int lo2_waits_sched_switch(__u64 *context)
+{
     struct lo2_bpf_cpu *cpu;
     __u32 cpu_number;
-    __u64 time_ns;
 
     if (!lo2_switch.on || !LO2_LAYER_FITS_waits)
         return 0;
     cpu = lo2_this_cpu(&cpu_number);
     if (!cpu)
         return 0;
-    lo2_cache_switches(cpu, cpu_number, next);
-    if (cpu->busy) {
-        __sync_fetch_and_add(&cpu->misses.skipped, 1);
-        return 0;
-    }
-    ring = lo2_ring(&cpu_number);
-    if (cpu->slot.occupied)
-        lo2_flush_slot(cpu, ring);
-    time_ns = bpf_ktime_get_ns();
-    if (prev->pid)
-        lo2_leaves(context[0] || !context[3], context[3], time_ns);
-    if (next->pid)
-        lo2_comes_back(cpu, ring, next, time_ns);
+    lo2_cache_switches(cpu, cpu_number, (const struct task_struct *)context[2]);
+    lo2_follow_switch(cpu, cpu_number, context, bpf_ktime_get_ns());
     return 0;
 }
 

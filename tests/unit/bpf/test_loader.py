@@ -13,9 +13,11 @@ from lo2io.native._lib import ffi, lib
 from reference.kernel_records import iter_records
 
 from lo2io.bpf import libbpf, loader
+from lo2io.bpf.samples import BpfSample
 from lo2io.catalog.call_numbers import NO_NUMBER, call_number
 from lo2io.catalog.catalog import load_catalog
 from lo2io.errors import AccessError, CaptureError
+from lo2io.model.layers import WAITS
 from lo2io.native.records import unpack
 
 NOTHING = loader.BpfConfig(recorder=1)
@@ -156,6 +158,22 @@ def test_programs_that_no_call_needs_are_left_out(numbered: tuple[bool, ...], pa
     assert {loader._ENTER, loader._EXIT} <= unused if not pairs else not {loader._ENTER, loader._EXIT} & unused
     calls = set(loader._CALLS.values())
     assert not calls & unused if raw else calls <= unused
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("waits", [False, True])
+def test_one_program_runs_at_each_switch(recorded: bool, waits: bool) -> None:
+    """The one that records switches does the work of the others, too."""
+    samples = (BpfSample("sched:sched_switch", 5),) if recorded else ()
+    layers = (WAITS,) if waits else ()
+    programs: Any = loader.Programs(loader.BpfConfig(recorder=1, samples=samples, layers=layers), [0], 4096)
+    programs.samples, programs.layers = samples, layers
+    run = [*programs._attached().items(), *programs._of_layers()]
+    expected = "lo2_on_sched_switch" if recorded else "lo2_waits_sched_switch" if waits else "lo2_switch_task"
+    assert [program for name, program in run if name == "sched_switch"] == [expected]
+    assert ("lo2_waits_sched_waking" in dict(run).values()) == waits
+    every = {"lo2_on_sched_switch", "lo2_waits_sched_switch", "lo2_switch_task"}
+    assert every - programs._unused() == {expected}
 
 
 def test_the_end_of_what_libbpf_says_is_kept() -> None:
