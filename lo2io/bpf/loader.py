@@ -60,7 +60,7 @@ _RAW = {**_SWITCH, **_FOLLOW, **_LIVES, **_RINGS, **_CALLS}
 """Raw tracepoint → its program, in the order of attaching. If a program records the tracepoint's events, it replaces
 this program and also does this program's work."""
 _BOTH = {"sched_switch": "lo2_waits_sched_switch"}
-"""Tracepoint → a layer's program there. If a program records the tracepoint's events, it does that program's work, too."""
+"""Tracepoint → the program of a layer there. The program that records the tracepoint's events does its work, too."""
 _OPTIONAL = {layer.programs[event.partition(":")[2]] for layer in LAYERS.values() for event in layer.optional}
 """Programs of layers, also untyped, whose tracepoints a kernel may lack. An interrupt that comes during one may spin
 for a lock, and miss another run of it: nothing is lost by that."""

@@ -37,13 +37,19 @@ INLINE bool lo2_has_room(const volatile struct lo2_bpf_buffer *buffer, __u64 at,
     return at + whole - buffer->tail <= lo2.config.ring_bytes;
 }
 
+/* Where the record at a position begins, behind its frame. */
+INLINE void *lo2_record_at(struct lo2_bpf_buffer *buffer, __u64 at)
+{
+    return (__u8 *)buffer + LO2_BUFFER_HEAD + (at & lo2.config.ring_mask) + LO2_FRAME_BYTES;
+}
+
 /* Writes the frame of a record at a position. Returns where the record begins. */
 INLINE void *lo2_frame(struct lo2_bpf_buffer *buffer, __u64 at, __u64 size)
 {
-    __u8 *frame = (__u8 *)buffer + LO2_BUFFER_HEAD + (at & lo2.config.ring_mask);
+    __u64 *record = lo2_record_at(buffer, at);
 
-    *(__u64 *)frame = size;
-    return frame + LO2_FRAME_BYTES;
+    record[-1] = size;
+    return record;
 }
 
 INLINE void lo2_note_crossing(struct lo2_bpf_buffer *buffer, __u64 at, __u64 whole)
@@ -69,12 +75,12 @@ INLINE void lo2_copy(void *to, const void *from, __u64 size)
 
 /* ---- for programs that exclude each other: lo2_take_cpu() ---- */
 
-/* Room for a record, until lo2_finish() with the same size. NULL: there is none. */
-INLINE void *lo2_begin(struct lo2_bpf_buffer *buffer, __u64 size)
+/* Room for a record of at most `most` bytes, until lo2_finish() with its size. NULL: there is none. */
+INLINE void *lo2_begin(struct lo2_bpf_buffer *buffer, __u64 most)
 {
-    if (!buffer || !lo2_has_room(buffer, buffer->taken, lo2_framed(size)))
+    if (!buffer || !lo2_has_room(buffer, buffer->taken, lo2_framed(most)))
         return NULL;
-    return lo2_frame(buffer, buffer->taken, size);
+    return lo2_record_at(buffer, buffer->taken);
 }
 
 /*
@@ -99,6 +105,7 @@ INLINE void lo2_finish(struct lo2_bpf_buffer *buffer, __u64 size)
 {
     __u64 at = buffer->taken, whole = lo2_framed(size);
 
+    lo2_frame(buffer, at, size);
     lo2_note_crossing(buffer, at, whole);
 #if defined(__TARGET_ARCH_x86)
     barrier();
@@ -110,8 +117,8 @@ INLINE void lo2_finish(struct lo2_bpf_buffer *buffer, __u64 size)
 }
 
 /*
- * Copies a record, of at most LO2_BUFFER_SLACK bytes with its frame. False: there is no room. A call copies,
- * for the verifier does not follow what a call copies. Word by word, it would follow many more states.
+ * Copies a record, of at most LO2_BUFFER_SLACK bytes with its frame. False: there is no room. If the size is not constant, a call
+ * copies, for the verifier does not follow what a call copies. Word by word is twice as fast.
  */
 INLINE bool lo2_put(struct lo2_bpf_buffer *buffer, const void *record, __u64 size)
 {
@@ -119,7 +126,10 @@ INLINE bool lo2_put(struct lo2_bpf_buffer *buffer, const void *record, __u64 siz
 
     if (!place)
         return false;
-    bpf_probe_read_kernel(place, size, record);
+    if (__builtin_constant_p(size))
+        lo2_copy(place, record, size);
+    else
+        bpf_probe_read_kernel(place, size, record);
     lo2_finish(buffer, size);
     return true;
 }

@@ -118,6 +118,12 @@ INLINE void lo2_lose(struct lo2_bpf_cpu *cpu, __u32 events, __u64 begin_ns, __u6
     cpu->losing.end_ns = end_ns;
 }
 
+/* As lo2_begin(), but earlier losses are told first. */
+INLINE void *lo2_begin_next(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, __u64 most)
+{
+    return !cpu->losing.lost || lo2_tell_lost() ? lo2_begin(ring, most) : NULL;
+}
+
 /* Writes a record of `size` bytes. False: there was no room. */
 INLINE bool lo2_write(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, const void *record, __u64 size)
 {
@@ -148,22 +154,26 @@ INLINE void lo2_fill_head(lo2_kernel_head *head, const struct lo2_moment *moment
 INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring)
 {
     const lo2_kernel_call *call = &cpu->slot.record;
-    __u32 nr_args = call->nr_args & 7;
-    lo2_kernel_enter enter = { .head = call->head, .nr_args = call->nr_args };
     __u32 index = lo2.calls[cpu->slot.call % LO2_MAX_CALLS].enter_index % LO2_MAX_EVENTS;
+    bool unfollowed = lo2_has_layer(LO2_LAYER_waits) && !lo2_claim_sleeper(call->head.tid);
+    lo2_kernel_enter *enter;
 
     cpu->slot.occupied = 0;
-    enter.head.type = LO2_KERNEL_ENTER;
-    enter.unfollowed = lo2_has_layer(LO2_LAYER_waits) && !lo2_claim_sleeper(call->head.tid);
     if (lo2_has_layer(LO2_LAYER_stacks))
         lo2_note_begin(call->head.tid, call->head.time_ns);
-    __builtin_memcpy(enter.args, call->args, sizeof enter.args);
-    if (nr_args > 6)
-        nr_args = 6;
-    if (!lo2_write(cpu, ring, &enter, __builtin_offsetof(lo2_kernel_enter, args) + nr_args * sizeof(__u64))) {
+    enter = lo2_begin_next(cpu, ring, sizeof *enter);
+    if (!enter) {
         cpu->counts[index].lost++;
         lo2_lose(cpu, 1, call->head.time_ns, call->head.time_ns);
+        return;
     }
+    lo2_copy(&enter->head, &call->head, sizeof enter->head);
+    enter->head.type = LO2_KERNEL_ENTER;
+    enter->nr_args = call->nr_args;
+    enter->unfollowed = unfollowed;
+    enter->reserved[0] = enter->reserved[1] = 0;
+    lo2_copy(enter->args, call->args, sizeof enter->args); /* of which the record takes nr_args */
+    lo2_finish(ring, __builtin_offsetof(lo2_kernel_enter, args) + (call->nr_args & 7) * sizeof(__u64));
 }
 
 /* The number of the call that returns. LO2_MAX_CALLS or more: none, for rt_sigreturn has overwritten it. */

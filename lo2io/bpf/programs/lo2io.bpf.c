@@ -180,24 +180,15 @@ INLINE bool is_left_out(struct lo2_moment *moment, __u64 duration_ns)
     return lo2_files_left_out(moment);
 }
 
-/* As lo2_write(), but most records are calls, and copying word by word is faster. */
+/* Copies all arguments, of which the record takes nr_args. */
 INLINE bool copy_call(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, const lo2_kernel_call *record)
 {
-    __u64 size = __builtin_offsetof(lo2_kernel_call, args) + (record->nr_args & 7) * sizeof(__u64);
-    lo2_kernel_call *copy;
-    __u32 i;
+    lo2_kernel_call *copy = lo2_begin_next(cpu, ring, sizeof *copy);
 
-    if (cpu->losing.lost && !lo2_tell_lost())
-        return false;
-    copy = lo2_begin(ring, size);
     if (!copy)
         return false;
-    lo2_copy(copy, record, __builtin_offsetof(lo2_kernel_call, args));
-#pragma unroll
-    for (i = 0; i < 6; i++)
-        if (i < record->nr_args)
-            copy->args[i] = record->args[i];
-    lo2_finish(ring, size);
+    lo2_copy(copy, record, sizeof *copy);
+    lo2_finish(ring, __builtin_offsetof(lo2_kernel_call, args) + (record->nr_args & 7) * sizeof(__u64));
     return true;
 }
 

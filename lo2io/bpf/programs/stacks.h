@@ -205,7 +205,7 @@ LO2_ONCE int lo2_write_copy(__u64 time_ns, __u32 place)
     if (!cpu || !ring || (cpu->losing.lost && !lo2_tell_lost()) ||
         !lo2_has_room(ring, lo2_framed(sizeof *record), lo2.config.ring_bytes / 2))
         return false;
-    record = lo2_frame(ring, ring->taken, sizeof *record);
+    record = lo2_record_at(ring, ring->taken);
     __builtin_memset(record, 0, __builtin_offsetof(struct lo2_copied_stack, bytes));
     record->stack.head.time_ns = time_ns;
     record->stack.head.tid = task->pid;
@@ -222,7 +222,6 @@ LO2_ONCE int lo2_write_copy(__u64 time_ns, __u32 place)
     size = __builtin_offsetof(struct lo2_copied_stack, bytes) + record->stack.copied;
     if (!record->stack.copied)
         size = sizeof record->stack;
-    lo2_frame(ring, ring->taken, size);
     lo2_finish(ring, size);
     return true;
 }
