@@ -4,6 +4,8 @@
 
 #include "vfs_types.h"
 
+#define LO2_CLOEXEC 02000000       /* include/uapi/asm-generic/fcntl.h */
+
 /* The address of the open file behind a descriptor of the task, or 0. */
 INLINE __u64 lo2_file_at(struct task_struct *task, __s32 fd)
 {
@@ -27,6 +29,14 @@ INLINE bool lo2_ends_with_exec(struct task_struct *task, __s32 fd)
         bpf_probe_read_kernel(&word, sizeof word, LO2_READ(table, struct fdtable, close_on_exec) + number / 64))
         return false;
     return word >> (number & 63) & 1;
+}
+
+/* The flags of open(2): O_CLOEXEC is the descriptor's, all others are the file's. fd -1: the file has no descriptor. */
+INLINE __u32 lo2_open_flags(const struct file *file, struct task_struct *task, __s32 fd)
+{
+    __u32 flags = LO2_READ(file, struct file, f_flags) & ~LO2_CLOEXEC;
+
+    return lo2_ends_with_exec(task, fd) ? flags | LO2_CLOEXEC : flags;
 }
 
 #endif

@@ -12,7 +12,6 @@
 #include "descriptors.h"
 #include "names.h"
 
-#define LO2_CLOEXEC 02000000       /* include/uapi/asm-generic/fcntl.h */
 #define LO2_MODE_LSEEK 4           /* FMODE_LSEEK in include/linux/fs.h */
 #define LO2_FILE_TYPE 0170000
 #define LO2_DIRECTORY 0040000
@@ -151,9 +150,7 @@ LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
     record->generation = LO2_READ(inode, struct inode, i_generation);
     record->mode = look->mode;
     record->links = LO2_READ(inode, struct inode, i_nlink);
-    record->open_flags = LO2_READ(file, struct file, f_flags) & ~LO2_CLOEXEC;
-    if (!(look->flags & LO2_FILE_SLOT) && lo2_ends_with_exec(moment.task, look->fd))
-        record->open_flags |= LO2_CLOEXEC;
+    record->open_flags = lo2_open_flags(file, moment.task, look->flags & LO2_FILE_SLOT ? -1 : look->fd);
     record->mount = LO2_READ(names->first_mount - bpf_core_field_offset(struct mount, mnt), struct mount, mnt_id);
     record->magic = LO2_READ(LO2_READ(inode, struct inode, i_sb), struct super_block, s_magic);
     record->of = of;

@@ -8,7 +8,6 @@
 #include "looks.h"
 
 #define LO2_KERNEL_THREAD 0x200000 /* PF_KTHREAD in include/linux/sched.h */
-#define LO2_CLOEXEC 02000000       /* include/uapi/asm-generic/fcntl.h */
 #define LO2_PATH_BYTES 4096        /* PATH_MAX */
 
 struct bpf_iter_meta {
@@ -83,9 +82,7 @@ INLINE void lo2_fill_fact(lo2_fact_fd *fact, struct task_struct *task, __s32 fd,
     fact->position = LO2_READ(file, struct file, f_pos);
     fact->pid = task->tgid;
     fact->fd = fd;
-    fact->open_flags = LO2_READ(file, struct file, f_flags) & ~LO2_CLOEXEC;
-    if (lo2_ends_with_exec(task, fd))
-        fact->open_flags |= LO2_CLOEXEC;
+    fact->open_flags = lo2_open_flags(file, task, fd);
     fact->mount = LO2_READ(mount - bpf_core_field_offset(struct mount, mnt), struct mount, mnt_id);
 }
 

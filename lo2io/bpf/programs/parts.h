@@ -217,7 +217,7 @@ int lo2_parts_block_rq_issue(__u64 *context)
     operation = request->cmd_flags & ((1 << LO2_REQ_OP_BITS) - 1);
     if (!cpu || !(LO2_IS_OP(operation, READ) || LO2_IS_OP(operation, WRITE)))
         return 0;
-    lo2_number_by(&cpu->walk.bio, request->bio);
+    lo2_number_by(&cpu->walk.bio, LO2_MEMBER(true, request, struct request, bio));
     cpu->walk.record.count = 0;
     cpu->walk.record.head.type = LO2_KERNEL_PARTS;
     cpu->walk.record.head.tid = bpf_get_current_task_btf()->pid;
