@@ -1,4 +1,4 @@
-"""Classes whose objects never change, as by ``dataclasses.dataclass(frozen=True, slots=True)``, but made faster.
+"""Classes as by ``dataclasses.dataclass(slots=True)``, but made faster. Most are frozen: their objects never change.
 
 The standard decorator writes and compiles six methods for each class. A recording makes some 60 such classes before its
 command runs, and 140 until its summary is printed, and the user waits for that. This decorator compiles ``__init__``
@@ -70,7 +70,7 @@ def _set_state(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, field.name, value)
 
 
-def _finish(cls: Any) -> None:
+def _finish(cls: Any, *, frozen: bool) -> None:
     """Give a class the methods that its objects need."""
     fields = dataclasses.fields(cls)
     compared = attrgetter(*(field.name for field in fields if field.compare))
@@ -82,8 +82,9 @@ def _finish(cls: Any) -> None:
         return hash(compared(self))
 
     cls.__init__ = _make_init_later(cls, fields)
-    cls.__eq__, cls.__hash__ = is_equal, count_hash
-    cls.__setattr__ = cls.__delattr__ = _refuse
+    cls.__eq__, cls.__hash__ = is_equal, count_hash if frozen else None
+    if frozen:
+        cls.__setattr__ = cls.__delattr__ = _refuse
     cls.__getstate__, cls.__setstate__ = _get_state, _set_state
     if "__repr__" not in cls.__dict__:
         cls.__repr__ = _show
@@ -92,21 +93,16 @@ def _finish(cls: Any) -> None:
 if not TYPE_CHECKING:  # for mypy, this is the standard library's decorator
 
     def dataclass(*, frozen: bool = False, slots: bool = True, kw_only: bool = False) -> Callable[[type], type]:
-        """As the standard library's, for classes with slots. Fields of frozen ones have nothing but defaults.
-
-        Classes that are not frozen are made by the standard library.
-        """
+        """As the standard library's, for classes with slots. Their fields have nothing but defaults."""
 
         def make(cls: type) -> type:
-            if not frozen:
-                return dataclasses.dataclass(slots=slots, kw_only=kw_only)(cls)
             types = cls.__annotations__
             cls.__annotations__ = dict.fromkeys(types, object)
             made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
             made.__annotations__ = types
             for name, type_ in types.items():
                 made.__dataclass_fields__[name].type = type_
-            _finish(made)
+            _finish(made, frozen=frozen)
             return made
 
         return make

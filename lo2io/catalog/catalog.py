@@ -6,13 +6,15 @@ docs/reference/tracepoint-files.md explains the keys of the files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from dataclasses import field
 from functools import cache, cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lo2io.catalog import compiled, fuse_opcodes, wait_reasons
 from lo2io.errors import CatalogError, UsageError
+from lo2io.frozen import dataclass
 from lo2io.model import CallClass, CallKind, CallSpec, OpcodeSpec, Returns, TracepointSpec
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class Selection:
     """Event → the event that replaced it. A kernel has one of the two, so neither counts as missing."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)  # without slots, for the properties that it caches
 class Catalog:
     """Every call, tracepoint and opcode that lo2io knows, in the order of the files."""
 

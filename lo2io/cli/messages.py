@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 def status_line(*, quiet: bool) -> StatusLine | None:
     """The status line of a recording; None if messages do not go to a terminal, or with ``--quiet``."""
+    if quiet or not sys.stderr.isatty():
+        return None
     from lo2io.cli.status_line import StatusLine
 
-    return StatusLine() if sys.stderr.isatty() and not quiet else None
+    return StatusLine()
 
 
 def say(*, quiet: bool, line: StatusLine | None = None) -> Callable[[str], None]:

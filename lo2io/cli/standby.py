@@ -11,10 +11,10 @@ The process ends when lo2io does, however that ends. If the process has gone, lo
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import os
 import signal
-import socket
 import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
@@ -59,7 +59,8 @@ class Standby:
     """
 
     def __init__(self, prepare: Callable[[], None], finish: Finish) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # The module socket takes 3 ms to import, and lo2io needs its functions at the end only.
+        self._socket, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
@@ -77,6 +78,7 @@ class Standby:
             ChildProcessError: The process has gone amid its work.
         """
         import pickle
+        import socket
 
         folders = [folder for folder in (spool, trace, trace.parent) if folder is not None]
         work = Work(request, exit_code, spool.path, trace.path, trace.parent.path if trace.parent else None)
@@ -84,9 +86,12 @@ class Standby:
         with contextlib.suppress(OSError):  # else the process gives no way
             os.sched_setscheduler(self._pid, os.SCHED_OTHER, os.sched_param(0))
         with _passing_signals(self._pid):
-            with self._socket, contextlib.suppress(OSError):  # nobody has read what was sent
-                socket.send_fds(self._socket, [pickle.dumps(work)], [*_OUTPUTS, *(folder.fd for folder in folders)])
-                answer = self._socket.recv(1)
+            with (
+                socket.socket(fileno=self._socket.detach()) as theirs,
+                contextlib.suppress(OSError),  # nobody has read what was sent
+            ):
+                socket.send_fds(theirs, [pickle.dumps(work)], [*_OUTPUTS, *(folder.fd for folder in folders)])
+                answer = theirs.recv(1)
             os.waitpid(self._pid, 0)  # so its CPU time is lo2io's
         if answer == b"":
             raise ChildProcessError
@@ -111,7 +116,7 @@ def _passing_signals(pid: int) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stand_by(parent: int, own: socket.socket, prepare: Callable[[], None], finish: Finish) -> NoReturn:
+def _stand_by(parent: int, end: _socket.socket, prepare: Callable[[], None], finish: Finish) -> NoReturn:
     """In the child: leave lo2io's process group, prepare, and wait for work."""
     try:
         end_with(parent, signal.SIGKILL)
@@ -121,6 +126,9 @@ def _stand_by(parent: int, own: socket.socket, prepare: Callable[[], None], fini
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         _give_way()
         prepare()
+        import socket
+
+        own = socket.socket(fileno=end.detach())
         content, fds, *_ = socket.recv_fds(own, _MOST_BYTES, _MOST_FDS)
         if content:
             import pickle

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -35,6 +34,8 @@ class StatusLine:
         if status is None:
             self.clear()
             return
+        import shutil  # brings in what unpacks archives, and a command's recording shows no status
+
         columns = shutil.get_terminal_size().columns
         with self._lock:
             self._stream.write(f"{_START}{render(status)[: columns - 1]}{_ERASE}")

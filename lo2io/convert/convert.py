@@ -6,7 +6,7 @@ In: a spool. Out: the trace's directory, and how complete it is. Converting work
 from __future__ import annotations
 
 import importlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from lo2io.catalog.catalog import load_catalog
@@ -14,6 +14,7 @@ from lo2io.catalog.fuse_opcodes import load_opcodes
 from lo2io.catalog.wait_reasons import load_reasons
 from lo2io.errors import SpoolError, UsageError
 from lo2io.folder import Folder, private_umask
+from lo2io.frozen import dataclass
 from lo2io.libraries import prepare_libraries
 from lo2io.model import UNKNOWN_I64, Completeness, TraceEnd
 from lo2io.model.trace import BLOCK_RECORDS

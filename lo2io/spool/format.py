@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lo2io.errors import SpoolError
+from lo2io.frozen import dataclass
 from lo2io.model import ClockSync, SpoolMeta
 from lo2io.units import MAX_RATE
 
@@ -79,7 +80,7 @@ def segment_name(number: int) -> str:
     return f"seg-{number:06}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SegmentStart:
     """The content of ``segment.json``: the begin of a spool that was cut off while this segment was its oldest."""
 

@@ -55,6 +55,7 @@ class Changing:
     """A class that is not frozen."""
 
     number: int
+    names: list[str] = field(default_factory=list)
 
 
 GIVEN = (((1,), {}), ((1, 2), {"aside": 3}), ((1,), {"names": ["a"], "hidden": "x"}))
@@ -113,7 +114,13 @@ def test_objects_are_copied(made: Any) -> None:
 
 
 def test_others_change() -> None:
-    """A class that is not frozen is the standard library's."""
+    """Objects of a class that is not frozen change, are compared by their fields, and have no hash."""
     changing = Changing(1)
     changing.number = 2
-    assert changing == Changing(2)
+    assert changing == Changing(2) == copy.copy(changing) == pickle.loads(pickle.dumps(changing))  # noqa: S301
+    assert changing != Changing(1)
+    assert repr(changing) == "Changing(number=2, names=[])"
+    assert changing.names is not Changing(2).names
+    assert Changing.__hash__ is None
+    with pytest.raises(AttributeError):
+        changing.other = 1
