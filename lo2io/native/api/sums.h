@@ -241,4 +241,40 @@ typedef struct { lo2_kept_row *heaps; int64_t *seen; int64_t lanes, limit; } lo2
  * twice, then the later row has it. Returns how many; -1: there is no such lane. */
 ptrdiff_t lo2_smallest_add(const lo2_smallest *smallest, size_t nr, const int64_t *lanes, const uint64_t *keys, int64_t *rows,
                            int64_t *places);
+void lo2_scatter_keys(size_t nr, const uint64_t *ids, uint64_t *keys);
+void lo2_latency_bins(size_t nr, const int64_t *durations_ns, int64_t *bins);
+
+/* Lanes of the process and the thread, and the last moment of a call that never ended. */
+typedef struct { int64_t process, thread, last_ns; } lo2_task_lanes;
+/* By lane and bin. */
+typedef struct { int64_t *read, *written; lo2_edge_sums *time; } lo2_activity_grid;
+
+typedef struct {
+    const lo2_sum_context *context;
+    const lo2_task_lanes *tasks; /* as many as the context's */
+    const int64_t *file_lane; /* by group */
+    int64_t other_files;      /* the lane of files without one of their own */
+    lo2_time_grid heat, fine; /* lanes is not used */
+    lo2_activity_grid processes, files; /* of heat */
+    lo2_edge_sums *busy;      /* of fine, by thread's lane and class */
+    int64_t *latency;         /* of heat, by class and bin of latency */
+    lo2_smallest slices, points; /* by thread's lane and class; by file's lane */
+} lo2_pictures;
+
+/* Which rows are kept, and their places, as in lo2_smallest_add; arrays with room for all. */
+typedef struct { int64_t *rows, *places; size_t nr; } lo2_taken_rows;
+
+/* Requests of rings. */
+typedef struct {
+    size_t nr;
+    const uint64_t *id;
+    const int64_t *end_time_ns;
+    const uint32_t *task, *handle, *handle2;
+    const int64_t *offset_bytes, *bytes_result;
+    const bool *reads, *writes;
+} lo2_moved_rows;
+
+void lo2_pictures_add_calls(const lo2_pictures *pictures, const lo2_sum_rows *rows, lo2_taken_rows *slices,
+                            lo2_taken_rows *points);
+void lo2_pictures_add_moved(const lo2_pictures *pictures, const lo2_moved_rows *rows, lo2_taken_rows *points);
 #endif

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64, CallClass, CallKind
-from lo2io.reports.html.grid import PointSums, Presence, Smallest, TimeGrid, scatter_keys, time_grid
+from lo2io.model import UNKNOWN_I64
+from lo2io.native._lib import ffi, lib
+from lo2io.native.columns import allocate_rows, pointer_to
+from lo2io.reports.html.grid import PointSums, Presence, Smallest, Taken, TimeGrid, scatter_keys, time_grid
 from lo2io.reports.html.lanes import CLASSES, HUES, Lanes
+from lo2io.reports.summary.adding import native_rows
 from lo2io.reports.summary.tally import OPERATION_COLUMNS, read_ahead
 from lo2io.trace.columns import latest_end
 from lo2io.units import SECTOR_BYTES
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
+    from lo2io.reports.summary.owners import Owners
     from lo2io.reports.summary.sums import TraceSums
     from lo2io.trace.reader import Trace
 
@@ -37,7 +41,7 @@ MAX_SLICES: Final = 60
 MAX_POINTS: Final = 2_500
 """Points drawn for each file or device."""
 STEPS: Final = 4
-"""Bins of latency per power of two."""
+"""Bins of latency per power of two, as the native part has them."""
 _LATENCY_BINS: Final = 48 * STEPS
 _MERGED: Final = 2
 """The status of a request that was merged into another."""
@@ -51,8 +55,6 @@ _REQUESTS: Final = (
     "id", "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "end_latest_ns",
     "sector", "bytes_result",
 )  # fmt: skip
-_READS: Final = np.array([kind in {CallClass.READ, CallClass.COPY} for kind in CallClass])
-_WRITES: Final = np.array([kind in {CallClass.WRITE, CallClass.COPY} for kind in CallClass])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,11 @@ class _Activity:
         self.read, self.written = PointSums(grid, lanes), PointSums(grid, lanes)
         self.time = Presence(grid, lanes)
 
+    def native(self) -> dict[str, Any]:
+        """A ``lo2_activity_grid`` over the same sums."""
+        read, written = (pointer_to(each.sums, "int64_t") for each in (self.read, self.written))
+        return {"read": read, "written": written, "time": self.time.edges}
+
     def plain(self) -> dict[str, Any]:
         """The numbers of each lane, as JSON has them."""
         return {name: values.tolist() for name, values in self._values().items()}
@@ -86,9 +93,10 @@ class _Activity:
 
 
 def latency_bin(durations_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bin of each latency. A power of two has four bins, read off the double's bits; bin 0 is below 1 ns."""
-    bits = np.maximum(durations_ns, 0).astype(np.float64).view(np.int64)
-    bins: NDArray[np.int64] = ((bits >> 50) - (1023 * STEPS) + 1).clip(0, _LATENCY_BINS - 1)
+    """Bin of each latency. A power of two has four bins; bin 0 is below 1 ns."""
+    durations_ns = np.ascontiguousarray(durations_ns, np.int64)
+    bins = np.empty(len(durations_ns), np.int64)
+    lib.lo2_latency_bins(len(bins), *(pointer_to(values, "int64_t") for values in (durations_ns, bins)))
     return bins
 
 
@@ -109,15 +117,19 @@ class Pictures:
         self._stop_ns = max(meta["stop_ns"], meta["start_ns"] + 1)
         self._heat = time_grid(meta["start_ns"], self._stop_ns, HEAT_BINS)
         self._fine = time_grid(meta["start_ns"], self._stop_ns, TIMELINE_BINS)
-        self._way = np.array([CallClass.of_kind(CallKind[call["kind"].upper()]) for call in meta["calls"]], np.int64)
-        """For each call, what it does with bytes, whatever answers it: the class that it has on storage."""
-        self._opcode_class = np.full(256, CallClass.OTHER, np.int64)
-        for opcode in meta.get("opcodes", ()):
-            self._opcode_class[opcode["number"]] = CallClass.of_kind(CallKind[opcode["kind"].upper()])
+        kinds = {opcode["number"]: opcode["kind"] for opcode in meta.get("opcodes", ())}
+        self._reads, self._writes = (
+            np.array([kinds.get(number) in {kind, "copy"} for number in range(256)]) for kind in ("read", "write")
+        )
+        """By opcode."""
+        self._only_writes = np.array([call["kind"] == "write" for call in meta["calls"]], np.bool_)
+        """By call."""
         self._devices = requests.devices
-        self._last_ns = _last_moments(trace, self._stop_ns)
         self._whole = trace.completeness.proven and not trace.completeness.lost
         self._make(self._heat, self._fine)
+        self._tasks = _task_lanes(trace, owners, lanes, self._stop_ns)
+        self._file_lanes = lanes.files.of(np.arange(owners.nr_groups))
+        self._native = self._as_native()
         for batch in read_ahead(trace.batches("operations", OPERATION_COLUMNS)):
             self._add_operations(batch)
         for batch in read_ahead(trace.batches("ring_requests", _RING_REQUESTS)):
@@ -138,52 +150,43 @@ class Pictures:
         self.served_fine = Presence(fine, len(lanes.devices))
         self.rings = Presence(heat, len(lanes.rings))
 
-    def _add_operations(self, rows: Columns) -> None:
-        begin, ended = rows["begin_time_ns"], rows["end_time_ns"] != UNKNOWN_I64
-        last = self._last_ns[np.minimum(rows["task"], len(self._last_ns) - 1)]
-        end = np.maximum(np.where(ended, rows["end_time_ns"], last), begin)
-        rows = self._context.derive(rows)
-        process, files = self._lanes.processes.of(rows["process"]), self._lanes.files.of(rows["group"])
-        self._add_moved(rows, end, self._way[rows["call"]], (process, files))
-        self.processes.time.add(process, begin, end)
-        self.files.time.add(files, begin, end)
-        thread = self._lanes.threads.of(rows["task"]) * len(CLASSES) + rows["class"]
-        self.busy.add(thread, begin, end)
-        facts = {name: rows[name] for name in ("id", "call", "begin_time_ns", "bytes_result", "error", "group")}
-        duration = end - begin
-        longest = np.uint64(2**63) - duration.astype(np.uint64)
-        self.slices.add(thread, longest, {**facts, "end_time_ns": end})
-        self._add_latency(rows["class"][ended], end[ended], duration[ended])
+    def _as_native(self) -> Any:
+        """A ``lo2_pictures *``, which points to the arrays of this object."""
+        native = ffi.new("lo2_pictures *")
+        native.context, native.tasks = self._context.native, pointer_to(self._tasks, "lo2_task_lanes")
+        native.file_lane, native.other_files = pointer_to(self._file_lanes, "int64_t"), self._lanes.files.others
+        native.heat, native.fine = self._heat.native(0)[0], self._fine.native(0)[0]
+        native.processes, native.files = self.processes.native(), self.files.native()
+        native.busy, native.latency = self.busy.edges, pointer_to(self.latency.sums, "int64_t")
+        native.slices, native.points = self.slices.native(), self.file_points.native()
+        return native
 
-    def _add_moved(
-        self,
-        rows: Columns,
-        end: NDArray[np.int64],
-        which: NDArray[np.int64],
-        lanes: tuple[NDArray[np.int64], NDArray[np.int64]],
-    ) -> None:
-        """Add bytes, and the offsets of accesses. ``lanes``: each row's process, and the file (that a copy reads)."""
-        process, file = lanes
-        moved = np.maximum(rows["bytes_result"], 0)  # the unknown is less than 0
-        written, copies = file, which == CallClass.COPY
-        if copies.any():
-            written = np.where(copies, self._lanes.files.of(self._owners.groups(rows["handle2"])), file)
-        for name, does, lane in (("read", _READS, file), ("written", _WRITES, written)):
-            amounts = moved * does[which]
-            getattr(self.processes, name).add(process, end, amounts)
-            getattr(self.files, name).add(lane, end, amounts)
-        known = np.flatnonzero(
-            (rows["offset_bytes"] != UNKNOWN_I64)
-            & (moved * (_READS | _WRITES)[which] > 0)
-            & (file < self._lanes.files.others)
-        )
-        points = {
-            "time_ns": end[known],
-            "offset_bytes": rows["offset_bytes"][known],
-            "bytes": moved[known],
-            "write": which[known] == CallClass.WRITE,
+    def _add_operations(self, rows: Columns) -> None:
+        native, kept = native_rows(rows)
+        slices, points = Taken(native.nr), Taken(native.nr)
+        lib.lo2_pictures_add_calls(self._native, native, slices.native, points.native)
+        del kept
+        ends = self._ends(rows, slices.rows)
+        names = ("id", "call", "begin_time_ns", "bytes_result", "error")
+        facts = {name: rows[name][slices.rows] for name in names}
+        groups = self._owners.groups(rows["handle"][slices.rows])
+        self.slices.keep(slices, {**facts, "group": groups, "end_time_ns": ends})
+        self._keep_points(rows, points, self._ends(rows, points.rows), self._only_writes[rows["call"][points.rows]])
+
+    def _ends(self, rows: Columns, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ends of some calls, as the native part has them."""
+        begin, end = rows["begin_time_ns"][which], rows["end_time_ns"][which]
+        task = np.minimum(rows["task"][which], len(self._tasks) - 1)
+        return np.maximum(np.where(end != UNKNOWN_I64, end, self._tasks["last_ns"][task]), begin)
+
+    def _keep_points(self, rows: Columns, points: Taken, end: NDArray[np.int64], write: NDArray[np.bool_]) -> None:
+        facts = {
+            "time_ns": end,
+            "offset_bytes": rows["offset_bytes"][points.rows],
+            "bytes": rows["bytes_result"][points.rows],
+            "write": write,
         }
-        self.file_points.add(file[known], scatter_keys(rows["id"][known]), points)
+        self.file_points.keep(points, facts)
 
     def _add_latency(self, lane: NDArray[np.int64], end: NDArray[np.int64], duration: NDArray[np.int64]) -> None:
         self.latency.add(lane * _LATENCY_BINS + latency_bin(duration), end, np.ones(len(end), np.int64))
@@ -193,9 +196,14 @@ class Pictures:
         begin = np.where(submit != UNKNOWN_I64, submit, self._heat.start_ns)
         end = np.maximum(np.where(complete != UNKNOWN_I64, complete, self._stop_ns), begin)
         self.rings.add(self._lanes.rings.of(rows["ring"]), begin, end)
-        which = self._opcode_class[rows["opcode"].astype(np.int64) & 0xFF]
-        process = self._lanes.processes.of(self._owners.processes(rows["task"]))
-        self._add_moved(rows, end, which, (process, self._lanes.files.of(self._owners.groups(rows["handle"]))))
+        opcode = rows["opcode"].astype(np.int64) & 0xFF
+        moved = {**rows, "end_time_ns": end, "reads": self._reads[opcode], "writes": self._writes[opcode]}
+        native, kept = native_rows(moved, "lo2_moved_rows")
+        points = Taken(native.nr)
+        lib.lo2_pictures_add_moved(self._native, native, points.native)
+        del kept
+        which = opcode[points.rows]
+        self._keep_points(rows, points, end[points.rows], self._writes[which] & ~self._reads[which])
 
     def _add_requests(self, rows: Columns) -> None:
         lane = self._lanes.devices.of(np.searchsorted(self._devices, rows["device"]))
@@ -338,14 +346,20 @@ class Pictures:
         return pictures
 
 
-def _last_moments(trace: Trace, stop_ns: int) -> NDArray[np.int64]:
-    """When each task ended, or else the trace. A call that was never left, such as exit(2), lasts until then."""
-    parts = list(trace.batches("threads", ["task", "exit_time_ns"]))
-    nr_tasks = max((int(part["task"].max(initial=0)) for part in parts), default=0) + 1
-    last: NDArray[np.int64] = np.full(nr_tasks + 1, stop_ns, np.int64)
-    for part in parts:
-        last[part["task"]] = np.where(part["exit_time_ns"] == UNKNOWN_I64, stop_ns, part["exit_time_ns"])
-    return np.minimum(last, np.int64(stop_ns))
+def _task_lanes(trace: Trace, owners: Owners, lanes: ChosenLanes, stop_ns: int) -> NDArray[Any]:
+    """For each task its lanes, and when it ended, or else the trace; the last one stands for unknown tasks.
+
+    A call that was never left, such as exit(2), lasts until then.
+    """
+    tasks = allocate_rows("lo2_task_lanes", owners.nr_tasks + 1)
+    numbers = np.arange(len(tasks), dtype=np.uint32)
+    tasks["process"] = lanes.processes.of(owners.processes(numbers))
+    tasks["thread"] = lanes.threads.of(numbers)
+    tasks["last_ns"] = stop_ns
+    for part in trace.batches("threads", ["task", "exit_time_ns"]):
+        ended = part["exit_time_ns"]
+        tasks["last_ns"][part["task"]] = np.where(ended == UNKNOWN_I64, stop_ns, np.minimum(ended, stop_ns))
+    return tasks
 
 
 def _rounded(values: NDArray[np.float64]) -> Any:

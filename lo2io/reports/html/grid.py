@@ -15,6 +15,8 @@ from lo2io.native._lib import ffi, lib
 from lo2io.native.columns import allocate_rows, pointer_to
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
@@ -69,10 +71,15 @@ class Presence:
         self._grid = grid.native(lanes)
         self._edges = allocate_rows("lo2_edge_sums", lanes * grid.bins).reshape(lanes, grid.bins)
 
+    @property
+    def edges(self) -> Any:
+        """The sums of each bin, as a ``lo2_edge_sums *``."""
+        return pointer_to(self._edges, "lo2_edge_sums")
+
     def add(self, lanes: NDArray[Any], begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> None:
         """Add the intervals [begin, end). Parts outside of the grid are cut off."""
         kept, columns = _int64(lanes, begin_ns, end_ns)
-        if not lib.lo2_grid_add_intervals(self._grid, len(lanes), *columns, pointer_to(self._edges, "lo2_edge_sums")):
+        if not lib.lo2_grid_add_intervals(self._grid, len(lanes), *columns, self.edges):
             raise IndexError("no such lane")
         del kept
 
@@ -90,16 +97,30 @@ class Presence:
 
 
 def scatter_keys(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A pseudo-random number for each id, the same in every run. The rows with the smallest numbers are a fair sample.
-
-    Source: SplitMix64's finalizer (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
-    """
-    with np.errstate(over="ignore"):
-        mixed = ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    keys: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    """A pseudo-random number for each id, the same in each run. Rows with the smallest numbers are a fair sample."""
+    ids = np.ascontiguousarray(ids, np.uint64)
+    keys = np.empty(len(ids), np.uint64)
+    lib.lo2_scatter_keys(len(ids), pointer_to(ids, "uint64_t"), pointer_to(keys, "uint64_t"))
     return keys
+
+
+class Taken:
+    """Which rows of a batch the native part has taken, and their places."""
+
+    def __init__(self, nr: int) -> None:
+        self._arrays = np.empty(nr, np.int64), np.empty(nr, np.int64)
+        rows, places = (pointer_to(values, "int64_t") for values in self._arrays)
+        self.native = ffi.new("lo2_taken_rows *", (rows, places, 0))
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The rows of the batch."""
+        return self._arrays[0][: self.native.nr]
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Their places. A place may come twice: then the later row has it."""
+        return self._arrays[1][: self.native.nr]
 
 
 class Smallest:
@@ -114,21 +135,28 @@ class Smallest:
 
     def add(self, lanes: NDArray[Any], keys: NDArray[np.uint64], rows: Columns) -> None:
         """Offer rows: lane, key and columns, all of shape (n,)."""
-        native = ffi.new("lo2_smallest *")
-        native.heaps, native.seen = pointer_to(self._heaps, "lo2_kept_row"), pointer_to(self.seen, "int64_t")
-        native.lanes, native.limit = len(self.seen), self._limit
         kept, columns = _int64(lanes)
         keys = np.ascontiguousarray(keys)
-        taken, places = np.empty(len(lanes), np.int64), np.empty(len(lanes), np.int64)
-        found = (pointer_to(values, "int64_t") for values in (taken, places))
-        nr = lib.lo2_smallest_add(native, len(lanes), *columns, pointer_to(keys, "uint64_t"), *found)
+        taken = Taken(len(lanes))
+        pointers = taken.native.rows, taken.native.places
+        nr = lib.lo2_smallest_add([self.native()], len(lanes), *columns, pointer_to(keys, "uint64_t"), *pointers)
         if nr < 0:
             raise IndexError("no such lane")
+        taken.native.nr = nr
+        self.keep(taken, {name: values[taken.rows] for name, values in rows.items()})
+        del kept
+
+    def native(self) -> Mapping[str, Any]:
+        """A ``lo2_smallest`` over the same rows."""
+        heaps, seen = pointer_to(self._heaps, "lo2_kept_row"), pointer_to(self.seen, "int64_t")
+        return {"heaps": heaps, "seen": seen, "lanes": len(self.seen), "limit": self._limit}
+
+    def keep(self, taken: Taken, rows: Columns) -> None:
+        """Keep the columns of the rows that the native part has taken."""
         for name, values in rows.items():
             if name not in self._columns:
                 self._columns[name] = np.zeros(len(self._heaps), values.dtype)
-            self._columns[name][places[:nr]] = values[taken[:nr]]
-        del kept
+            self._columns[name][taken.places] = values
 
     def rows(self) -> Columns:
         """The chosen rows' columns with ``lane`` and ``key``, sorted by both. Nothing, if no row was offered."""
