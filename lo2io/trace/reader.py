@@ -86,6 +86,10 @@ _KINDS: Final[Mapping[str, type]] = {
     **dict.fromkeys(("tables", "completeness"), dict),
     "sample_rate": int,
 }
+EARLIEST_BEGIN, LATEST_END = "earliest_begin_ns", "latest_end_ns"
+"""Keys of the metadata that each batch of operations has: decimal numbers. Earlier versions wrote none."""
+_NARROW: Final = "closes"
+"""The column of operations that takes least time to read."""
 NUMBERS_FREE: Final = 1 << 24
 """Rows are found by arrays as long as the highest number of a row. So that a damaged table cannot ask for any memory,
 each number is below this bound, plus one for each byte on disk of the trace's tables."""
@@ -185,6 +189,23 @@ class Trace:
         with self._open(name, [column for column in columns if column not in lacking]) as reader:
             for index in numbers:
                 yield _with_unknown(self._read(name, reader, index), columns, lacking)
+
+    def operation_bounds(self) -> list[tuple[int, int]] | None:
+        """Earliest begin and latest end of each batch of the file of operations, in ns, as the file tells them.
+
+        A selection has other batches. None: an earlier version wrote the file, which does not tell.
+
+        Raises:
+            TraceError: The table is missing or damaged.
+        """
+        with self._open("operations", [_NARROW]) as reader:
+            try:
+                told = [reader.get_batch_with_custom_metadata(i)[1] for i in range(reader.num_record_batches)]
+                bounds = [(int(each[EARLIEST_BEGIN]), int(each[LATEST_END])) for each in told if each]
+                np.array(bounds, np.int64)  # more than 64 bits overflow
+            except (OSError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
+                raise _unreadable(self.path / DIRECTORY / table_file("operations"), error) from error
+        return bounds if len(bounds) == len(told) else None
 
     def text_batches(self, name: str, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
         """Columns of any kind, batch by batch, as Python values; None: unknown. The table must have all the columns."""

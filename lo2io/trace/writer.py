@@ -27,7 +27,9 @@ from lo2io.spool.format import dump_document, members
 from lo2io.trace.clock_readings import read_readings
 from lo2io.trace.names import DIRECTORY, METADATA_FILE, PART, table_file
 from lo2io.trace.reader import (
+    EARLIEST_BEGIN,
     FORMAT,
+    LATEST_END,
     SCHEMA_VERSION,
     TABLES,
     Column,
@@ -247,6 +249,7 @@ class _TableFile:
     ) -> None:
         self.rows = 0
         self._columns = TABLES[table]
+        self._bounded = table == "operations"
         self._schema = arrow_schema(table, clock)
         # All batches share one dictionary object, so Arrow need not compare dictionaries.
         self._labels = {
@@ -308,7 +311,8 @@ class _TableFile:
             else _text_array(strings[column.name], column.arrow_type)
             for column in self._columns
         ]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._writer.write_batch(batch, _bounds(columns) if self._bounded else None)
 
     def _arrow(self, column: Column, values: NDArray[Any]) -> pa.Array:
         values = np.ascontiguousarray(values)
@@ -324,6 +328,12 @@ class _TableFile:
 
 
 # Arrays are made of buffers, because pyarrow.array() imports pandas if installed. The import takes 250 ms.
+
+
+def _bounds(operations: Columns) -> dict[str, str]:
+    """The batch's metadata, by which reports find calls that last long without reading all times."""
+    begin, end = operations["begin_time_ns"].min(), operations["end_time_ns"].max()
+    return {EARLIEST_BEGIN: str(begin), LATEST_END: str(end)}
 
 
 def _number_array(values: NDArray[Any], valid: pa.Buffer | None = None) -> pa.Array:

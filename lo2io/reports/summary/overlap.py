@@ -2,7 +2,8 @@
 
 In: the tables of operations, requests of rings and threads. Out: sums by process. Tables are in the order of ends, and
 moments are needed in the order of time. So the newest moments of each process wait in the native part. Rows that begin
-before these are looked up first. Memory: some bytes a thread, and two batches of each table.
+before these are looked up first, by the bounds that each batch tells. Memory: some bytes a thread, and two batches of
+each table.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.errors import TraceError
 from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64, CallClass
 from lo2io.model.number_sets import distinct
@@ -105,6 +107,7 @@ class OverlapAdder:
         threads = _threads(trace, context.native.nr_tasks, start, stop)
         is_io = np.isin(np.arange(NR_CLASSES), _IO)
         is_alone = self._alone(threads)
+        self._told: Iterator[tuple[int, int]] = iter(())
         first = np.zeros(owners.nr_processes + 1, np.int64)
         none = allocate_rows("lo2_overlap_moment", 1)
         config = ffi.new("lo2_overlap_config *")
@@ -153,10 +156,12 @@ class OverlapAdder:
     def _early_calls(self, native: Any) -> Iterator[NDArray[Any]]:
         bounds: dict[int, int] = {}
         reach = _Reach()
-        for number, rows in enumerate(read_ahead(self._trace.batches("operations", ["begin_time_ns", "end_time_ns"]))):
-            if int(rows["begin_time_ns"].min(initial=_LATEST)) < reach.before:
+        told = self._batch_bounds()
+        self._told = iter(told)
+        for number, (earliest, latest) in enumerate(told):
+            if earliest < reach.before:
                 bounds[number] = reach.before
-            reach.add(rows["end_time_ns"])
+            reach.add(latest)
         found = self._trace.batches_at("operations", OPERATION_COLUMNS, bounds)
         for rows, before in zip(found, bounds.values(), strict=True):
             moments = allocate_rows("lo2_overlap_moment", 2 * len(rows["id"]))
@@ -165,13 +170,21 @@ class OverlapAdder:
             yield moments[:nr].copy()
             del kept
 
+    def _batch_bounds(self) -> list[tuple[int, int]]:
+        """Earliest begin and latest end of each batch of operations."""
+        told = self._trace.operation_bounds()
+        if told is not None:
+            return told
+        parts = read_ahead(self._trace.batches("operations", ["begin_time_ns", "end_time_ns"]))
+        return [_bounds_of(rows) for rows in parts]
+
     def _early_requests(self) -> Iterator[NDArray[Any]]:
         reach = _Reach()
         for task, begin, end in self._requests():
             process = self._owners.processes(task)
             which = (begin < reach.before) & (process < self._owners.nr_processes)
             yield from _united(process[which], task[which], begin[which], np.maximum(begin, end)[which])
-            reach.add(end)
+            reach.add(_latest(end))
 
     def _requests(self) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]:
         """Submitter, begin and end of the requests of rings that are I/O with storage, batch by batch."""
@@ -206,9 +219,21 @@ class OverlapAdder:
         if not lib.lo2_overlap_add_calls(self._native, native, lost, self._calls.before):
             raise MemoryError
         del kept
-        self._calls.add(rows["end_time_ns"])
+        self._calls.add(self._checked_end(rows))
         self._read_requests(self._calls.before)
         lib.lo2_overlap_advance(self._native, min(self._calls.before, self._rings.before))
+
+    def _checked_end(self, rows: Columns) -> int:
+        """The latest end of the next batch. Early calls were looked up by what the file tells of it."""
+        bounds = _bounds_of(rows)
+        told = next(self._told, bounds)
+        if told != bounds:
+            raise TraceError(
+                f"cannot read the operations of {self._trace.path}",
+                f"a batch is said to reach from {told[0]} to {told[1]} ns, its rows from {bounds[0]} to {bounds[1]}",
+                "convert the spool again",
+            )
+        return bounds[1]
 
     def _read_requests(self, until: int) -> None:
         """Read on, until no further request begins before that moment."""
@@ -221,7 +246,7 @@ class OverlapAdder:
             tasks = pointer_to(task, "uint32_t")
             if not lib.lo2_overlap_add_requests(self._native, len(task), tasks, *times, self._rings.before):
                 raise MemoryError
-            self._rings.add(end)
+            self._rings.add(_latest(end))
             lib.lo2_overlap_advance(self._native, min(self._calls.before, self._rings.before))
 
     def finish(self) -> OverlapTally:
@@ -239,10 +264,18 @@ class _Reach:
     def __init__(self) -> None:
         self.before = self._last = UNKNOWN_I64
 
-    def add(self, ends: NDArray[np.int64]) -> None:
+    def add(self, latest_end: int) -> None:
         """Go on by one batch."""
         self.before = self._last
-        self._last = max(self._last, int(ends.max(initial=UNKNOWN_I64)))
+        self._last = max(self._last, latest_end)
+
+
+def _latest(ends: NDArray[np.int64]) -> int:
+    return int(ends.max(initial=UNKNOWN_I64))
+
+
+def _bounds_of(rows: Columns) -> tuple[int, int]:
+    return int(rows["begin_time_ns"].min(initial=_LATEST)), _latest(rows["end_time_ns"])
 
 
 def _made(config: Any) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from build.tablemaker import (
     COMPLETE,
@@ -19,13 +20,17 @@ from build.tablemaker import (
     write_trace,
 )
 
+from lo2io.errors import TraceError
 from lo2io.model import EventCompleteness
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.summary.sums import gather
+from lo2io.trace.reader import EARLIEST_BEGIN, LATEST_END
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from lo2io.trace.reader import Trace
 
 WAITS = replace(META, layers=("waits",))
 PIPE = [{"file": 0, "mode": 0o010600}]
@@ -165,8 +170,23 @@ def brute_force(threads: list[dict[str, Any]], calls: list[dict[str, Any]], stop
     return int((busy > 0).sum()), int(((busy > 0) & (free == 0)).sum())
 
 
-def test_calls_that_reach_far_back_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over many batches, with calls that outlast some, each moment is counted as it was."""
+def write_bounds(trace: Trace, shift_ns: int | None) -> None:
+    """Write the operations anew, with bounds that are so far too late; None: without bounds."""
+    file = trace.path / "lo2io/operations.arrow"
+    batches = list(trace.record_batches("operations"))
+    with pa.ipc.new_file(pa.OSFile(str(file), "wb"), batches[0].schema) as new:
+        for batch in batches:
+            begin, end = min(batch["begin_time_ns"].to_pylist()), max(batch["end_time_ns"].to_pylist())
+            told = {EARLIEST_BEGIN: str(begin + (shift_ns or 0)), LATEST_END: str(end)}
+            new.write_batch(batch, None if shift_ns is None else told)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_calls_that_reach_far_back_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
+    """Over many batches, with calls that outlast some, each moment is counted as it was.
+
+    Also in a trace of an earlier version, whose file does not tell the bounds of its batches.
+    """
     monkeypatch.setattr("lo2io.trace.writer.CHUNK_ROWS", 1)
     random, stop = np.random.default_rng(3), 20_000
     threads = [thread(task, 0, stop) for task in range(4)]
@@ -184,10 +204,30 @@ def test_calls_that_reach_far_back_are_found(tmp_path: Path, monkeypatch: pytest
     ]
     trace = write_trace(tmp_path, batches, span=(0, stop))
     assert sum(1 for _ in trace.batches("operations", ["id"])) > 20
+    if not told:
+        write_bounds(trace, None)
+    assert (trace.operation_bounds() is not None) == told
     found = gather(trace).overlap.of(slice(None))
     io_ns, certain_ns = brute_force(threads, calls, stop)
     assert found is not None
     assert (found.io_ns, found.unoverlapped_ns, found.unknown_ns) == (io_ns, certain_ns, io_ns - certain_ns)
+
+
+def test_wrong_bounds_of_a_batch_are_a_trace_error(tmp_path: Path) -> None:
+    """By them calls are looked up that last long."""
+    threads = [thread(task, 0, 1000) for task in range(2)]
+    rows = [{"id": 1, **call(0, 100, 300)}, {"id": 2, **call(1, 200, 400)}]
+    trace = write_trace(tmp_path, [make_batch(tasks=threads, operations=rows)], span=(0, 1000))
+    assert trace.operation_bounds() == [(100, 400)]
+    write_bounds(trace, 0)
+    assert gather(trace).overlap.of(slice(None)) is not None
+    write_bounds(trace, 1)
+    with pytest.raises(TraceError, match="from 101 to 400 ns, its rows from 100 to 400"):
+        gather(trace)
+    for shift in (1 << 64, -(1 << 64)):
+        write_bounds(trace, shift)
+        with pytest.raises(TraceError, match=r"operations\.arrow"):
+            gather(trace)
 
 
 def test_requests_that_reach_far_back_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
