@@ -10,13 +10,19 @@
 #include "sums/derive.h"
 
 enum { LEAST_ROOM = 16, NEAR_STEPS = 16 };
+/* The table of requests may be read far ahead of that of calls. In one queue, each call would be put before them all. */
+enum { OF_CALLS, OF_REQUESTS, NR_QUEUES };
 #define NOBODY UINT32_MAX
 
 typedef struct { int64_t time_ns; uint32_t task, what; } moment;
 
 typedef struct {
-    moment *waiting;          /* those from first to end, by time */
+    moment *at;               /* those from first to end, by time */
     size_t first, end, room;
+} moment_queue;
+
+typedef struct {
+    moment_queue waiting[NR_QUEUES];
     int64_t known;            /* the next one of the known moments */
     int64_t now, io_ns, certain_ns; /* certain: no thread can have computed */
     int64_t under_way, free;  /* I/O; threads outside of calls */
@@ -79,19 +85,30 @@ static void step(lo2_overlap *o, process_state *p, int64_t time, uint32_t task, 
         change_thread(p, &o->threads[task], what);
 }
 
+/* The queue whose first moment comes first; NULL: nothing waits. */
+static moment_queue *next_queue(process_state *p)
+{
+    moment_queue *next = NULL;
+    for (moment_queue *q = p->waiting; q < p->waiting + NR_QUEUES; q++)
+        if (q->first < q->end && (!next || q->at[q->first].time_ns < next->at[next->first].time_ns))
+            next = q;
+    return next;
+}
+
 static void advance(lo2_overlap *o, size_t number, int64_t until)
 {
     process_state *p = &o->processes[number];
     const lo2_overlap_moment *known = o->config.known;
     int64_t last = o->config.first_known[number + 1];
     for (;;) {
-        bool here = p->first < p->end, there = p->known < last;
-        if (here && (!there || p->waiting[p->first].time_ns <= known[p->known].time_ns)) {
-            const moment *next = &p->waiting[p->first];
+        moment_queue *q = next_queue(p);
+        bool there = p->known < last;
+        if (q && (!there || q->at[q->first].time_ns <= known[p->known].time_ns)) {
+            const moment *next = &q->at[q->first];
             if (next->time_ns > until)
                 return;
             step(o, p, next->time_ns, next->task, next->what);
-            p->first++;
+            q->first++;
         } else if (there && known[p->known].time_ns <= until) {
             const lo2_overlap_moment *next = &known[p->known++];
             step(o, p, next->time_ns, (uint32_t)next->task, (uint32_t)next->what);
@@ -103,52 +120,52 @@ static void advance(lo2_overlap *o, size_t number, int64_t until)
 void lo2_overlap_advance(lo2_overlap *o, int64_t until)
 {
     for (size_t number = 0; number < o->config.nr_processes; number++)
-        if (o->processes[number].first < o->processes[number].end)
+        if (next_queue(&o->processes[number]))
             advance(o, number, until);
 }
 
 /* ---- moments that wait ---- */
 
-static bool make_room(process_state *p)
+static bool make_room(moment_queue *q)
 {
-    if (p->end < p->room)
+    if (q->end < q->room)
         return true;
-    size_t nr = p->end - p->first;
-    if (nr > p->room / 2 || !p->room) {
-        size_t room = p->room ? 2 * p->room : LEAST_ROOM;
-        moment *grown = realloc(p->waiting, room * sizeof *grown);
+    size_t nr = q->end - q->first;
+    if (nr > q->room / 2 || !q->room) {
+        size_t room = q->room ? 2 * q->room : LEAST_ROOM;
+        moment *grown = realloc(q->at, room * sizeof *grown);
         if (!grown)
             return false;
-        p->waiting = grown;
-        p->room = room;
+        q->at = grown;
+        q->room = room;
     }
-    memmove(p->waiting, p->waiting + p->first, nr * sizeof *p->waiting);
-    p->first = 0;
-    p->end = nr;
+    memmove(q->at, q->at + q->first, nr * sizeof *q->at);
+    q->first = 0;
+    q->end = nr;
     return true;
 }
 
-static bool put(process_state *p, int64_t time, uint32_t task, uint32_t what)
+static bool put(moment_queue *q, int64_t time, uint32_t task, uint32_t what)
 {
-    if (!make_room(p))
+    if (!make_room(q))
         return false;
-    size_t low = p->first, high = p->end;
+    size_t low = q->first, high = q->end;
     for (int near = 0; near < NEAR_STEPS && low < high; near++) { /* most come nearly in order */
-        if (p->waiting[high - 1].time_ns <= time)
+        if (q->at[high - 1].time_ns <= time)
             low = high;
         else
             high--;
     }
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (p->waiting[middle].time_ns <= time)
+        if (q->at[middle].time_ns <= time)
             low = middle + 1;
         else
             high = middle;
     }
-    memmove(p->waiting + low + 1, p->waiting + low, (p->end - low) * sizeof *p->waiting);
-    p->waiting[low] = (moment){time, task, what};
-    p->end++;
+    memmove(q->at + low + 1, q->at + low, (q->end - low) * sizeof *q->at);
+    q->at[low] = (moment){time, task, what};
+    q->end++;
     return true;
 }
 
@@ -199,11 +216,12 @@ bool lo2_overlap_add_calls(lo2_overlap *o, const lo2_sum_rows *r, const int64_t 
         else
             t->doubt_ns += length;
         process_state *p = &o->processes[s.process];
+        moment_queue *q = &p->waiting[OF_CALLS];
         if (p->alone) {
             p->io_ns += s.io ? length : 0;
             p->certain_ns += s.io ? length : 0;
-        } else if (r->begin_time_ns[i] >= from_ns && !(put(p, s.begin, s.task, s.io ? LO2_IO_CALL : LO2_CALL) &&
-                                                       put(p, s.end, s.task, s.io ? LO2_IO_RETURN : LO2_RETURN)))
+        } else if (r->begin_time_ns[i] >= from_ns && !(put(q, s.begin, s.task, s.io ? LO2_IO_CALL : LO2_CALL) &&
+                                                       put(q, s.end, s.task, s.io ? LO2_IO_RETURN : LO2_RETURN)))
             return false;
     }
     return true;
@@ -215,10 +233,11 @@ bool lo2_overlap_add_requests(lo2_overlap *o, size_t nr, const uint32_t *task, c
     for (size_t i = 0; i < nr; i++) {
         int64_t begin = within(o, begin_ns[i]), end = within(o, end_ns[i]);
         size_t process = task[i] < o->config.nr_tasks ? (size_t)o->config.context->process_of_task[task[i]] : o->config.nr_processes;
+        moment_queue *q = o->processes[process].waiting + OF_REQUESTS;
         if (process == o->config.nr_processes)
             add_unknown(o, end > begin ? end - begin : 0);
-        else if (begin_ns[i] >= from_ns && !(put(&o->processes[process], begin, NOBODY, LO2_IO_BEGIN) &&
-                                             put(&o->processes[process], end > begin ? end : begin, NOBODY, LO2_IO_END)))
+        else if (begin_ns[i] >= from_ns && !(put(q, begin, NOBODY, LO2_IO_BEGIN) &&
+                                             put(q, end > begin ? end : begin, NOBODY, LO2_IO_END)))
             return false;
     }
     return true;
@@ -308,7 +327,8 @@ void lo2_overlap_free(lo2_overlap *o)
     if (!o)
         return;
     for (size_t number = 0; o->processes && number < o->config.nr_processes; number++)
-        free(o->processes[number].waiting);
+        for (size_t queue = 0; queue < NR_QUEUES; queue++)
+            free(o->processes[number].waiting[queue].at);
     free(o->processes);
     free(o->threads);
     free(o);
