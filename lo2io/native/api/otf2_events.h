@@ -291,12 +291,23 @@ typedef struct {
 int lo2_otf2_define_handles(const lo2_otf2_handle_columns *columns);
 
 /*
- * Callbacks for OTF2_Archive_SetMemoryCallbacks and SetFlushCallbacks. The user data of the former is NULL, or a pointer
- * that is NULL at first: there one chunk of memory waits for its next use, until lo2_otf2_free_spare.
+ * The memory of libotf2's buffers: the user data of the callbacks for OTF2_Archive_SetMemoryCallbacks. Free it after the
+ * archive was closed.
  */
-void lo2_otf2_free_spare(void **spare);
+typedef struct lo2_otf2_memory lo2_otf2_memory;
+lo2_otf2_memory *lo2_otf2_memory_new(void); /* NULL: out of memory */
+void lo2_otf2_memory_free(lo2_otf2_memory *memory);
 void *lo2_otf2_allocate_callback(void);
 void *lo2_otf2_free_all_callback(void);
+/* Buffers of which a part can move to a file. */
+uint32_t lo2_otf2_nr_split(const lo2_otf2_memory *memory);
+/*
+ * Moves these parts to the file, always the same one, which nobody else uses. It may be closed after the archive. 0, or
+ * the errno of a write: nothing is lost then.
+ */
+int lo2_otf2_relieve(lo2_otf2_memory *memory, int file);
+
+/* The callback for OTF2_Archive_SetFlushCallbacks, with OTF2_FLUSH. */
 void *lo2_otf2_pre_flush_callback(uint8_t flush);
 /* The OTF2_CollectiveCallbacks of an archive whose folder and anchor another OTF2_Archive writes. */
 const void *lo2_otf2_other_rank(void);

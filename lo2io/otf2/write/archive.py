@@ -8,7 +8,8 @@ import os
 import resource
 import shutil
 import stat
-from typing import TYPE_CHECKING, Any
+import tempfile
+from typing import IO, TYPE_CHECKING, Any
 
 from lo2io.errors import TraceError
 from lo2io.native._lib import ffi, lib
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHUNK_BYTES = 256 * 1024
-"""The least chunk that libotf2 allows (OTF2_CHUNK_SIZE_MIN). Each open location holds one chunk."""
+"""The least chunk that libotf2 allows (OTF2_CHUNK_SIZE_MIN). Each open location has one chunk."""
 FILES = (ANCHOR, DEFINITIONS_FILE, MARKER_FILE)
 """The files of an archive, beside the directory ``traces``."""
 
@@ -72,7 +73,8 @@ class Archive:
         self._definition_bytes = definition_bytes
         self._broken = False
         self._closed = False
-        self._spare_chunk = ffi.gc(ffi.new("void **"), lib.lo2_otf2_free_spare)
+        self._chunks = ffi.gc(lib.lo2_otf2_memory_new(), lib.lo2_otf2_memory_free)
+        self._moved: IO[bytes] | None = None
         self.pointer: int | None = None
         raise_open_files_limit()
         self.library = Library()
@@ -99,7 +101,7 @@ class Archive:
             _address(lib.lo2_otf2_allocate_callback()), _address(lib.lo2_otf2_free_all_callback())
         )
         self.call("SetFlushCallbacks", ctypes.addressof(self._flush), None)
-        self.call("SetMemoryCallbacks", ctypes.addressof(self._memory), int(ffi.cast("uintptr_t", self._spare_chunk)))
+        self.call("SetMemoryCallbacks", ctypes.addressof(self._memory), _address(self._chunks))
         self._begin()
 
     def _begin(self) -> None:
@@ -107,6 +109,12 @@ class Archive:
         (self._directory / MARKER_FILE).unlink(missing_ok=True)
         self.call("SetSerialCollectiveCallbacks")
         self.call("OpenEvtFiles")
+
+    def _close_moved(self) -> None:
+        """Remove the file of events that wait. Some file systems tell only now that a write failed."""
+        moved, self._moved = self._moved, None
+        if moved is not None:
+            moved.close()
 
     def _close_spare(self) -> None:
         while self._spare:
@@ -156,6 +164,18 @@ class Archive:
         with self.refusing(name), (self._directory / ARCHIVE / name).open("wb") as file:
             for part in parts:
                 file.write(part.tobytes())
+
+    def relieve(self) -> None:
+        """Of many open locations, move events that wait to be written to a file without a name beside the archive."""
+        if not lib.lo2_otf2_nr_split(self._chunks):
+            return
+        with self.refusing("events that wait to be written"):
+            if self._moved is None:
+                self._moved = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - it lives as long as this object
+            code = lib.lo2_otf2_relieve(self._chunks, self._moved.fileno())
+            if code:
+                self._broken = True
+                raise OSError(code, os.strerror(code))
 
     @contextlib.contextmanager
     def refusing(self, name: str) -> Iterator[None]:
@@ -235,6 +255,8 @@ class Archive:
     def close(self) -> None:
         """Write the anchor. From then on the directory is a trace."""
         self._close_native()
+        with self.refusing("events that waited to be written"):
+            self._close_moved()
         anchor = self._directory / ANCHOR
         if not anchor.exists() or _END not in anchor.read_bytes()[-4:]:
             raise self._refused(f"{ANCHOR} was cut short")
@@ -270,6 +292,10 @@ class Archive:
         # libotf2 3.2 crashes when an archive is closed after a failed write, so its memory is not freed.
         if pointer is not None and not self._broken:
             self.library.Archive_Close(pointer)
+        with contextlib.suppress(OSError):
+            if self._moved is not None:
+                self._moved.truncate(0)  # mappings of it, which are left alone from now on, would keep its room
+            self._close_moved()
         self._end()
 
 

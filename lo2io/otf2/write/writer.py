@@ -43,6 +43,8 @@ many processes have a location group of their own.
 Readers open one file for each location, and a process may open 1,024 files by default. A quarter of them is left for
 shared locations.
 """
+_BATCHES_IN_MEMORY = 32
+"""The events of so many batches, some 60 MB, may wait in memory when there are many locations."""
 _LOST, _VANISHED = 0, 1
 """The two kinds of markers."""
 _FOR_EVER = 2**63 - 1
@@ -83,6 +85,7 @@ class Otf2Writer:
         self._rows = Rows(directory, [spec.number for spec in opcodes if spec.io_mode == "none"])
         self._native: Any = None
         self._archive = Archive(directory)
+        self._nr_batches = 0
         try:
             self._keep_alive, config = self._config()
             self._native = self._new_native(config)
@@ -107,6 +110,9 @@ class Otf2Writer:
         with self._archive.refusing("what definitions are made of"):
             self._rows.add(batch)
             self._used.relieve()
+        self._nr_batches += 1
+        if self._nr_batches % _BATCHES_IN_MEMORY == 0:
+            self._archive.relieve()
 
     def close(self, end: TraceEnd) -> None:
         """Close open regions; then write definitions, markers and properties, and last the anchor."""
