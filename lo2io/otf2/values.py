@@ -8,7 +8,6 @@ VALUES = {
     "BASE_BINARY": 0,
     "BASE_DECIMAL": 1,
     "COMPRESSION_NONE": 1,
-    "ERROR_EMFILE": 29,
     "FILEMODE_WRITE": 0,
     "FLUSH": 1,
     "GROUP_FLAG_NONE": 0,

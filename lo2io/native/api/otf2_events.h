@@ -291,14 +291,18 @@ typedef struct {
 int lo2_otf2_define_handles(const lo2_otf2_handle_columns *columns);
 
 /*
- * The memory of libotf2's buffers: the user data of the callbacks for OTF2_Archive_SetMemoryCallbacks. Free it after the
- * archive was closed.
+ * The memory of libotf2's buffers, and its writing of event files: the user data of the callbacks for
+ * OTF2_Archive_SetMemoryCallbacks. The callback for OTF2_Archive_SetFlushCallbacks has none.
  */
 typedef struct lo2_otf2_memory lo2_otf2_memory;
-lo2_otf2_memory *lo2_otf2_memory_new(void); /* NULL: out of memory */
-void lo2_otf2_memory_free(lo2_otf2_memory *memory);
+/* folder: the archive's, open as long as the memory. NULL: out of memory */
+lo2_otf2_memory *lo2_otf2_memory_new(int folder);
+void lo2_otf2_memory_free(lo2_otf2_memory *memory); /* after the archive was closed */
 void *lo2_otf2_allocate_callback(void);
 void *lo2_otf2_free_all_callback(void);
+void *lo2_otf2_pre_flush_callback(void);
+/* The first errno of writing a location's events, of which libotf2 does not tell; 0. */
+int lo2_otf2_memory_error(const lo2_otf2_memory *memory, uint64_t *location);
 /* Buffers of which a part can move to a file. */
 uint32_t lo2_otf2_nr_split(const lo2_otf2_memory *memory);
 /*
@@ -306,8 +310,5 @@ uint32_t lo2_otf2_nr_split(const lo2_otf2_memory *memory);
  * the errno of a write: nothing is lost then.
  */
 int lo2_otf2_relieve(lo2_otf2_memory *memory, int file);
-
-/* The callback for OTF2_Archive_SetFlushCallbacks, with OTF2_FLUSH. */
-void *lo2_otf2_pre_flush_callback(uint8_t flush);
 /* The OTF2_CollectiveCallbacks of an archive whose folder and anchor another OTF2_Archive writes. */
 const void *lo2_otf2_other_rank(void);

@@ -1,21 +1,7 @@
-/* Callbacks of libotf2: when to flush a buffer, and what other processes of an archive say. Memory: otf2/chunks.c */
 #include <stdbool.h>
 #include <string.h>
 
 #include "api/all.h"
-
-static uint8_t flush_value;
-
-static uint8_t pre_flush(void *user, uint8_t file_type, uint64_t location, void *caller, bool final)
-{
-    return flush_value;
-}
-
-void *lo2_otf2_pre_flush_callback(uint8_t flush)
-{
-    flush_value = flush;
-    return (void *)pre_flush;
-}
 
 /*
  * OTF2_CollectiveCallbacks of a process that is not the first one of its archive: it makes neither the folder nor the anchor.

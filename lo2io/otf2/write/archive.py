@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import resource
 import shutil
 import stat
 import tempfile
@@ -44,18 +43,6 @@ def _address(pointer: Any) -> int:
     return int(ffi.cast("uintptr_t", pointer))
 
 
-_SPARE_FILES = 8
-"""Descriptors kept for cleaning up. If locations used up all allowed descriptors, no directory could be listed."""
-
-
-def raise_open_files_limit() -> None:
-    """Allow as many open files as the hard limit. Each location with more than a chunk of events keeps a file open."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 class Archive:
     """``traces.otf2``, ``traces.def``, ``traces.marker`` if there are markers, and ``traces/``.
 
@@ -73,13 +60,12 @@ class Archive:
         self._definition_bytes = definition_bytes
         self._broken = False
         self._closed = False
-        self._chunks = ffi.gc(lib.lo2_otf2_memory_new(), lib.lo2_otf2_memory_free)
+        self._folder = -1
+        self._chunks: Any = None
         self._moved: IO[bytes] | None = None
         self.pointer: int | None = None
-        raise_open_files_limit()
         self.library = Library()
         self.library.catch()
-        self._spare = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(_SPARE_FILES)]
         try:
             self._open()
         except BaseException:
@@ -95,8 +81,14 @@ class Archive:
         self.pointer = self.library.Archive_Open(path, ARCHIVE.encode(), write, *chunks, posix, none)
         if not self.pointer:
             raise self.error("OTF2_Archive_Open")
+        with self.refusing("its folder"):
+            self._folder = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        memory = lib.lo2_otf2_memory_new(self._folder)
+        if not memory:
+            raise MemoryError
+        self._chunks = ffi.gc(memory, lib.lo2_otf2_memory_free)
         # libotf2 keeps pointers to both structures.
-        self._flush = _Callbacks(_address(lib.lo2_otf2_pre_flush_callback(value("FLUSH"))), None)
+        self._flush = _Callbacks(_address(lib.lo2_otf2_pre_flush_callback()), None)
         self._memory = _Callbacks(
             _address(lib.lo2_otf2_allocate_callback()), _address(lib.lo2_otf2_free_all_callback())
         )
@@ -116,15 +108,11 @@ class Archive:
         if moved is not None:
             moved.close()
 
-    def _close_spare(self) -> None:
-        while self._spare:
-            os.close(self._spare.pop())
-
     def _refused(self, answer: str) -> TraceError:
         free = ""
         with contextlib.suppress(OSError):
             free = f" ({shutil.disk_usage(self._directory).free} bytes are free)"
-        remedy = f"make room in {self._directory}{free}, or check its rights and the limit of open files (ulimit -Hn)"
+        remedy = f"make room in {self._directory}{free}, or check its rights"
         return TraceError(f"write the trace {self._directory}", answer, remedy)
 
     def error(self, function: str, code: int = 0) -> TraceError:
@@ -133,18 +121,19 @@ class Archive:
         said = "".join(self.library.messages[:1])
         self.library.forget()
         description = self.library.Error_GetDescription(code).decode() if code else ""
-        reason = "; ".join(part for part in (description, said) if part)
+        reason = self._unwritten() or "; ".join(part for part in (description, said) if part)
         answer = f"{function}: {reason}" if reason else function
-        if code == value("ERROR_EMFILE"):
-            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            needs = f"more than {hard} files have to be open at a time (one per busy thread)"
-            remedy = f"convert it where the limit is higher than {hard} (ulimit -Hn): the spool is all that is needed"
-            return TraceError(f"write the trace {self._directory}", f"{answer}: {needs}", remedy)
         return self._refused(answer)
 
+    def _unwritten(self) -> str:
+        """Why a location's events could not be written. Empty: they could."""
+        location = ffi.new("uint64_t *")
+        code = lib.lo2_otf2_memory_error(self._chunks, location) if self._chunks else 0
+        return f"{ARCHIVE}/{events_file(location[0])}: {os.strerror(code)}" if code else ""
+
     def check(self, function: str, code: int) -> None:
-        """Raise unless the code is OTF2_SUCCESS."""
-        if code:
+        """Raise unless the code is OTF2_SUCCESS, and all events up to now were written."""
+        if code or self._unwritten():
             raise self.error(function, code)
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -217,6 +206,8 @@ class Archive:
 
     def require_events(self, location: int, count: int) -> None:
         """Raise an error unless the location's closed file ends with libotf2's marks and holds ``count`` events."""
+        if self._unwritten():
+            raise self._refused(self._unwritten())
         self._require_whole(f"{ARCHIVE}/{events_file(location)}", count)
 
     def require_local_definitions(self, location: int, folder: int) -> None:
@@ -268,7 +259,9 @@ class Archive:
 
     def _end(self) -> None:
         self._closed = True
-        self._close_spare()
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
         self.library.release()
 
     def abort(self) -> None:
