@@ -39,8 +39,8 @@ STAGES = {"engine": [], "engine + OTF2": ["--otf2"], "engine + tables": ["--tabl
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Make both spools, then convert them whole and stage by stage, in turns."""
     folder = settings.directory
-    spools = [_make(folder, settings.scaled(samples)) for samples in (SMALL, LARGE)]
-    of_many = _make(folder, settings.scaled(SMALL), MANY)
+    spools = [make_spool(folder, settings.scaled(samples)) for samples in (SMALL, LARGE)]
+    of_many = make_spool(folder, settings.scaled(SMALL), MANY)
     python = LO2IO.parent / "python"
     variants = {
         WHOLE: _convert(folder, *spools[0], [LO2IO, "convert"], ["-o"]),
@@ -57,7 +57,7 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def _trace(folder: Path, samples: int) -> Path:
     """A trace of so many samples, in the page cache."""
-    spool, _ = _make(folder, samples)
+    spool, _ = make_spool(folder, samples)
     trace = folder / "reported"
     run([LO2IO, "convert", spool, "-o", trace], folder / "output.txt")
     shutil.rmtree(spool)
@@ -78,7 +78,7 @@ def _report(trace: Path, options: Sequence[str]) -> Callable[[], dict[str, Any]]
     return report
 
 
-def _make(folder: Path, samples: int, threads: int = FEW) -> tuple[Path, int]:
+def make_spool(folder: Path, samples: int, threads: int = FEW) -> tuple[Path, int]:
     """A spool and its number of samples. Made in a process of its own, so that this one gets none of NumPy's memory."""
     spool, answer = folder / f"spool-{samples}-{threads}", folder / "samples.txt"
     run([LO2IO.parent / "python", HERE / "synthetic_spool.py", spool, samples, "--threads", threads], answer)
