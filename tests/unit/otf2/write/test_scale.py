@@ -24,6 +24,7 @@ from build.scalewriter import ScaleSpool, number_paths
 from lo2io.convert.convert import convert
 from lo2io.errors import TraceError
 from lo2io.model import ClockSync
+from lo2io.otf2.write.archive import CHUNK_BYTES
 from lo2io.otf2.write.writer import OWN_LOCATIONS
 from lo2io.trace.reader import open_trace
 from lo2io.verify import verify
@@ -122,6 +123,15 @@ def test_1200_processes_that_run_once_share_locations(tmp_path: Path) -> None:
     assert verified(trace).operations == 1_201
     assert len(list((trace / "traces").glob("*.evt"))) <= OWN_LOCATIONS * 2 + 8, "metrics of processes among them"
     assert transfers_by_thread(trace) == Counter([10, *pid.tolist()])
+
+
+def test_600_busy_threads_take_bounded_memory(tmp_path: Path) -> None:
+    """Each has more than a chunk of events. With all chunks and libotf2's buffers of files, it would be 427 MiB."""
+    found = converted(threads_spool(tmp_path / "spool", 600, 60, 6_500), tmp_path / "trace")
+    assert found["proven"]
+    sizes = [path.stat().st_size for path in (tmp_path / "trace/traces").glob("*.evt")]
+    assert sum(size > CHUNK_BYTES for size in sizes) >= 600
+    assert found["peak_bytes"] < 256 * MIB
 
 
 def test_threads_with_much_to_say_keep_no_file_open(tmp_path: Path) -> None:
