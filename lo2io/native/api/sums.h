@@ -86,7 +86,8 @@ typedef struct {
     int64_t calls, errors, total_ns, device_ns, queue_ns, waiting_ns, blocked_ns, preempted_ns, cpu_ns;
 } lo2_time_sums;
 
-enum { LO2_NR_ERRNOS = 4096, LO2_NR_SIZES = 65, LO2_NR_CLASSES = 23, LO2_MAX_SLOW = 20, LO2_MAX_COMMON = 65536 };
+enum { LO2_NR_ERRNOS = 4096, LO2_NR_SIZES = 65, LO2_NR_CLASSES = 23, LO2_MAX_SLOW = 20, LO2_MAX_COMMON = 65536,
+       LO2_NR_LATENCIES = 192 };
 /* Classes that sums know by name: CallClass in lo2io/model/tracepoints.py. */
 enum lo2_class { LO2_CLASS_READ = 0, LO2_CLASS_WRITE = 1, LO2_CLASS_SYNC = 3, LO2_CLASS_OPEN = 4, LO2_CLASS_LOCK = 11 };
 
@@ -232,9 +233,9 @@ bool lo2_grid_add_points(const lo2_time_grid *grid, size_t nr, const int64_t *la
 bool lo2_grid_add_intervals(const lo2_time_grid *grid, size_t nr, const int64_t *lanes, const int64_t *begin_ns,
                             const int64_t *end_ns, lo2_edge_sums *edges);
 
-/* A row among the smallest of its lane: number counts the lane's rows, place is where the caller keeps its columns. */
+/* A row among the smallest of its lane: number counts the rows of all lanes, place is where the caller keeps its columns. */
 typedef struct { uint64_t key; int64_t number, place; } lo2_kept_row;
-/* By lane: a heap with its largest row first, of so many rows at most, and the number of rows offered. */
+/* By lane: a heap with its largest row first, of so many rows at most, and the number of rows offered; last, that of all. */
 typedef struct { lo2_kept_row *heaps; int64_t *seen; int64_t lanes, limit; } lo2_smallest;
 
 /* Offer nr rows. Of equal keys the earlier one is smaller. Writes which rows are kept, and their places: a place may come
@@ -242,6 +243,7 @@ typedef struct { lo2_kept_row *heaps; int64_t *seen; int64_t lanes, limit; } lo2
 ptrdiff_t lo2_smallest_add(const lo2_smallest *smallest, size_t nr, const int64_t *lanes, const uint64_t *keys, int64_t *rows,
                            int64_t *places);
 void lo2_scatter_keys(size_t nr, const uint64_t *ids, uint64_t *keys);
+/* The bins of latency that pictures have: LO2_NR_LATENCIES, four for a power of two. */
 void lo2_latency_bins(size_t nr, const int64_t *durations_ns, int64_t *bins);
 
 /* Lanes of the process and the thread, and the last moment of a call that never ended. */

@@ -14,7 +14,8 @@ static inline size_t at_most(uint32_t index, size_t nr) { return index < nr ? in
 /* F_GETLK, F_SETLK, F_SETLKW, and the three of open file descriptions (include/uapi/asm-generic/fcntl.h). */
 static inline bool is_lock(uint32_t command) { return (command >= 5 && command <= 7) || (command >= 36 && command <= 38); }
 
-static inline uint8_t class_of(const lo2_sum_context *c, const lo2_call_traits *call, uint32_t flags, int32_t group, int32_t written)
+static inline uint8_t class_of(const lo2_sum_context *c, const lo2_call_traits *call, uint32_t flags, int32_t group,
+                               int32_t written)
 {
     uint8_t type = c->type_of_group[group];
     if (call->transfers && type > c->storage && !(call->copies && c->type_of_group[written] == c->storage))
@@ -22,7 +23,10 @@ static inline uint8_t class_of(const lo2_sum_context *c, const lo2_call_traits *
     return call->locks && is_lock(flags) ? LO2_CLASS_LOCK : call->kind;
 }
 
-static inline int32_t group_of(const lo2_sum_context *c, uint32_t handle) { return c->group_of_handle[at_most(handle, c->nr_handles)]; }
+static inline int32_t group_of(const lo2_sum_context *c, uint32_t handle)
+{
+    return c->group_of_handle[at_most(handle, c->nr_handles)];
+}
 
 /* The class of a row's call. */
 static inline uint8_t kind_of_row(const lo2_sum_context *c, const lo2_sum_rows *r, size_t i)

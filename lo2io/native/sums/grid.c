@@ -66,7 +66,7 @@ static void sink(lo2_kept_row *heap, int64_t nr)
 int64_t smallest_offer(const lo2_smallest *s, int64_t lane, uint64_t key)
 {
     lo2_kept_row *heap = s->heaps + lane * s->limit;
-    int64_t number = s->seen[lane]++, held = number < s->limit ? number : s->limit, place;
+    int64_t number = s->seen[s->lanes]++, nr = s->seen[lane]++, held = nr < s->limit ? nr : s->limit, place;
     if (held < s->limit) {
         place = lane * s->limit + held;
         heap[held] = (lo2_kept_row){key, number, place};

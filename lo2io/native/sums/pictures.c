@@ -1,10 +1,10 @@
-/* Calls and requests of rings in pictures over time: lo2io/reports/html/collect.py explains them. */
+/* Calls and requests of rings in pictures over time: lo2io/reports/html/calls.py explains them. */
 #include <string.h>
 
 #include "sums/derive.h"
 #include "sums/grid.h"
 
-enum { LATENCY_STEPS = 2, LATENCY_BINS = 48 << LATENCY_STEPS }; /* a power of two has 1 << LATENCY_STEPS bins */
+enum { STEP_BITS = 2 }; /* a power of two has 1 << STEP_BITS bins of latency */
 
 /* SplitMix64's finalizer (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014). */
 static uint64_t scatter_key(uint64_t id)
@@ -27,8 +27,8 @@ static int64_t latency_bin(int64_t duration_ns)
     double value = duration_ns > 0 ? (double)duration_ns : 0;
     int64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    int64_t bin = (bits >> (52 - LATENCY_STEPS)) - (1023 << LATENCY_STEPS) + 1;
-    return bin < 0 ? 0 : bin < LATENCY_BINS ? bin : LATENCY_BINS - 1;
+    int64_t bin = (bits >> (52 - STEP_BITS)) - (1023 << STEP_BITS) + 1;
+    return bin < 0 ? 0 : bin < LO2_NR_LATENCIES ? bin : LO2_NR_LATENCIES - 1;
 }
 
 void lo2_latency_bins(size_t nr, const int64_t *durations_ns, int64_t *bins)
@@ -118,6 +118,6 @@ void lo2_pictures_add_calls(const lo2_pictures *p, const lo2_sum_rows *r, lo2_ta
         grid_add_interval(p->busy + lane * p->fine.bins, from.fine, to.fine);
         offer(&p->slices, lane, (UINT64_C(1) << 63) - (uint64_t)(end - begin), i, slices); /* the longest are the smallest */
         if (ended)
-            p->latency[(kind * LATENCY_BINS + latency_bin(end - begin)) * p->heat.bins + (int64_t)to.heat.bin]++;
+            p->latency[(kind * LO2_NR_LATENCIES + latency_bin(end - begin)) * p->heat.bins + (int64_t)to.heat.bin]++;
     }
 }

@@ -1,4 +1,4 @@
-"""The numbers behind the pictures, gathered in one more pass over the operations and the requests of rings and devices.
+"""The numbers behind the pictures, of operations and of the requests of rings and devices.
 
 In: a trace and its sums. Out: :class:`Pictures`, plain lists ready for JSON. Bytes count at the time when a call ends;
 time is spread over the bins in which it passes. Points are either complete, or a fair sample that says how many rows it
@@ -7,17 +7,16 @@ stands for. Memory does not grow with the trace.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
-from lo2io.native._lib import ffi, lib
-from lo2io.native.columns import allocate_rows, pointer_to
-from lo2io.reports.html.grid import PointSums, Presence, Smallest, Taken, TimeGrid, scatter_keys, time_grid
-from lo2io.reports.html.lanes import CLASSES, HUES, Lanes
-from lo2io.reports.summary.adding import native_rows
+from lo2io.native._lib import lib
+from lo2io.native.columns import pointer_to
+from lo2io.reports.html.calls import LATENCY_BINS, MAX_POINTS, CallPictures, busiest, grids, last_ns
+from lo2io.reports.html.grid import PointSums, Presence, Smallest, scatter_keys
+from lo2io.reports.html.lanes import CLASSES, HUES
 from lo2io.reports.summary.tally import OPERATION_COLUMNS, read_ahead
 from lo2io.trace.columns import latest_end
 from lo2io.units import SECTOR_BYTES
@@ -28,21 +27,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
-    from lo2io.reports.summary.owners import Owners
+    from lo2io.reports.html.grid import TimeGrid
+    from lo2io.reports.html.lanes import ChosenLanes
     from lo2io.reports.summary.sums import TraceSums
-    from lo2io.trace.reader import Trace
 
-HEAT_BINS: Final = 240
-"""Time bins of heat maps and curves: as many as a page's width can show."""
-TIMELINE_BINS: Final = 2_000
-"""Time bins of the timeline: more, so that a reader can zoom in."""
-MAX_SLICES: Final = 60
-"""The longest operations of each thread and class, which are drawn one by one."""
-MAX_POINTS: Final = 2_500
-"""Points drawn for each file or device."""
 STEPS: Final = 4
 """Bins of latency per power of two, as the native part has them."""
-_LATENCY_BINS: Final = 48 * STEPS
 _MERGED: Final = 2
 """The status of a request that was merged into another."""
 _READ_OR_WRITE: Final = 2
@@ -57,41 +47,6 @@ _REQUESTS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenLanes:
-    """The processes, files, threads, devices and rings that get a lane of their own."""
-
-    processes: Lanes
-    files: Lanes
-    threads: Lanes
-    devices: Lanes
-    rings: Lanes
-
-
-class _Activity:
-    """Bytes read and written by each lane over time, and its time in calls."""
-
-    def __init__(self, grid: TimeGrid, lanes: int) -> None:
-        self.read, self.written = PointSums(grid, lanes), PointSums(grid, lanes)
-        self.time = Presence(grid, lanes)
-
-    def native(self) -> dict[str, Any]:
-        """A ``lo2_activity_grid`` over the same sums."""
-        read, written = (pointer_to(each.sums, "int64_t") for each in (self.read, self.written))
-        return {"read": read, "written": written, "time": self.time.edges}
-
-    def plain(self) -> dict[str, Any]:
-        """The numbers of each lane, as JSON has them."""
-        return {name: values.tolist() for name, values in self._values().items()}
-
-    def total(self) -> dict[str, Any]:
-        """The numbers of all lanes together."""
-        return {name: values.sum(axis=0).tolist() for name, values in self._values().items()}
-
-    def _values(self) -> dict[str, NDArray[np.int64]]:
-        return {"read": self.read.sums, "written": self.written.sums, "time_ns": self.time.time_ns}
-
-
 def latency_bin(durations_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Bin of each latency. A power of two has four bins; bin 0 is below 1 ns."""
     durations_ns = np.ascontiguousarray(durations_ns, np.int64)
@@ -102,94 +57,55 @@ def latency_bin(durations_ns: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def latency_edges_ns() -> list[float]:
     """Lower edge of each bin of latency."""
-    steps = np.arange(_LATENCY_BINS - 1)
+    steps = np.arange(LATENCY_BINS - 1)
     return [0.0, *((1 + steps % STEPS / STEPS) * 2.0 ** (steps // STEPS)).tolist()]
 
 
 class Pictures:
-    """All that is drawn. The constructor gathers the numbers; :meth:`plain` hands them out."""
+    """All that is drawn. The constructor gathers the numbers; :meth:`plain` hands them out.
 
-    def __init__(self, sums: TraceSums, lanes: ChosenLanes) -> None:
-        trace, owners, requests = sums.trace, sums.owners, sums.requests
-        meta = trace.metadata
-        self._context = sums.context
-        self._owners, self._lanes = owners, lanes
-        self._stop_ns = max(meta["stop_ns"], meta["start_ns"] + 1)
-        self._heat = time_grid(meta["start_ns"], self._stop_ns, HEAT_BINS)
-        self._fine = time_grid(meta["start_ns"], self._stop_ns, TIMELINE_BINS)
-        kinds = {opcode["number"]: opcode["kind"] for opcode in meta.get("opcodes", ())}
+    Args:
+        sums: The trace and its sums.
+        lanes: Who gets a lane.
+        gathered: The pictures of all calls, with lanes for everyone; None: they take one more pass over the calls.
+    """
+
+    def __init__(self, sums: TraceSums, lanes: ChosenLanes, gathered: CallPictures | None = None) -> None:
+        trace, owners = sums.trace, sums.owners
+        self._lanes = lanes
+        self._stop_ns = last_ns(trace)
+        self._heat, self._fine = grids(trace)
+        kinds = {opcode["number"]: opcode["kind"] for opcode in trace.metadata.get("opcodes", ())}
         self._reads, self._writes = (
             np.array([kinds.get(number) in {kind, "copy"} for number in range(256)]) for kind in ("read", "write")
         )
         """By opcode."""
-        self._only_writes = np.array([call["kind"] == "write" for call in meta["calls"]], np.bool_)
-        """By call."""
-        self._devices = requests.devices
+        self._devices = sums.requests.devices
         self._whole = trace.completeness.proven and not trace.completeness.lost
         self._make(self._heat, self._fine)
-        self._tasks = _task_lanes(trace, owners, lanes, self._stop_ns)
-        self._file_lanes = lanes.files.of(np.arange(owners.nr_groups))
-        self._native = self._as_native()
-        for batch in read_ahead(trace.batches("operations", OPERATION_COLUMNS)):
-            self._add_operations(batch)
+        drawn = busiest(owners, lanes)
+        if gathered:
+            self.calls = gathered.regrouped(drawn)
+        else:
+            self.calls = CallPictures(trace, owners, sums.context, drawn)
+            for batch in read_ahead(trace.batches("operations", OPERATION_COLUMNS)):
+                self.calls.add(batch)
         for batch in read_ahead(trace.batches("ring_requests", _RING_REQUESTS)):
             self._add_ring_requests(batch)
         for batch in read_ahead(trace.batches("requests", _REQUESTS)):
             self._add_requests(batch)
 
     def _make(self, heat: TimeGrid, fine: TimeGrid) -> None:
-        lanes, nr = self._lanes, len(CLASSES)
-        self.processes, self.files = _Activity(heat, len(lanes.processes)), _Activity(heat, len(lanes.files))
-        self.busy = Presence(fine, len(lanes.threads) * nr)
-        self.slices = Smallest(len(lanes.threads) * nr, MAX_SLICES)
-        self.latency = PointSums(heat, (nr + 2 * len(lanes.devices)) * _LATENCY_BINS)
-        self.file_points = Smallest(len(lanes.files), MAX_POINTS)
-        self.device_points = Smallest(len(lanes.devices), MAX_POINTS)
-        self.device_bytes = PointSums(heat, len(lanes.devices) * 2)
-        self.queued, self.served = (Presence(heat, len(lanes.devices)) for _ in range(2))
-        self.served_fine = Presence(fine, len(lanes.devices))
-        self.rings = Presence(heat, len(lanes.rings))
-
-    def _as_native(self) -> Any:
-        """A ``lo2_pictures *``, which points to the arrays of this object."""
-        native = ffi.new("lo2_pictures *")
-        native.context, native.tasks = self._context.native, pointer_to(self._tasks, "lo2_task_lanes")
-        native.file_lane, native.other_files = pointer_to(self._file_lanes, "int64_t"), self._lanes.files.others
-        native.heat, native.fine = self._heat.native(0)[0], self._fine.native(0)[0]
-        native.processes, native.files = self.processes.native(), self.files.native()
-        native.busy, native.latency = self.busy.edges, pointer_to(self.latency.sums, "int64_t")
-        native.slices, native.points = self.slices.native(), self.file_points.native()
-        return native
-
-    def _add_operations(self, rows: Columns) -> None:
-        native, kept = native_rows(rows)
-        slices, points = Taken(native.nr), Taken(native.nr)
-        lib.lo2_pictures_add_calls(self._native, native, slices.native, points.native)
-        del kept
-        ends = self._ends(rows, slices.rows)
-        names = ("id", "call", "begin_time_ns", "bytes_result", "error")
-        facts = {name: rows[name][slices.rows] for name in names}
-        groups = self._owners.groups(rows["handle"][slices.rows])
-        self.slices.keep(slices, {**facts, "group": groups, "end_time_ns": ends})
-        self._keep_points(rows, points, self._ends(rows, points.rows), self._only_writes[rows["call"][points.rows]])
-
-    def _ends(self, rows: Columns, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The ends of some calls, as the native part has them."""
-        begin, end = rows["begin_time_ns"][which], rows["end_time_ns"][which]
-        task = np.minimum(rows["task"][which], len(self._tasks) - 1)
-        return np.maximum(np.where(end != UNKNOWN_I64, end, self._tasks["last_ns"][task]), begin)
-
-    def _keep_points(self, rows: Columns, points: Taken, end: NDArray[np.int64], write: NDArray[np.bool_]) -> None:
-        facts = {
-            "time_ns": end,
-            "offset_bytes": rows["offset_bytes"][points.rows],
-            "bytes": rows["bytes_result"][points.rows],
-            "write": write,
-        }
-        self.file_points.keep(points, facts)
+        devices = len(self._lanes.devices)
+        self.latency = PointSums(heat, 2 * devices * LATENCY_BINS)
+        self.device_points = Smallest(devices, MAX_POINTS)
+        self.device_bytes = PointSums(heat, devices * 2)
+        self.queued, self.served = (Presence(heat, devices) for _ in range(2))
+        self.served_fine = Presence(fine, devices)
+        self.rings = Presence(heat, len(self._lanes.rings))
 
     def _add_latency(self, lane: NDArray[np.int64], end: NDArray[np.int64], duration: NDArray[np.int64]) -> None:
-        self.latency.add(lane * _LATENCY_BINS + latency_bin(duration), end, np.ones(len(end), np.int64))
+        self.latency.add(lane * LATENCY_BINS + latency_bin(duration), end, np.ones(len(end), np.int64))
 
     def _add_ring_requests(self, rows: Columns) -> None:
         submit, complete = rows["submit_time_ns"], rows["complete_time_ns"]
@@ -197,13 +113,8 @@ class Pictures:
         end = np.maximum(np.where(complete != UNKNOWN_I64, complete, self._stop_ns), begin)
         self.rings.add(self._lanes.rings.of(rows["ring"]), begin, end)
         opcode = rows["opcode"].astype(np.int64) & 0xFF
-        moved = {**rows, "end_time_ns": end, "reads": self._reads[opcode], "writes": self._writes[opcode]}
-        native, kept = native_rows(moved, "lo2_moved_rows")
-        points = Taken(native.nr)
-        lib.lo2_pictures_add_moved(self._native, native, points.native)
-        del kept
-        which = opcode[points.rows]
-        self._keep_points(rows, points, end[points.rows], self._writes[which] & ~self._reads[which])
+        flags = {"reads": self._reads[opcode], "writes": self._writes[opcode]}
+        self.calls.add_moved({**rows, "end_time_ns": end, **flags})
 
     def _add_requests(self, rows: Columns) -> None:
         lane = self._lanes.devices.of(np.searchsorted(self._devices, rows["device"]))
@@ -237,7 +148,7 @@ class Pictures:
         self, lane: NDArray[np.int64], phase: tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]], part: int
     ) -> None:
         which, begin, end = phase
-        row = len(CLASSES) + 2 * lane[which] + part
+        row = 2 * lane[which] + part
         self._add_latency(row, end[which], end[which] - begin[which])
 
     def plain(self, calls: Sequence[str], groups: Mapping[int, str]) -> dict[str, Any]:
@@ -253,26 +164,26 @@ class Pictures:
             "fine": {"bin_ns": self._fine.bin_ns, "bins": self._fine.bins},
             "classes": list(CLASSES),
             "hues": list(HUES),
-            "processes": {"names": lanes.processes.names, **self.processes.plain()},
-            "files": {"names": lanes.files.names, **self.files.plain()},
-            "all": self.processes.total(),
+            "processes": {"names": lanes.processes.names, **self.calls.processes.plain()},
+            "files": {"names": lanes.files.names, **self.calls.files.plain()},
+            "all": self.calls.processes.total(),
             "threads": {"names": lanes.threads.names, "busy": self._busy()},
             "slices": self._slices(calls, groups),
             "latency": self._latencies(),
             "devices": self._device_pictures(),
-            "file_points": self._points(self.file_points, lanes.files.names),
+            "file_points": self._points(self.calls.points, lanes.files.names),
             "device_points": self._points(self.device_points, lanes.devices.names),
             "rings": {"names": lanes.rings.names, "in_flight": _rounded(self.rings.mean)},
         }
 
     def slice_groups(self) -> set[int]:
         """File groups of the operations that are drawn one by one."""
-        rows = self.slices.rows()
+        rows = self.calls.slices.rows()
         return set(rows["group"].tolist()) if rows else set()
 
     def _busy(self) -> list[dict[str, Any]]:
         """Share of the time by thread and class, bin by bin, as [first bin, shares], without empty bins at the ends."""
-        mean = self.busy.mean.reshape(len(self._lanes.threads), len(CLASSES), -1)
+        mean = self.calls.busy.mean.reshape(len(self._lanes.threads), len(CLASSES), -1)
         rows = []
         for thread, which in np.argwhere(mean.any(axis=2)).tolist():
             used = np.flatnonzero(mean[thread, which])
@@ -282,7 +193,7 @@ class Pictures:
         return rows
 
     def _slices(self, calls: Sequence[str], groups: Mapping[int, str]) -> dict[str, Any]:
-        rows = self.slices.rows()
+        rows = self.calls.slices.rows()
         if not rows:
             return {"thread": []}
         names = sorted(set(groups.values()))
@@ -306,7 +217,7 @@ class Pictures:
         names = [*CLASSES]
         for device in self._lanes.devices.names:
             names += [f"{device}: queue", f"{device}: device"]
-        counts = self.latency.sums.reshape(len(names), _LATENCY_BINS, -1)
+        counts = np.concatenate([self.calls.latency.sums, self.latency.sums]).reshape(len(names), LATENCY_BINS, -1)
         used = np.flatnonzero(counts.any(axis=(0, 2)))
         low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
         rows = [
@@ -344,22 +255,6 @@ class Pictures:
                 }
             )
         return pictures
-
-
-def _task_lanes(trace: Trace, owners: Owners, lanes: ChosenLanes, stop_ns: int) -> NDArray[Any]:
-    """For each task its lanes, and when it ended, or else the trace; the last one stands for unknown tasks.
-
-    A call that was never left, such as exit(2), lasts until then.
-    """
-    tasks = allocate_rows("lo2_task_lanes", owners.nr_tasks + 1)
-    numbers = np.arange(len(tasks), dtype=np.uint32)
-    tasks["process"] = lanes.processes.of(owners.processes(numbers))
-    tasks["thread"] = lanes.threads.of(numbers)
-    tasks["last_ns"] = stop_ns
-    for part in trace.batches("threads", ["task", "exit_time_ns"]):
-        ended = part["exit_time_ns"]
-        tasks["last_ns"][part["task"]] = np.where(ended == UNKNOWN_I64, stop_ns, np.minimum(ended, stop_ns))
-    return tasks
 
 
 def _rounded(values: NDArray[np.float64]) -> Any:

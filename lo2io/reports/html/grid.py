@@ -46,6 +46,7 @@ class PointSums:
     """Sums of events at points of time. Memory: 8 bytes a lane and bin."""
 
     def __init__(self, grid: TimeGrid, lanes: int) -> None:
+        self._grid_of = grid
         self._grid = grid.native(lanes)
         self.sums = np.zeros((lanes, grid.bins), np.int64)
         """Shape (lanes, bins)."""
@@ -57,6 +58,12 @@ class PointSums:
             raise IndexError("no such lane")
         del kept
 
+    def regrouped(self, lane_of: NDArray[np.int64], lanes: int) -> PointSums:
+        """The same with other lanes, of which each has the sums of some."""
+        new = PointSums(self._grid_of, lanes)
+        new.sums = _regrouped(self.sums, lane_of, lanes)
+        return new
+
 
 class Presence:
     """For each bin, how long intervals lie in it, and thus how many at a time. The cost of an interval is constant.
@@ -67,6 +74,7 @@ class Presence:
     """
 
     def __init__(self, grid: TimeGrid, lanes: int) -> None:
+        self._grid_of = grid
         self._bin_ns = grid.bin_ns
         self._grid = grid.native(lanes)
         self._edges = allocate_rows("lo2_edge_sums", lanes * grid.bins).reshape(lanes, grid.bins)
@@ -82,6 +90,13 @@ class Presence:
         if not lib.lo2_grid_add_intervals(self._grid, len(lanes), *columns, self.edges):
             raise IndexError("no such lane")
         del kept
+
+    def regrouped(self, lane_of: NDArray[np.int64], lanes: int) -> Presence:
+        """The same with other lanes, of which each has the intervals of some."""
+        new = Presence(self._grid_of, lanes)
+        for name in self._edges.dtype.names or ():
+            new._edges[name] = _regrouped(self._edges[name], lane_of, lanes)
+        return new
 
     @property
     def time_ns(self) -> NDArray[np.int64]:
@@ -127,7 +142,8 @@ class Smallest:
     """For each lane, the ``limit`` rows with the smallest keys, and the number of rows offered."""
 
     def __init__(self, lanes: int, limit: int) -> None:
-        self.seen = np.zeros(lanes, np.int64)
+        self._seen = np.zeros(lanes + 1, np.int64)
+        self.seen = self._seen[:lanes]
         self._limit = limit
         self._heaps = allocate_rows("lo2_kept_row", lanes * limit)
         self._columns: Columns = {}
@@ -148,7 +164,7 @@ class Smallest:
 
     def native(self) -> Mapping[str, Any]:
         """A ``lo2_smallest`` over the same rows."""
-        heaps, seen = pointer_to(self._heaps, "lo2_kept_row"), pointer_to(self.seen, "int64_t")
+        heaps, seen = pointer_to(self._heaps, "lo2_kept_row"), pointer_to(self._seen, "int64_t")
         return {"heaps": heaps, "seen": seen, "lanes": len(self.seen), "limit": self._limit}
 
     def keep(self, taken: Taken, rows: Columns) -> None:
@@ -162,13 +178,36 @@ class Smallest:
         """The chosen rows' columns with ``lane`` and ``key``, sorted by both. Nothing, if no row was offered."""
         if not self.seen.any():
             return {}
-        lanes = np.repeat(np.arange(len(self.seen)), self._limit)
-        held = np.arange(len(lanes)) % self._limit < self.seen[lanes]
-        kept, lanes = self._heaps[held], lanes[held]
+        kept, lanes = self._held()
         order = np.lexsort((kept["number"], kept["key"], lanes))
-        places = kept["place"][order]
-        columns = {name: values[places] for name, values in self._columns.items()}
-        return {"lane": lanes[order], "key": kept["key"][order], **columns}
+        return {"lane": lanes[order], "key": kept["key"][order], **self._at(kept["place"][order])}
+
+    def regrouped(self, lane_of: NDArray[np.int64], lanes: int) -> Smallest:
+        """The same as if each row had come to another lane; -1: as if the lane's rows had not come."""
+        new = Smallest(lanes, self._limit)
+        kept, old = self._held()
+        order = np.argsort(kept["number"])
+        order = order[lane_of[old[order]] >= 0]
+        new.add(lane_of[old[order]], kept["key"][order], self._at(kept["place"][order]))
+        new.seen[:] = _regrouped(self.seen, lane_of, lanes)
+        return new
+
+    def _held(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The native rows that are kept, and their lanes."""
+        nr = np.minimum(self.seen, self._limit)
+        lanes = np.repeat(np.arange(len(nr)), nr)
+        within = np.arange(len(lanes)) - np.repeat(np.cumsum(nr) - nr, nr)
+        return self._heaps[lanes * self._limit + within], lanes
+
+    def _at(self, places: NDArray[np.int64]) -> Columns:
+        return {name: values[places] for name, values in self._columns.items()}
+
+
+def _regrouped(values: NDArray[Any], lane_of: NDArray[np.int64], lanes: int) -> NDArray[Any]:
+    """Sums of the lanes (first axis) that get the same number; those that get -1 are left out."""
+    sums = np.zeros((lanes, *values.shape[1:]), values.dtype)
+    np.add.at(sums, lane_of[lane_of >= 0], values[lane_of >= 0])
+    return sums
 
 
 def _int64(*columns: NDArray[Any]) -> tuple[list[NDArray[np.int64]], list[Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64, CallClass
 from lo2io.reports.summary.classes import METADATA
 from lo2io.reports.summary.names import file_names
@@ -73,6 +74,17 @@ class Lanes:
 
     def __len__(self) -> int:
         return len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenLanes:
+    """The processes, files, threads, devices and rings that get a lane of their own."""
+
+    processes: Lanes
+    files: Lanes
+    threads: Lanes
+    devices: Lanes
+    rings: Lanes
 
 
 def process_lanes(order: Sequence[int], owners: Owners, people: People) -> Lanes:

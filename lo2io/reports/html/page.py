@@ -9,8 +9,10 @@ import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from lo2io.reports.html.collect import ChosenLanes, Pictures
+from lo2io.reports.html.calls import CallPictures, everyone
+from lo2io.reports.html.collect import Pictures
 from lo2io.reports.html.lanes import (
+    ChosenLanes,
     device_lanes,
     file_lanes,
     file_text,
@@ -33,8 +35,12 @@ from lo2io.units import NS_PER_S, format_bytes, format_duration
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lo2io.model import Columns
+    from lo2io.reports.summary.adding import RowContext
     from lo2io.reports.summary.answer import Answer
     from lo2io.reports.summary.overlap import Overlap
+    from lo2io.reports.summary.owners import Owners
+    from lo2io.reports.summary.paths import Paths
     from lo2io.reports.summary.summary import Summary
     from lo2io.reports.summary.sums import TraceSums
     from lo2io.trace.reader import Trace
@@ -52,11 +58,11 @@ def make_page(trace: Trace, progress: Callable[[float], None]) -> str:
         TraceError: A table is missing or damaged.
         Lo2ioError: Jinja is not installed.
     """
-    sums = gather(trace)
+    sums, calls = gather_with_calls(trace)
     progress(0.4)
     summary = summarize(trace, sums)
     progress(0.5)
-    pictures = gather_pictures(sums)
+    pictures = gather_pictures(sums, calls)
     progress(0.9)
     page = render_html(summary, pictures)
     progress(1.0)
@@ -72,8 +78,23 @@ def framed(page: str, height: int) -> str:
     )
 
 
-def gather_pictures(sums: TraceSums) -> dict[str, Any]:
-    """Gather the numbers behind the pictures in one more pass over the tables of operations and requests.
+def gather_with_calls(trace: Trace) -> tuple[TraceSums, CallPictures | None]:
+    """Gather the sums of a trace, and in the same pass the pictures of its calls; None: they need one more pass."""
+    made: list[CallPictures] = []
+
+    def watch(owners: Owners, paths: Paths, context: RowContext) -> Callable[[Columns], None] | None:
+        lanes = everyone(owners, paths)
+        if lanes is None:
+            return None
+        made.append(CallPictures(trace, owners, context, lanes))
+        return made[0].add
+
+    sums = gather(trace, watch)
+    return sums, made[0] if made else None
+
+
+def gather_pictures(sums: TraceSums, calls: CallPictures | None = None) -> dict[str, Any]:
+    """Gather the numbers behind the pictures: from the tables of requests, and of operations unless they are given.
 
     Raises:
         TraceError: A table is missing or damaged.
@@ -87,10 +108,10 @@ def gather_pictures(sums: TraceSums) -> dict[str, Any]:
         devices=device_lanes(trace, sums.requests),
         rings=ring_lanes(trace),
     )
-    pictures = Pictures(sums, lanes)
+    pictures = Pictures(sums, lanes, calls)
     names = file_names(trace, owners, people, pictures.slice_groups())
-    calls = [call["name"] for call in trace.metadata["calls"]]
-    return pictures.plain(calls, {group: file_text(name) for group, name in names.items()})
+    call_names = [call["name"] for call in trace.metadata["calls"]]
+    return pictures.plain(call_names, {group: file_text(name) for group, name in names.items()})
 
 
 def render_html(summary: Summary, pictures: dict[str, Any]) -> str:

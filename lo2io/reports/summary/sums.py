@@ -7,7 +7,7 @@ module renders nothing.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lo2io.frozen import dataclass
 from lo2io.reports.summary.adding import Adder, RowContext
@@ -25,6 +25,9 @@ from lo2io.reports.summary.usage import UsageTally
 from lo2io.reports.summary.waits import SHARES, WaitTally
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lo2io.model import Columns
     from lo2io.reports.summary.call_time import Slow
     from lo2io.reports.summary.overlap import OverlapTally
     from lo2io.trace.reader import Trace
@@ -58,7 +61,11 @@ class TraceSums:
         return max(0, int(self.trace.metadata["stop_ns"] - self.trace.metadata["start_ns"]))
 
 
-def gather(trace: Trace) -> TraceSums:
+Watch: TypeAlias = "Callable[[Owners, Paths, RowContext], Callable[[Columns], None] | None]"
+"""Told how rows are looked up, it returns what shall also see each batch of calls, in a thread of its own."""
+
+
+def gather(trace: Trace, watch: Watch | None = None) -> TraceSums:
     """Read the tables of calls and block requests, and sum them up.
 
     Raises:
@@ -75,9 +82,17 @@ def gather(trace: Trace) -> TraceSums:
     sleeps, waits, cache = Sleeps(trace, spans), WaitTally(trace), CacheTally(trace, owners, context)
     layers = (*(SHARES if waits.recorded else ()), *(CACHE_COLUMNS if cache.recorded else ()))
     columns = tuple(dict.fromkeys((*OPERATION_COLUMNS, *layers)))
-    with ThreadPoolExecutor(1, "lo2io-overlap") as beside:
+    paths = Paths(trace, owners)
+    see = watch(owners, paths, context) if watch else None
+
+    def add_beside(batch: Columns) -> None:
+        overlap.add(batch, waits.away(batch) if waits.recorded else None)
+        if see:
+            see(batch)
+
+    with ThreadPoolExecutor(1, "lo2io-beside") as beside:
         for batch in read_ahead(trace.batches("operations", columns)):
-            added = beside.submit(overlap.add, batch, waits.away(batch) if waits.recorded else None)
+            added = beside.submit(add_beside, batch)
             adder.add(batch, None if spans.knows_cpu else sleeps.worked(batch))
             if cache.recorded:
                 cache.add(batch)
@@ -89,7 +104,7 @@ def gather(trace: Trace) -> TraceSums:
     return TraceSums(
         trace=trace,
         owners=owners,
-        paths=Paths(trace, owners),
+        paths=paths,
         people=People(trace, owners),
         context=context,
         operations=operations,

@@ -83,6 +83,27 @@ def test_of_equal_keys_the_earlier_rows_are_kept() -> None:
     assert kept == [[1, 0, 2], [1, 4, 0], [1, 4, 6]]
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=60),
+    st.lists(st.integers(-1, 2), min_size=4, max_size=4),
+    st.integers(1, 4),
+)
+def test_regrouped_rows_are_those_of_the_new_lanes(rows: list[tuple[int, int]], to: list[int], limit: int) -> None:
+    """As if each row had come to its new lane; -1: as if it had not come. Of equal keys the earlier rows are kept."""
+    old, new = Smallest(4, limit), Smallest(3, limit)
+    moved = [(number, key, to[lane]) for number, (lane, key) in enumerate(rows)]
+    left = [row for row in moved if row[2] >= 0]
+    for chosen, part in ((old, [(n, key, rows[n][0]) for n, key, _ in moved]), (new, left)):
+        numbers_of, keys, lanes = (numbers([row[place] for row in part]) for place in range(3))
+        chosen.add(lanes, keys.astype(np.uint64), {"number": numbers_of})
+    found, expected = old.regrouped(numbers(to), 3), new
+    assert found.seen.tolist() == expected.seen.tolist()
+    for chosen in (found, expected):  # later rows meet the same heaps
+        chosen.add(numbers([0, 2]), np.array([1, 0], np.uint64), {"number": numbers([100, 101])})
+    ours, theirs = ({name: values.tolist() for name, values in each.rows().items()} for each in (found, expected))
+    assert ours == theirs
+
+
 @pytest.mark.parametrize("lane", [-1, 3])
 def test_a_lane_that_is_not_there_is_refused(lane: int) -> None:
     """Nothing is written beside the lanes."""

@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Totals
 from lo2io.reports.findings.finding import Finding
 from lo2io.reports.html.collect import latency_bin, latency_edges_ns
-from lo2io.reports.html.page import gather_pictures, render_html
+from lo2io.reports.html.page import gather_pictures, gather_with_calls, render_html
 from lo2io.reports.html.sheets import sheets
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.summary.sums import gather
@@ -84,6 +84,29 @@ def made(directory: Path, **tables: list[Row]) -> tuple[Trace, dict[str, Any]]:
     batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, **tables)
     trace = write_trace(directory, [batch], span=(0, SPAN))
     return trace, gather_pictures(gather(trace))
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=OPERATIONS, lanes=st.sampled_from([0, 1, 40]), kept=st.sampled_from([1, 3, 60]))
+def test_one_pass_draws_what_two_passes_draw(
+    rows: list[Row], lanes: int, kept: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Where everyone gets a lane at first, and the others are put together when the busiest are known."""
+    rows = [{**row, "id": index + 1} for index, row in enumerate(rows)]
+    request = {"id": 99, "ring": 0, "task": 0, "handle": 0, "opcode": READV, "submit_time_ns": 0,
+               "complete_time_ns": SPAN // 2, "bytes_result": 100, "offset_bytes": 7}  # fmt: skip
+    batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=rows, ring_requests=[request])
+    trace = write_trace(tmp_path_factory.mktemp("t"), [batch], span=(0, SPAN))
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in ("PROCESSES", "FILES", "THREADS"):
+            patch.setattr(f"lo2io.reports.html.lanes.MAX_{kind}", lanes)
+        for kind in ("SLICES", "POINTS"):
+            patch.setattr(f"lo2io.reports.html.calls.MAX_{kind}", kept)
+        sums, calls = gather_with_calls(trace)
+        assert calls is not None
+        assert gather_pictures(sums, calls) == gather_pictures(sums)
+        patch.setattr("lo2io.reports.html.calls.MAX_EVERYONE", (9, 9, 1))
+        assert gather_with_calls(trace)[1] is None
 
 
 def moved_by(rows: list[Row], *calls: int) -> int:
