@@ -65,15 +65,11 @@ def _get_state(self: Any) -> list[Any]:
     return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
 
-def _set_state(self: Any, state: list[Any]) -> None:
-    for field, value in zip(dataclasses.fields(self), state, strict=True):
-        object.__setattr__(self, field.name, value)
-
-
 def _finish(cls: Any, *, frozen: bool) -> None:
     """Give a class the methods that its objects need."""
     fields = dataclasses.fields(cls)
     compared = attrgetter(*(field.name for field in fields if field.compare))
+    slots = [getattr(cls, field.name).__set__ for field in fields]
 
     def is_equal(self: object, other: object) -> bool:
         return compared(self) == compared(other) if other.__class__ is self.__class__ else NotImplemented
@@ -81,11 +77,15 @@ def _finish(cls: Any, *, frozen: bool) -> None:
     def count_hash(self: object) -> int:
         return hash(compared(self))
 
+    def set_state(self: object, state: list[Any]) -> None:
+        for put, value in zip(slots, state, strict=True):
+            put(self, value)
+
     cls.__init__ = _make_init_later(cls, fields)
     cls.__eq__, cls.__hash__ = is_equal, count_hash if frozen else None
     if frozen:
         cls.__setattr__ = cls.__delattr__ = _refuse
-    cls.__getstate__, cls.__setstate__ = _get_state, _set_state
+    cls.__getstate__, cls.__setstate__ = _get_state, set_state
     if "__repr__" not in cls.__dict__:
         cls.__repr__ = _show
 
