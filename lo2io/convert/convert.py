@@ -133,6 +133,7 @@ def import_stages() -> None:
     prepare_libraries()
     for module in _LATE_MODULES:
         importlib.import_module(module)
+    load_catalog()
     load_reasons()
     load_opcodes()
 

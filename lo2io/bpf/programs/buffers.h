@@ -118,7 +118,7 @@ INLINE void lo2_finish(struct lo2_bpf_buffer *buffer, __u64 size)
 
 /*
  * Copies a record, of at most LO2_BUFFER_SLACK bytes with its frame. False: there is no room. If the size is not constant, a call
- * copies, for the verifier does not follow what a call copies. Word by word is twice as fast.
+ * copies, for the verifier does not follow what a call copies.
  */
 INLINE bool lo2_put(struct lo2_bpf_buffer *buffer, const void *record, __u64 size)
 {
