@@ -51,4 +51,6 @@ def test_computing_is_told_from_waiting(tmp_path: Path) -> None:
     beside_ns = sum(last - first for first, last in spans if first >= begin and last <= end)
     found = overlap_of(summary, facts["pid"])
     assert found.unoverlapped_ns >= alone_ns > 0
-    assert facts["computed_ns"] - (end - begin - beside_ns) <= found.overlapped_ns <= beside_ns
+    assert 0 < found.overlapped_ns <= beside_ns
+    # Where the machine delivers no switch, a time of the second thread is unknown.
+    assert facts["computed_ns"] - (end - begin - beside_ns) <= found.overlapped_ns + found.unknown_ns

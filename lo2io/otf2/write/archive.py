@@ -75,18 +75,19 @@ class Archive:
     def _open(self) -> None:
         if not self._directory.is_dir():
             raise self._refused("this is no directory")
-        posix, none = value("SUBSTRATE_POSIX"), value("COMPRESSION_NONE")
-        write, path = value("FILEMODE_WRITE"), os.fsencode(self._directory)
-        chunks = self._event_bytes, self._definition_bytes
-        self.pointer = self.library.Archive_Open(path, ARCHIVE.encode(), write, *chunks, posix, none)
-        if not self.pointer:
-            raise self.error("OTF2_Archive_Open")
+        # Before libotf2 opens anything: an archive cannot be closed without its callbacks.
         with self.refusing("its folder"):
             self._folder = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         memory = lib.lo2_otf2_memory_new(self._folder)
         if not memory:
             raise MemoryError
         self._chunks = ffi.gc(memory, lib.lo2_otf2_memory_free)
+        posix, none = value("SUBSTRATE_POSIX"), value("COMPRESSION_NONE")
+        write, path = value("FILEMODE_WRITE"), os.fsencode(self._directory)
+        chunks = self._event_bytes, self._definition_bytes
+        self.pointer = self.library.Archive_Open(path, ARCHIVE.encode(), write, *chunks, posix, none)
+        if not self.pointer:
+            raise self.error("OTF2_Archive_Open")
         # libotf2 keeps pointers to both structures.
         self._flush = _Callbacks(_address(lib.lo2_otf2_pre_flush_callback()), None)
         self._memory = _Callbacks(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from build import ringtables
 from build.tablemaker import (
     CALLS,
     CLOSE,
@@ -28,7 +29,6 @@ from build.tablemaker import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from build import ringtables
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Totals
 from lo2io.reports.findings.finding import Finding
 from lo2io.reports.html.collect import latency_bin, latency_edges_ns
