@@ -147,7 +147,7 @@ def interruptible(context: contextlib.AbstractContextManager[_T]) -> Iterator[_T
 
 
 def _let_go_of_output() -> None:
-    """Whoever reads lo2io's output, if lo2io refuses to record, need not wait for the end of this process, too."""
+    """Hold no output, so that a reader of lo2io's refusal need not wait for the end of this process, too."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in _OUTPUTS:
         os.dup2(nowhere, number)

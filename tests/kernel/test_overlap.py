@@ -51,6 +51,8 @@ def test_computing_is_told_from_waiting(tmp_path: Path) -> None:
     beside_ns = sum(last - first for first, last in spans if first >= begin and last <= end)
     found = overlap_of(summary, facts["pid"])
     assert found.unoverlapped_ns >= alone_ns > 0
-    assert 0 < found.overlapped_ns <= beside_ns
-    # Where the machine delivers no switch, a time of the second thread is unknown.
-    assert facts["computed_ns"] - (end - begin - beside_ns) <= found.overlapped_ns + found.unknown_ns
+    # The least may be too small by the interrupts in the threads' calls (docs/explanation/rules/overlap.md). A busy
+    # machine has many, so the least is held to a half. The truth must lie between the least and the most.
+    least_ns = facts["computed_ns"] - (end - begin - beside_ns)
+    assert least_ns / 2 <= found.overlapped_ns <= beside_ns
+    assert least_ns <= found.overlapped_ns + found.unknown_ns

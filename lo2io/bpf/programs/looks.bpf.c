@@ -88,7 +88,7 @@ INLINE void lo2_fill_fact(lo2_fact_fd *fact, struct task_struct *task, __s32 fd,
 
 /*
  * The kernel holds the file, but another thread may have closed its descriptor and opened it anew before this program runs.
- * So the program checks, after the look has begun, that the table still has the file. The first thread stands for its process,
+ * After the look has begun, the program checks that the table still has the file. The first thread stands for its process,
  * as in /proc.
  */
 SEC("iter/task_file")

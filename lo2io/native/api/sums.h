@@ -263,7 +263,7 @@ typedef struct {
     lo2_smallest slices, points; /* by thread's lane and class; by file's lane */
 } lo2_pictures;
 
-/* Which rows are kept, and their places, as in lo2_smallest_add; arrays with room for all. */
+/* The rows that are kept, and their places, as in lo2_smallest_add. The arrays have room for all rows. */
 typedef struct { int64_t *rows, *places; size_t nr; } lo2_taken_rows;
 
 /* Requests of rings. */

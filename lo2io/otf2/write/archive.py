@@ -156,7 +156,7 @@ class Archive:
                 file.write(part.tobytes())
 
     def relieve(self) -> None:
-        """Of many open locations, move events that wait to be written to a file without a name beside the archive."""
+        """Move waiting events to a file without a name beside the archive, if many locations are open."""
         if not lib.lo2_otf2_nr_split(self._chunks):
             return
         with self.refusing("events that wait to be written"):

@@ -120,7 +120,7 @@ def scatter_keys(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class Taken:
-    """Which rows of a batch the native part has taken, and their places."""
+    """The rows of a batch that the native part has taken, and their places."""
 
     def __init__(self, nr: int) -> None:
         self._arrays = np.empty(nr, np.int64), np.empty(nr, np.int64)

@@ -96,7 +96,7 @@ def _never() -> None:
 
 
 def test_it_holds_no_output_before_the_work(trace: Folder, capfd: pytest.CaptureFixture[str]) -> None:
-    """Whoever reads what lo2io says waits until the last holder of the output has closed it."""
+    """A reader of lo2io's output waits until its last holder has closed it."""
     before: list[Path] = []
 
     def prepare() -> None:

@@ -1,4 +1,4 @@
-"""Which definitions the events of a location name, and which task began a request: what the writer keeps by number."""
+"""The writer keeps by number which definitions the events of a location name, and which task began a request."""
 
 from __future__ import annotations
 
