@@ -28,6 +28,7 @@ _PART_BITS, _RECORD_BYTES = 20, 32
 
 _CPU_NUMBER, _CLOCK, _THREAD = 8, 5, 14
 """``bpf_get_smp_processor_id``, ``bpf_ktime_get_ns`` and ``bpf_get_current_pid_tgid`` of ``enum bpf_func_id``."""
+_LEAST_WORDS = 4
 _R0, _R1, _R6, _R7, _R8 = 0, 1, 6, 7, 8
 
 
@@ -98,7 +99,10 @@ def attach(tracepoint: str, instructions: bytes) -> int:
 
 
 def main() -> int:
-    """Attach, run the command, and end with its exit code."""
+    """Attach, run the command, and end with its exit code; 2: the command line is wrong."""
+    if len(sys.argv) < _LEAST_WORDS or sys.argv[1] not in ("empty", "record"):
+        print("usage: floor.py empty|record TRACEPOINT,TRACEPOINT… COMMAND…", file=sys.stderr)
+        return 2
     kind, tracepoints, *command = sys.argv[1:]
     instructions = _set(_R0) + _EXIT
     opened = []
