@@ -61,6 +61,8 @@ class Trace:
     creator: str = "lo2io's tests"
     clock_offsets: dict[int, int] = field(default_factory=dict)
     """Location → ticks that its local definitions add to its clock."""
+    chunk_bytes: int = 256 * 1024
+    """Of events."""
 
     def write(self, path: Path) -> Path:
         """Write the archive into ``path`` and return it."""
@@ -68,7 +70,7 @@ class Trace:
             str(path),
             "traces",
             _otf2.FILEMODE_WRITE,
-            256 * 1024,
+            self.chunk_bytes,
             4 * 1024 * 1024,
             _otf2.SUBSTRATE_POSIX,
             _otf2.COMPRESSION_NONE,

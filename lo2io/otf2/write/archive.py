@@ -236,7 +236,7 @@ class Archive:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(size - len(_END), 0))
                 end = file.read()
-                file.seek(max(size - 1, 0) // CHUNK_BYTES * CHUNK_BYTES)
+                file.seek(max(size - 1, 0) // self._event_bytes * self._event_bytes)
                 header = file.read(_LAST_EVENT.stop)
         except OSError as error:
             raise self._refused(f"{name}: {error.strerror}") from error

@@ -21,6 +21,7 @@ from lo2io.otf2.library import Library
 from lo2io.otf2.merge.flatten import flatten
 from lo2io.otf2.merge.sharing import Share
 from lo2io.otf2.read.events import read_events
+from lo2io.otf2.write.archive import CHUNK_BYTES
 from lo2io.reports.summary.summary import summarize, to_json
 from lo2io.verify import exit_code, verify
 
@@ -150,6 +151,20 @@ def test_every_kind_of_event(tmp_path: Path) -> None:
         (archive / "traces" / f"{location}.def").touch()
     events = (archive / "traces" / "1.evt").read_bytes()
     assert len(events) > 10 * len(kinds)
+    flatten(archive, Share())
+    assert (archive / "traces" / "1.evt").read_bytes() == events
+
+
+def test_large_chunks(tmp_path: Path) -> None:
+    """An archive's own size of chunks counts: Score-P's chunks are larger than lo2io's."""
+    trace = correct()
+    trace.chunk_bytes = 4 * CHUNK_BYTES
+    trace.events[1] = [("Enter", START + at, 1) for at in range(40_000)]
+    archive = trace.write(tmp_path / "T")
+    for location in trace.events:
+        (archive / "traces" / f"{location}.def").touch()
+    events = (archive / "traces" / "1.evt").read_bytes()
+    assert CHUNK_BYTES < len(events) < trace.chunk_bytes
     flatten(archive, Share())
     assert (archive / "traces" / "1.evt").read_bytes() == events
 
