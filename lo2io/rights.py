@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lo2io.folder import sudo_caller
+from lo2io.signals import end_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -104,7 +105,8 @@ def confine(reads: Iterable[Path], writes: Iterable[Path] = ()) -> None:
         return
     folders = tuple(writes)
     _forbid_new_rights()
-    _become_caller(tuple(reads), folders)
+    with end_kept():
+        _become_caller(tuple(reads), folders)
     _keep(FILES)
     _write_only_into(folders)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
 """include/uapi/linux/prctl.h."""
 
 
@@ -22,6 +22,20 @@ def end_with(parent: int, number: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it ended before
         os._exit(1)
+
+
+@contextlib.contextmanager
+def end_kept() -> Iterator[None]:
+    """Keep what :func:`end_with` asked for while this process changes its ids, for the kernel forgets it then."""
+    import ctypes  # noqa: PLC0415 - most commands change no ids
+
+    parent, number = os.getppid(), ctypes.c_int()
+    ctypes.CDLL(None).prctl(_PR_GET_PDEATHSIG, ctypes.byref(number))
+    try:
+        yield
+    finally:
+        if number.value:
+            end_with(parent, number.value)
 
 
 @contextlib.contextmanager

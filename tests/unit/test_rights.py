@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
+import signal
 import socket
 import stat
 import tempfile
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lo2io import rights
+from lo2io.signals import end_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
 NOBODY = 65534
 LANDLOCK = 444
+PR_GET_PDEATHSIG = 2
 
 
 def in_child(action: Callable[[], Any]) -> Any:
@@ -171,6 +175,23 @@ def test_under_sudo_it_becomes_the_caller_if_that_user_may(
     assert (int(found["CapEff"], 16) == 0) == becomes
     assert (found["Groups"].strip() == str(NOBODY)) == becomes
     assert owner == uid
+
+
+@pytest.mark.parametrize("trace", ["nobodys", "roots"])
+def test_a_process_still_ends_with_its_parent(place: Path, monkeypatch: pytest.MonkeyPatch, trace: str) -> None:
+    """The kernel forgets the signal that a process wants at its parent's end when the process' ids change."""
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))
+    monkeypatch.setenv("SUDO_GID", str(NOBODY))
+    monkeypatch.setattr("sys.path", ["/usr"])
+
+    def confined() -> int:
+        end_with(os.getppid(), signal.SIGKILL)
+        rights.confine([place / trace])
+        number = ctypes.c_int()
+        rights._libc.prctl(PR_GET_PDEATHSIG, ctypes.byref(number))
+        return number.value
+
+    assert in_child(confined) == signal.SIGKILL
 
 
 def test_a_caller_who_cannot_read_lo2io_is_not_become(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
