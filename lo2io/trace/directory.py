@@ -34,6 +34,7 @@ from lo2io.trace.names import (
     LOCATION_PATTERN,
     MARKER_FILE,
     PART,
+    REWRITTEN,
     SPOOL,
     TABLE_PATTERN,
 )
@@ -270,11 +271,13 @@ def _check_replaceable(trace: Folder, *, force: bool) -> list[str]:
 
 def _is_own(folder: Folder, name: str) -> bool:
     """True if lo2io wrote this entry: a plain file, or a folder that holds only names which lo2io writes there."""
-    if name in {PART, _REPLACED}:
+    if name in {PART, _REPLACED, REWRITTEN}:
         if not folder.is_folder(name):
             return False
         with folder.enter(name) as inner:
-            return all(each in (*TRACE_FILES, SPOOL, PART) and _is_own(inner, each) for each in inner.names())
+            return all(
+                each in (*TRACE_FILES, SPOOL, PART, REWRITTEN) and _is_own(inner, each) for each in inner.names()
+            )
     if name not in _CONTENTS:
         return folder.is_file(name)
     if not folder.is_folder(name):

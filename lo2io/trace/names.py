@@ -18,9 +18,11 @@ SPOOL: Final = "spool"
 """The folder of the spool in the trace's directory: there while recording, and with --keep-spool also afterwards."""
 PART: Final = ".part"
 """The suffix of a file while the file is written. Also the name of a folder in which a trace is written."""
+REWRITTEN: Final = "flat"
+"""The folder, within the archive's, in which `merge --flatten` writes events anew."""
 USED_IDS: Final = "used.ids"
 """The file, in the folder ``traces``, that tells which definitions the events of each location name."""
-LOCATION_PATTERN: Final = re.compile(rf"\d+\.(evt|def|snap)|{re.escape(USED_IDS)}")
+LOCATION_PATTERN: Final = re.compile(rf"\d+\.(evt({re.escape(PART)})?|def|snap)|{re.escape(USED_IDS)}")
 """Files in the folder ``traces``."""
 TABLE_PATTERN: Final = re.compile(rf"(\w+\.arrow|{re.escape(METADATA_FILE)})({re.escape(PART)})?")
 """Files in the folder ``lo2io``."""

@@ -58,6 +58,15 @@ def _interrupt_converting(pid: int, trace: Path, number: int) -> None:
     os.kill(pid, number)
 
 
+def _kill_converting(pid: int, trace: Path) -> None:
+    """Kill a conversion amid the events of a thread, when nothing of it can clean up."""
+    end = time.monotonic() + 60
+    while not list((trace / ".part/traces").glob("*.evt.part")):
+        assert time.monotonic() < end
+        time.sleep(0.002)
+    os.kill(pid, signal.SIGKILL)
+
+
 def test_a_launcher_that_says_sigterm_again(tmp_path: Path) -> None:
     """Slurm does so at a time limit: a rank's trace is whole all the same, whenever it says so."""
     trace = tmp_path / f"T/host={os.uname().nodename}"
@@ -76,7 +85,7 @@ def test_a_launcher_that_says_sigterm_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_giving_up_on_converting(tmp_path: Path, number: int, code: int) -> None:
-    """The spool is kept, half a trace is not, and the printed command makes the trace."""
+    """The spool is kept, half a trace is not, and the printed command makes the trace, also after a kill amid that."""
     trace = tmp_path / "T"
     script = "dd if=/dev/zero of=/dev/null bs=1 count=600000 status=none; echo ended"
     command = [str(LO2IO), "record", "-q", "-o", str(trace), "--", "sh", "-c", script]
@@ -90,6 +99,9 @@ def test_giving_up_on_converting(tmp_path: Path, number: int, code: int) -> None
         _interrupt_converting(converting.pid, trace, number)
     assert converting.returncode in {code, -number}
     assert [path.name for path in trace.iterdir()] == ["spool"]
+    with subprocess.Popen([LO2IO, "convert", trace / "spool", "-o", trace], stderr=subprocess.DEVNULL) as converting:
+        _kill_converting(converting.pid, trace)
+    assert sorted(path.name for path in trace.iterdir()) == [".part", "spool"]
     again = lo2io("convert", trace / "spool", "-o", trace)
     assert again.returncode == 0
     assert open_trace(trace).operations.num_rows >= 1_000_000

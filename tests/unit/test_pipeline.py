@@ -162,6 +162,30 @@ def test_two_recordings_in_one_second_have_two_directories(tmp_path: Path, monke
         assert [str(trace.path) for trace in traces] == ["T", "T-2", "T-3"]
 
 
+@pytest.mark.parametrize("name", ["traces/3.evt", "traces/3.evt.part", "lo2io/metadata.json.part", "flat/traces/3.evt"])
+def test_what_a_killed_conversion_left_makes_way(tmp_path: Path, name: str) -> None:
+    """The next conversion does not refuse what lo2io wrote itself, nor does a recording."""
+    trace, spool = tmp_path / "T", tmp_path / "S"
+    spool.mkdir()
+    for next_one in (converted_into(trace, spool), recorded_into(trace, force=True)):
+        left = trace / ".part" / name
+        left.parent.mkdir(parents=True)
+        left.touch()
+        with next_one:
+            assert not left.exists()
+
+
+def test_what_lo2io_never_writes_stays(tmp_path: Path) -> None:
+    """Somebody else's file may lie in a folder of the same name."""
+    trace, spool = tmp_path / "T", tmp_path / "S"
+    spool.mkdir()
+    foreign = trace / ".part/flat/notes"
+    foreign.mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"did not write its '\.part'"), converted_into(trace, spool):
+        pass
+    assert foreign.exists()
+
+
 def test_half_a_trace_does_not_stay(tmp_path: Path) -> None:
     """A conversion that stops leaves nothing that would stop the next one, and does not touch a spool beside it."""
     trace, spool = tmp_path / "T", tmp_path / "T/spool"

@@ -17,7 +17,7 @@ from lo2io.native._lib import ffi, lib
 from lo2io.otf2.library import Library, address, has
 from lo2io.otf2.read.events import read_local_definitions
 from lo2io.otf2.write.archive import OtherRank
-from lo2io.trace.names import ANCHOR, ARCHIVE, events_file
+from lo2io.trace.names import ANCHOR, ARCHIVE, REWRITTEN, events_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _KIND: Final = "EvtReader"
 _TOGETHER: Final = 64
 """Locations for which one reader is opened."""
-_REWRITTEN: Final = "flat"
-"""The folder, within the archive's, in which the new files are written."""
 
 
 class _Archive(NamedTuple):
@@ -56,7 +54,7 @@ def flatten(directory: Path, share: Share, progress: Callable[[int, int], None] 
     library = Library()
     with library.reader(directory / ANCHOR) as reader:
         archive = _Archive(directory, *library.two_numbers("Reader_GetChunkSize", reader, tried=f"reading {directory}"))
-    rewritten = directory / _REWRITTEN / ARCHIVE
+    rewritten = directory / REWRITTEN / ARCHIVE
     rewritten.mkdir(parents=True)
     names = os.listdir(directory / ARCHIVE)  # noqa: PTH208 - a hundred thousand files, whose names are enough
     locations = sorted(int(name.removesuffix(".def")) for name in names if name.endswith(".def"))
@@ -77,7 +75,7 @@ def _rewrite(archive: _Archive, locations: list[int]) -> None:
     library = Library()
     folder = archive.directory / ARCHIVE
     sizes = archive.event_bytes, archive.definition_bytes
-    new = OtherRank(archive.directory / _REWRITTEN, event_bytes=sizes[0], definition_bytes=sizes[1])
+    new = OtherRank(archive.directory / REWRITTEN, event_bytes=sizes[0], definition_bytes=sizes[1])
     try:
         with library.reader(archive.directory / ANCHOR) as reader, library.callbacks(_KIND) as callbacks:
             for event, function in _callbacks().items():
