@@ -200,20 +200,21 @@ INLINE bool lo2_put_shared(struct lo2_bpf_buffer *buffer, const void *record, __
 /* ---- for programs of tracepoints, each of which has a mark of its own in `writing` ---- */
 
 /*
- * No program interrupts itself, so nobody else writes its mark: two plain stores do what takes two atomic steps with a common number.
- * The second step would wait until the record has reached the cache.
+ * Only this program writes its mark: plain steps do what takes atomic ones with a common number. The second of those would wait until
+ * the record has reached the cache. Before Linux 6.1, an interrupt may start the program within itself. When that run ends, the mark
+ * is what it was before.
  *
- *   program       mark 1 ── taken moves ── count, write ── mark 0
+ *   program       mark + 1 ── taken moves ── count, write ── mark - 1
  *   reader                                   taken ── all marks 0? ── records before taken are finished
  */
 INLINE void *lo2_begin_marked(struct lo2_bpf_buffer *buffer, __u64 size, __u64 *at, __u32 place)
 {
     void *record;
 
-    *(volatile __u8 *)&buffer->writing[place] = 1;
+    *(volatile __u8 *)&buffer->writing[place] += 1;
     record = lo2_take_room(buffer, size, at, 0); /* a full barrier, if it moves `taken` */
     if (!record)
-        *(volatile __u8 *)&buffer->writing[place] = 0;
+        *(volatile __u8 *)&buffer->writing[place] -= 1;
     return record;
 }
 
@@ -225,7 +226,7 @@ INLINE void lo2_finish_marked(struct lo2_bpf_buffer *buffer, __u64 size, __u64 a
 #else
     lo2_add(&buffer->taken, 0);
 #endif
-    *(volatile __u8 *)&buffer->writing[place] = 0;
+    *(volatile __u8 *)&buffer->writing[place] -= 1;
 }
 
 #endif

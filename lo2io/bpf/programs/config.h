@@ -159,7 +159,7 @@ struct lo2_bpf_buffer {
      */
     uint64_t taken;
     uint64_t crossed;                /* the end of the last record that reached the end of the data, or went beyond */
-    uint8_t writing[LO2_MAX_SAMPLED]; /* by enum lo2_sampled: 1 while its program writes a record. Such programs do not add to the number */
+    uint8_t writing[LO2_MAX_SAMPLED]; /* by enum lo2_sampled: not 0 while its program writes a record. Such programs do not add to the number */
     /* LO2_BUFFER_HEAD bytes from the begin: the data */
 };
 
