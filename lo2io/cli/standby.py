@@ -84,7 +84,7 @@ class Standby:
         work = Work(request, exit_code, spool.path, trace.path, trace.parent.path if trace.parent else None)
         answer = None
         with contextlib.suppress(OSError):  # else the process gives no way
-            os.sched_setscheduler(self._pid, os.SCHED_OTHER, os.sched_param(0))
+            os.sched_setscheduler(self._pid, os.sched_getscheduler(0), os.sched_getparam(0))
         with _passing_signals(self._pid):
             with (
                 socket.socket(fileno=self._socket.detach()) as theirs,
@@ -92,7 +92,8 @@ class Standby:
             ):
                 socket.send_fds(theirs, [pickle.dumps(work)], [*_OUTPUTS, *(folder.fd for folder in folders)])
                 answer = theirs.recv(1)
-            os.waitpid(self._pid, 0)  # so its CPU time is lo2io's
+            with contextlib.suppress(ChildProcessError):  # whoever started lo2io ignores SIGCHLD
+                os.waitpid(self._pid, 0)  # so its CPU time is lo2io's
         if answer == b"":
             raise ChildProcessError
         return answer[0] if answer else None
@@ -157,8 +158,9 @@ def _let_go_of_output() -> None:
 def _give_way() -> None:
     """Run only where a CPU is idle. Only who may undo that does it: who may lower a nice value."""
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, -1)
-        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, 0, own - 1)
+        os.setpriority(os.PRIO_PROCESS, 0, own)
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 

@@ -57,6 +57,38 @@ def test_the_work_is_done_elsewhere(trace: Folder) -> None:
         other.lock()
 
 
+def test_whoever_ignores_sigchld_gets_the_exit_code_too(trace: Folder) -> None:
+    """A program that ignores SIGCHLD hands that on to what it starts. Then the kernel keeps no child to wait for."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert hand_over(Standby(lambda: None, lambda _, code, *__: code + 1), trace, 5) == 6
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may undo a nice value")
+def test_it_works_as_lo2io_is_scheduled(trace: Folder) -> None:
+    """`nice` and `chrt` hold for converting, too."""
+    read, write = os.pipe()
+
+    def prepare() -> None:
+        os.write(write, b"x")  # from here on, the process gives way
+
+    def finish(*_: object) -> int:
+        return 10 * os.sched_getscheduler(0) + os.getpriority(os.PRIO_PROCESS, 0)
+
+    recorder = os.fork()
+    if recorder == 0:
+        os.setpriority(os.PRIO_PROCESS, 0, 7)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        standby = Standby(prepare, finish)
+        os.read(read, 1)
+        os._exit(hand_over(standby, trace) or 0)
+    os.close(write)
+    os.close(read)
+    assert os.waitstatus_to_exitcode(os.waitpid(recorder, 0)[1]) == 10 * os.SCHED_BATCH + 7
+
+
 def test_a_process_that_has_gone_has_done_nothing(trace: Folder) -> None:
     """If it could not import, lo2io does the work itself."""
 
