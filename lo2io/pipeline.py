@@ -66,7 +66,7 @@ def record(
     show: Callable[[Status | None], None] | None = None,
     *,
     meanwhile: Callable[[], None] = lambda: None,
-    hand_over: Callable[[RecordRequest, int, Folder, Folder], int | None] | None = None,
+    hand_over: Callable[[RecordRequest, int, Folder, Folder, Callable[[], None]], int | None] | None = None,
 ) -> Recorded:
     """Record a command, running processes or the whole machine into a trace.
 
@@ -79,8 +79,9 @@ def record(
         meanwhile: Called in a thread when recording has begun, unless converting is put off. Stages that come later are
             imported there, too.
         hand_over: Lets another process call :func:`finish` with these arguments, and report. The function returns the
-            exit code, or None if the other process has gone. With ``hand_over``, this process imports no later stages,
-            and the result has no ``converted``. Nodes of a job finish their recordings themselves.
+            exit code, or None if the other process has gone. It calls its last argument while that process works. With
+            ``hand_over``, this process imports no later stages, and the result has no ``converted``. Nodes of a job
+            finish their recordings themselves.
 
     Raises:
         Lo2ioError: As ``capture.recording.record``. If converting fails, a message says so, and nothing is raised: the
@@ -102,6 +103,7 @@ def record(
         private_umask() as umask,
         interrupted_by_signals(),
         _output(request, place) as (trace, host),
+        contextlib.ExitStack() as later,
     ):
         job = replace(place.job, host=host, ranks=meeting.ranks if meeting else ()) if place else None
         try:
@@ -109,12 +111,13 @@ def record(
                 options = _options(request, spool, selection, chosen, droppable, umask=umask, job=job, meeting=meeting)
                 with _kept(spool, trace, urgent):
                     beside = _preparation(request, meanwhile) if hand_over is None else lambda: None
-                    exit_code = record_spool(options, tell, show, beside).exit_code
+                    exit_code = record_spool(options, tell, show, beside, later).exit_code
             _give_to_caller(spool, trace)  # before converting, which the user who called sudo does if that user may
             recorded = None
             if hand_over:
-                there = partial(hand_over, request, exit_code, spool, trace)
+                there = partial(hand_over, request, exit_code, spool, trace, later.close)
                 recorded = _finish_there(there, exit_code, trace, urgent)
+            later.close()  # before converting here, which starts threads
             if recorded is None:
                 recorded = finish(request, exit_code, spool, trace, say=urgent, progress=progress)
         except KeyboardInterrupt as interrupt:

@@ -91,6 +91,7 @@ class _Plan:
     note: Notices
     show: Callable[[Status | None], None] | None
     meanwhile: Callable[[], None]
+    later: contextlib.ExitStack | None
     cpus: tuple[Cpu, ...] = field(default_factory=sysfs.read_cpus)
     """The online CPUs. The machine is asked once: a CPU that leaves now must not leave in some places only."""
 
@@ -106,6 +107,7 @@ def record(
     tell: Callable[[Notice], None] = lambda _: None,
     show: Callable[[Status | None], None] | None = None,
     meanwhile: Callable[[], None] = lambda: None,
+    later: contextlib.ExitStack | None = None,
 ) -> RecordingResult:
     """Record a command, running processes or the whole machine. Call it from the main thread.
 
@@ -116,9 +118,11 @@ def record(
             which may write to the same terminal.
         meanwhile: Called in a thread of its own when recording has begun. That thread has ended when the result is
             there. Exceptions are dropped.
+        later: Gets a callback that closes the events in the background, for a caller who has something better to do
+            first. The callback forks: no thread may run then. None: this function closes them.
 
     Returns:
-        The result, when recording has ended and the spool is complete. Events are closed in the background.
+        The result, when recording has ended and the spool is complete.
 
     Raises:
         UsageError: Options contradict each other; a process, CPU, cgroup or tracepoint does not exist; the spool's
@@ -149,7 +153,7 @@ def record(
             if options.command:
                 command = StoppedCommand(options.command, user, signals.before, signals.ignored, umask=options.umask)
             try:
-                meta = _run(_Plan(options, events, command, cgroup, signals, note, show, meanwhile))
+                meta = _run(_Plan(options, events, command, cgroup, signals, note, show, meanwhile, later))
             except Exception as error:
                 raise _with_exit_code(error, command) from error
             finally:
@@ -188,7 +192,10 @@ def _find_cgroup(path: str, note: Callable[[Notice], None]) -> Cgroup:
 
 
 def _run(plan: _Plan) -> SpoolMeta:
-    """Open, record, and write the result down. All that is opened here is closed here, also after an error."""
+    """Open, record, and write the result down. All that is opened here is closed here, also after an error.
+
+    Only the events may be closed later.
+    """
     options, command, note = plan.options, plan.command, plan.note
     numbers = tuple(each.cpu for each in plan.cpus)
     with room_for_fds(), _make_spool(options, numbers) as writer, contextlib.ExitStack() as undo:
@@ -196,7 +203,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         unless_recorded = undo.enter_context(contextlib.ExitStack())
         unless_recorded.callback(writer.discard)
         opened = open_events(options, plan.events, plan.roots, note, cpus=numbers, cgroup=plan.cgroup)
-        undo.callback(close_in_background, opened)
+        (plan.later or undo).callback(close_in_background, opened)
         keep_for_recording()
         if opened.kernel:
             writer.take_kernel(events=opened.kernel.has_events)

@@ -3,7 +3,7 @@
 The imports take a tenth of a second, most of it under Python's own lock, so a thread could not spare the user that
 time. The start of a recording leaves one CPU idle for about as long::
 
-    lo2io      start ─────── command ─── stop ─ hand over ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ exit code
+    lo2io      start ─────── command ─── stop ─ hand over ─ close events ┄┄┄┄┄ exit code
     standby    └ fork ─ imports (SCHED_IDLE) ┄┄┄┄┄┄┄┄┄┄ └ convert ── summary ─┘
 
 The process ends when lo2io does, however that ends. If the process has gone, lo2io does the work itself.
@@ -68,8 +68,22 @@ class Standby:
             _stand_by(parent, theirs, prepare, finish)
         theirs.close()
 
-    def hand_over(self, request: RecordRequest, exit_code: int, spool: Folder, trace: Folder) -> int | None:
+    def hand_over(
+        self,
+        request: RecordRequest,
+        exit_code: int,
+        spool: Folder,
+        trace: Folder,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> int | None:
         """Let the process convert and report, once. Signals to lo2io are passed on to the process.
+
+        Args:
+            request: The user's choices.
+            exit_code: The command's.
+            spool: The folder of the spool.
+            trace: The folder of the trace.
+            meanwhile: Called while the process works.
 
         Returns:
             The exit code; None: the process has gone, and has done nothing.
@@ -82,16 +96,16 @@ class Standby:
 
         folders = [folder for folder in (spool, trace, trace.parent) if folder is not None]
         work = Work(request, exit_code, spool.path, trace.path, trace.parent.path if trace.parent else None)
-        answer = None
+        answer, sent = None, 0
         with contextlib.suppress(OSError):  # else the process gives no way
             os.sched_setscheduler(self._pid, os.sched_getscheduler(0), os.sched_getparam(0))
         with _passing_signals(self._pid):
-            with (
-                socket.socket(fileno=self._socket.detach()) as theirs,
-                contextlib.suppress(OSError),  # nobody has read what was sent
-            ):
-                socket.send_fds(theirs, [pickle.dumps(work)], [*_OUTPUTS, *(folder.fd for folder in folders)])
-                answer = theirs.recv(1)
+            with socket.socket(fileno=self._socket.detach()) as theirs:
+                with contextlib.suppress(OSError):  # the process has gone
+                    sent = socket.send_fds(theirs, [pickle.dumps(work)], [*_OUTPUTS, *(each.fd for each in folders)])
+                meanwhile()
+                with contextlib.suppress(OSError):  # the process has gone, and had not read what was sent
+                    answer = theirs.recv(1) if sent else None
             with contextlib.suppress(ChildProcessError):  # whoever started lo2io ignores SIGCHLD
                 os.waitpid(self._pid, 0)  # so its CPU time is lo2io's
         if answer == b"":

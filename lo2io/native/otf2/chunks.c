@@ -214,7 +214,10 @@ static void write_chunk(lo2_otf2_memory *m, chunk *c, uint64_t location)
     c->written += c->size;
 }
 
-/* Adds the last chunk, which libotf2 has written and which still stands in memory. */
+/*
+ * Adds the last chunk, which libotf2 has written and which still stands in memory. Renaming onto a file would make ext4
+ * write the events to the disk at once (auto_da_alloc), and wait: so libotf2's file goes before.
+ */
 static void join(lo2_otf2_memory *m, const chunk *c, uint64_t location)
 {
     names n = names_of(location);
@@ -222,7 +225,7 @@ static void join(lo2_otf2_memory *m, const chunk *c, uint64_t location)
     if (m->error)
         return;
     if (fstatat(m->folder, n.whole, &last, 0) || !add(m, c, (uint64_t)last.st_size, n.part)
-        || renameat(m->folder, n.part, m->folder, n.whole))
+        || unlinkat(m->folder, n.whole, 0) || renameat(m->folder, n.part, m->folder, n.whole))
         fail(m, location);
 }
 

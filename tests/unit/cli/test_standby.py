@@ -33,10 +33,35 @@ def trace(tmp_path: Path) -> Folder:
     return folder
 
 
-def hand_over(standby: Standby, trace: Folder, exit_code: int = 0) -> int | None:
+def hand_over(
+    standby: Standby, trace: Folder, exit_code: int = 0, meanwhile: Callable[[], None] = lambda: None
+) -> int | None:
     """Hand the recording over."""
     with trace.enter("spool") as spool:
-        return standby.hand_over(REQUEST, exit_code, spool, trace)
+        return standby.hand_over(REQUEST, exit_code, spool, trace, meanwhile)
+
+
+def test_lo2io_does_its_rest_while_the_process_works(trace: Folder) -> None:
+    """The process works when the rest begins, and lo2io waits for neither before the other."""
+
+    def finish(*_: object) -> int:
+        trace.write("begun", b"")
+        _wait_for(trace, "rest")
+        return 6
+
+    def rest() -> None:
+        _wait_for(trace, "begun")
+        trace.write("rest", b"")
+
+    assert hand_over(Standby(lambda: None, finish), trace, meanwhile=rest) == 6
+
+
+def _wait_for(trace: Folder, name: str) -> None:
+    for _ in range(1000):
+        if trace.is_file(name):
+            return
+        time.sleep(0.01)
+    raise TimeoutError(name)
 
 
 def test_the_work_is_done_elsewhere(trace: Folder) -> None:
