@@ -34,12 +34,16 @@ from lo2io.model import (
     Totals,
 )
 from lo2io.trace import writer as writer_module
+from lo2io.trace.columns import CACHE_VERDICT
 from lo2io.trace.reader import OPERATIONS, arrow_schema, open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
 CHUNK = 65536
+_NO_READ, _HIT, _MISS = (CACHE_VERDICT.index(verdict) for verdict in ("no read", "hit", "miss"))
 READ_COLUMNS = ["begin_time_ns", "end_time_ns", "task", "call", "handle", "bytes_result", "error"]
 CALLS = tuple(
     CallSpec(name, name, "core", True, kind, Returns.BYTES, "none", "file_io", {})
@@ -89,6 +93,21 @@ def operations(seed: int, first: int) -> Columns:
         "bytes_result": np.where(moves & ~failed, result, UNKNOWN_I64).astype(np.int64),
         "result": result.astype(np.int64),
         "error": np.where(failed, 11, 0).astype(np.int16),
+        **_of_layers(call == 0, np.where(moves & ~failed, result, 0) // 4096, random.random(CHUNK) < 0.05),
+    }
+
+
+def _of_layers(cached: NDArray[np.bool_], pages: NDArray[np.int64], missed: NDArray[np.bool_]) -> Columns:
+    """What a few reads missed in the page cache. Other calls have nothing there. Where threads waited is unknown."""
+    unknown = np.full(CHUNK, UNKNOWN_I64)
+    verdict = np.where(cached, np.where(missed, _MISS, _HIT), _NO_READ).astype(np.uint8)
+    return {
+        "cache": verdict,
+        "cache_missed_pages": np.where(cached, pages * missed, UNKNOWN_U32).astype(np.uint32),
+        "cache_ahead_pages": np.where(cached, 32 * missed, UNKNOWN_U32).astype(np.uint32),
+        "cache_wait_ns": np.where(cached, 80_000 * missed, UNKNOWN_I64).astype(np.int64),
+        "run_queue_ns": unknown,
+        "blocked_ns": unknown,
     }
 
 

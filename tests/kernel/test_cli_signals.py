@@ -49,22 +49,13 @@ def test_sigterm_reaches_the_command(tmp_path: Path) -> None:
     assert finished(tmp_path / "T")
 
 
-def _interrupt_converting(pid: int, trace: Path, number: int) -> None:
-    """Interrupt converting, which has begun when its folder exists."""
+def _interrupt_converting(pid: int, trace: Path, number: int, begun: str = ".part") -> None:
+    """Interrupt converting when a file or folder of the trace exists."""
     end = time.monotonic() + 60
-    while not (trace / ".part").exists():
+    while not any(trace.glob(begun)):
         assert time.monotonic() < end
         time.sleep(0.002)
     os.kill(pid, number)
-
-
-def _kill_converting(pid: int, trace: Path) -> None:
-    """Kill a conversion amid the events of a thread, when nothing of it can clean up."""
-    end = time.monotonic() + 60
-    while not list((trace / ".part/traces").glob("*.evt.part")):
-        assert time.monotonic() < end
-        time.sleep(0.002)
-    os.kill(pid, signal.SIGKILL)
 
 
 def test_a_launcher_that_says_sigterm_again(tmp_path: Path) -> None:
@@ -100,7 +91,7 @@ def test_giving_up_on_converting(tmp_path: Path, number: int, code: int) -> None
     assert converting.returncode in {code, -number}
     assert [path.name for path in trace.iterdir()] == ["spool"]
     with subprocess.Popen([LO2IO, "convert", trace / "spool", "-o", trace], stderr=subprocess.DEVNULL) as converting:
-        _kill_converting(converting.pid, trace)
+        _interrupt_converting(converting.pid, trace, signal.SIGKILL, ".part/traces/*.evt.part")
     assert sorted(path.name for path in trace.iterdir()) == [".part", "spool"]
     again = lo2io("convert", trace / "spool", "-o", trace)
     assert again.returncode == 0

@@ -117,3 +117,13 @@ def test_a_change_of_code_changes_the_fingerprints_of_what_runs_it(provenance: A
     assert both("1", "2")[0] == recording
     assert both("1", "3")[1] != viewing
     assert both("2", "1")[0] != recording
+
+
+def test_formats_are_compared_on_rows_with_all_columns(provenance: Any) -> None:
+    """A column that is new in the table of operations is also new in the benchmark's rows."""
+    del provenance
+    import tables  # noqa: PLC0415 - as above
+
+    rows = tables.operations(0, 0)
+    assert rows.keys() == {column.name for column in tables.OPERATIONS}
+    assert {len(values) for values in rows.values()} == {tables.CHUNK}
