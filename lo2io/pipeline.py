@@ -117,7 +117,8 @@ def record(
             if hand_over:
                 there = partial(hand_over, request, exit_code, spool, trace, later.close)
                 recorded = _finish_there(there, exit_code, trace, urgent)
-            later.close()  # before converting here, which starts threads
+            with interrupts_held_back():  # the kernel takes seconds to close events with lo2io's end
+                later.close()  # before converting here, which starts threads
             if recorded is None:
                 recorded = finish(request, exit_code, spool, trace, say=urgent, progress=progress)
         except KeyboardInterrupt as interrupt:
