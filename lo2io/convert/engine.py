@@ -20,7 +20,7 @@ from lo2io.errors import SpoolError
 from lo2io.model import UNKNOWN_U32, Batch, Columns, Role, Totals
 from lo2io.model.layers import STACK_FROM_NS, WAITS, WORKERS
 from lo2io.native._lib import ffi, lib
-from lo2io.native.columns import allocate_batch
+from lo2io.native.columns import allocate_batch, no_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -348,9 +348,9 @@ def _cache_layer(meta: SpoolMeta) -> int:
 
 
 def _view(native: Any, tables: dict[str, Columns]) -> Batch:
-    cut = {
-        name: {column: array[: getattr(native, f"nr_{name}")] for column, array in columns.items()}
-        for name, columns in tables.items()
-    }
+    cut: dict[str, Columns] = {}
+    for name, columns in tables.items():
+        rows = getattr(native, f"nr_{name}")
+        cut[name] = {column: array[:rows] for column, array in columns.items()} if rows else no_rows(name)
     text = bytes(ffi.buffer(native.text, native.text_length))
     return Batch(**cut, text=text, first_operation=native.first_operation, native=native)

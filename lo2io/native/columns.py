@@ -93,6 +93,13 @@ def allocate_batch(capacity: int, text_capacity: int, told_capacity: int = 0) ->
     return batch, tables
 
 
+@cache
+def no_rows(table: str) -> Columns:
+    """The columns of a table without rows, as most tables of most batches are: slices of all would cost more."""
+    (struct,) = (field.type for name, field in ffi.typeof("lo2_batch").fields if name == table)
+    return {column: np.zeros(0, dtype) for column, dtype in _dtypes(struct).items()}
+
+
 def _empty_pages(size: int) -> NDArray[np.uint8]:
     """Zeros for all columns of a batch, most of which stay empty or nearly so. Only pages that are written take memory.
 
