@@ -7,6 +7,7 @@ a whole process, with Python's start and all imports.
 from __future__ import annotations
 
 import shutil
+import time
 from typing import TYPE_CHECKING, Any
 
 from common import HERE, LO2IO, BenchError, Settings, column, in_turns, middle, run, size_of, spread, table, verdict
@@ -41,6 +42,8 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     folder = settings.directory
     spools = [make_spool(folder, settings.scaled(samples)) for samples in (SMALL, LARGE)]
     of_many = make_spool(folder, settings.scaled(SMALL), MANY)
+    kept = settings.directory / "kept"
+    kept.mkdir()
     python = LO2IO.parent / "python"
     variants = {
         WHOLE: _convert(folder, *spools[0], [LO2IO, "convert"], ["-o"]),
@@ -48,7 +51,7 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             name: _convert(folder, *spools[0], [python, HERE / "stages.py", *stages]) for name, stages in STAGES.items()
         },
         WHOLE_LARGE: _convert(folder, *spools[1], [LO2IO, "convert"], ["-o"]),
-        WHOLE_MANY: _convert(folder, *of_many, [LO2IO, "convert"], ["-o"]),
+        WHOLE_MANY: _convert(folder, *of_many, [LO2IO, "convert"], ["-o"], kept=kept),
     }
     trace = _trace(folder, settings.scaled(REPORTED))
     variants |= {name: _report(trace, options) for name, options in REPORTS.items()}
@@ -86,15 +89,30 @@ def make_spool(folder: Path, samples: int, threads: int = FEW) -> tuple[Path, in
 
 
 def _convert(
-    folder: Path, spool: Path, samples: int, command: Sequence[object], before_trace: Sequence[object] = ()
+    folder: Path,
+    spool: Path,
+    samples: int,
+    command: Sequence[object],
+    before_trace: Sequence[object] = (),
+    *,
+    kept: Path | None = None,
 ) -> Callable[[], dict[str, Any]]:
+    """A turn of converting. A trace of many files goes to ``kept`` until the end.
+
+    For minutes, ext4 gives no new file the inode of a deleted one, and looks at each of these for every new file
+    (``recently_deleted`` of fs/ext4/ialloc.c).
+    """
+
     def convert() -> dict[str, Any]:
         trace, output = folder / "trace", folder / "output.txt"
         usage = run([*command, spool, *before_trace, trace], output)
         if before_trace and "\ncomplete: " not in "\n" + output.read_text(encoding="utf-8"):
             raise BenchError(f"converting found the spool wanting:\n{output.read_text(encoding='utf-8')}")
         size = size_of(trace)
-        shutil.rmtree(trace)
+        if kept:
+            trace.rename(kept / str(time.monotonic_ns()))
+        else:
+            shutil.rmtree(trace)
         return {
             "samples": samples,
             "samples_per_s": samples / usage.wall_s,
