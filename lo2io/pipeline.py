@@ -117,7 +117,7 @@ def record(
             if hand_over:
                 there = partial(hand_over, request, exit_code, spool, trace, later.close)
                 recorded = _finish_there(there, exit_code, trace, urgent)
-            with interrupts_held_back():  # the kernel takes seconds to close events with lo2io's end
+            with interrupts_held_back():  # an interrupt would leave events open, and lo2io's end would take seconds
                 later.close()  # before converting here, which starts threads
             if recorded is None:
                 recorded = finish(request, exit_code, spool, trace, say=urgent, progress=progress)

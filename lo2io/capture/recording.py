@@ -118,7 +118,7 @@ def record(
             which may write to the same terminal.
         meanwhile: Called in a thread of its own when recording has begun. That thread has ended when the result is
             there. Exceptions are dropped.
-        later: Gets a callback that closes the events in the background, for a caller who has something better to do
+        later: Gets a callback that closes the events in the background, for a caller that starts other work
             first. The callback forks: no thread may run then. None: this function closes them.
 
     Returns:

@@ -216,7 +216,7 @@ static void write_chunk(lo2_otf2_memory *m, chunk *c, uint64_t location)
 
 /*
  * Adds the last chunk, which libotf2 has written and which still stands in memory. Renaming onto a file would make ext4
- * write the events to the disk at once (auto_da_alloc), and wait: so libotf2's file goes before.
+ * write the events to the disk at once (auto_da_alloc), and wait: so libotf2's file is removed first.
  */
 static void join(lo2_otf2_memory *m, const chunk *c, uint64_t location)
 {
