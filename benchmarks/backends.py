@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from common import LO2IO, Settings, build, column, in_turns, middle, require, run, slowdown, spread, table, verdict
 from gated import ROUNDS, measured
-from overhead import figures_of, make_cached, one_run, write_workload
+from overhead import LOOP_BYTES, figures_of, make_cached, one_run, write_workload
 from tracers import CALLS, KINDS, Bpftrace, Floor, Lo2io, PerfRecord, Strace, Untraced, seen_and_lost
 
 if TYPE_CHECKING:
@@ -60,8 +60,9 @@ def _tracers() -> dict[str, Tracer]:
 def measure(settings: Settings) -> tuple[Row, list[Row]]:
     """Run fio, loops and start-up under every recorder; then make as many calls as possible."""
     require("fio", "perf", "bpftrace", "gcc", "taskset")
-    data = settings.directory / "data"
+    data, loops = settings.directory / "data", settings.directory / "loops"
     make_cached(data)
+    make_cached(loops, LOOP_BYTES)
     reads = settings.scaled(READS)
     workload = write_workload(settings, data, reads)
     events, timed = build("events.c", settings.bin), build("timed.c", settings.bin)
@@ -70,10 +71,10 @@ def measure(settings: Settings) -> tuple[Row, list[Row]]:
     for name, tracer in _tracers().items():
         variants[f"fio, {name}"] = one_run(folder, tracer, workload, figures_of)
         if name != "bpftrace, printing":  # a run takes a minute, and (a) has its price
-            variants[f"loops, {name}"] = measured(settings, events, data, tracer)
+            variants[f"loops, {name}"] = measured(settings, events, loops, tracer)
     for floor in KINDS:
-        variants[f"loops, {floor}"] = measured(settings, events, data, Floor(*CALLS, "sched_switch", variant=floor))
-    variants["loops, strace"] = measured(settings, events, data, Strace(), share=STRACE_SHARE)
+        variants[f"loops, {floor}"] = measured(settings, events, loops, Floor(*CALLS, "sched_switch", variant=floor))
+    variants["loops, strace"] = measured(settings, events, loops, Strace(), share=STRACE_SHARE)
     for name, options in OURS.items():
         variants[f"start, {name}"] = _start(folder, timed, options)
     nr_cpus = os.cpu_count() or 1

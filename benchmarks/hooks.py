@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from common import LO2IO, Settings, build, column, in_turns, middle, require, run, spread, table, verdict
 from gated import ROUNDS, measured
+from overhead import LOOP_BYTES, make_cached
 from tracers import Lo2io, PerfRecord, Untraced
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ CHOICES = {
 }
 """Choices of calls; pread64 is in each, getppid in none."""
 FEW = "6 calls"
-DATA_BYTES = 1 << 20
-"""Little enough for the CPU's own caches, so that the memory's other users do not count."""
 TARGET_FEW_NS, TARGET_DEFAULT_NS, TARGET_OTHERS_NS = 70, 130, 180
 
 
@@ -44,7 +43,7 @@ def measure(settings: Settings) -> tuple[Row, list[Row]]:
     """Loops and starts under both hooks with each choice of calls."""
     require("perf", "gcc", "taskset")
     data = settings.directory / "data"
-    data.write_bytes(bytes(DATA_BYTES))
+    make_cached(data, LOOP_BYTES)
     events, timed = build("events.c", settings.bin), build("timed.c", settings.bin)
     tracers: dict[str, Tracer] = {"untraced": Untraced()}
     tracers |= {

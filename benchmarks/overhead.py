@@ -29,6 +29,8 @@ LETTER = "a"
 READS = 1_000_000
 BLOCK = 4096
 FILE_BYTES = 256 << 20
+LOOP_BYTES = 1 << 20
+"""Of a file that loops read: few enough for the CPU's own caches, so that the memory's other users do not count."""
 GETPPID = 200_000
 TARGET_RATIO = 1.25
 SLOW = {"strace -f -c": 2}
@@ -52,10 +54,10 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {"reads": reads, "block_bytes": BLOCK, "file_bytes": FILE_BYTES, "getppid_calls": GETPPID}, rows
 
 
-def make_cached(path: Path) -> None:
+def make_cached(path: Path, nr_bytes: int = FILE_BYTES) -> None:
     """A file of random bytes, in the page cache."""
     with path.open("wb") as file, open("/dev/urandom", "rb") as random:  # noqa: PTH123 - a device
-        for _ in range(FILE_BYTES >> 20):
+        for _ in range(nr_bytes >> 20):
             file.write(random.read(1 << 20))
     with path.open("rb") as file:
         while file.read(1 << 20):

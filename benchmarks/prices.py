@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from common import BenchError, Settings, build, column, in_turns, lo2io, require, run, spread, table
-from overhead import make_cached
+from overhead import LOOP_BYTES, make_cached
 from tracers import CALLS, KINDS, SWITCHES, Floor, default_events
 
 if TYPE_CHECKING:
@@ -75,32 +75,33 @@ RIVALS = {
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Run every loop alone, and with every choice of events."""
     require("gcc", "perf", "taskset")
-    data = settings.directory / "data"
-    make_cached(data)
+    make_cached(settings.directory / "direct")
+    make_cached(settings.directory / "others", LOOP_BYTES)
     events = build("events.c", settings.bin)
     with _cgroup() as cgroup:
         variants = {
-            f"untraced {mode}": _one(settings, events, data, mode, list)
+            f"untraced {mode}": _one(settings, events, mode, list)
             for mode in dict.fromkeys(mode for mode, *_ in PRICES.values())
         }
         for name, (mode, _, _, options) in PRICES.items():
             words = [option.format(cgroup=cgroup, other=0) for option in options]
-            variants[name] = _one(settings, events, data, mode, partial(_lo2io, settings.directory, words))
+            variants[name] = _one(settings, events, mode, partial(_lo2io, settings.directory, words))
         for name, more in RIVALS.items():
             perf = partial(_perf, settings.directory, (*default_events(), *more))
-            variants[f"{name}, perf record -a"] = _one(settings, events, data, PRICES[name][0], perf)
+            variants[f"{name}, perf record -a"] = _one(settings, events, PRICES[name][0], perf)
         for name, tracepoints in FLOORS.items():
             for floor in KINDS:
                 words = Floor(*tracepoints, variant=floor).words
-                variants[f"{name}, {floor}"] = _one(settings, events, data, PRICES[name][0], words)
+                variants[f"{name}, {floor}"] = _one(settings, events, PRICES[name][0], words)
         rows = in_turns(NAME, variants, settings, ours=(SCHED, NEIGHBOUR))
     return {"rounds": {mode: settings.scaled(count) for mode, count in ROUNDS.items()}}, rows
 
 
 def _one(
-    settings: Settings, events: Path, data: Path, mode: str, recorder: Callable[[], list[str]]
+    settings: Settings, events: Path, mode: str, recorder: Callable[[], list[str]]
 ) -> Callable[[], Any]:
     folder = settings.directory
+    data = folder / ("direct" if mode == "direct" else "others")
     # On the last CPU, so that --cpus 0 selects another one.
     pinned = ["taskset", "-c", str(_last_cpu()), str(events), mode, str(settings.scaled(ROUNDS[mode])), str(data)]
 

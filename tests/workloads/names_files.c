@@ -77,10 +77,14 @@ static void odd_names(void)
         make(odd[i], "o");
         round_trip(odd[i], O_RDONLY, in(odd[i]));
     }
-    memset(longest, 'x', 255);
-    longest[255] = 0;
-    make(longest, "x");
-    round_trip(longest, O_RDONLY, in(longest));
+    for (int length = 1; length <= 255; length += length < 70 ? 1 : 37) {
+        for (int i = 0; i < length; i++)
+            longest[i] = (char)('A' + (i + length) % 58);
+        longest[length] = 0;
+        make_folder(longest);
+        make(text("%s/%s", longest, longest), "x");
+        round_trip(text("%s/%s", longest, longest), O_RDONLY, in(text("%s/%s", longest, longest)));
+    }
     memset(longest, '\xff', 255);
     make_folder(longest);
     make(text("%s/\n", longest), "x");
@@ -310,7 +314,7 @@ static void tmpfile_(void)
 const scenario file_scenarios[] = {
     {"plain", plain, "absolute, relative, to a directory's descriptor; made, truncated, absent"},
     {"symlinks", symlinks, "a file by a chain of links; a link itself"},
-    {"odd-names", odd_names, "new lines, invalid UTF-8, what looks like the kernel's own names, 255 bytes"},
+    {"odd-names", odd_names, "new lines, invalid UTF-8, what looks like the kernel's own names, all lengths"},
     {"long-paths", long_paths, "up to 4,095 bytes, in few and in 1,000 components"},
     {"deep-paths", deep_paths, "longer than that: reached by chdir"},
     {"o-path", o_path, "descriptors that only name a file"},

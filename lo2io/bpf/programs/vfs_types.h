@@ -141,6 +141,11 @@ struct hlist_head {
     struct hlist_node *first;
 } KERNEL_TYPE;
 
+struct timespec64 {                /* two words without pointers: any 16 bytes are read as such */
+    __s64 tv_sec;
+    long tv_nsec;
+} KERNEL_TYPE;
+
 /*
  * Since Linux 6.2, a program can read through any pointer at the cost of a check. Before, each field takes a call. The
  * kernel lists the functions whose names its verifier knows (kernel/bpf/verifier.c).
