@@ -97,9 +97,7 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {"rounds": {mode: settings.scaled(count) for mode, count in ROUNDS.items()}}, rows
 
 
-def _one(
-    settings: Settings, events: Path, mode: str, recorder: Callable[[], list[str]]
-) -> Callable[[], Any]:
+def _one(settings: Settings, events: Path, mode: str, recorder: Callable[[], list[str]]) -> Callable[[], Any]:
     folder = settings.directory
     data = folder / ("direct" if mode == "direct" else "others")
     # On the last CPU, so that --cpus 0 selects another one.

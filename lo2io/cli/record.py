@@ -279,6 +279,7 @@ def _stand_by(given: dict[str, Any], *, quiet: bool) -> Standby | None:
     from lo2io.cli.standby import Standby, interruptible
 
     def prepare() -> None:
+        from lo2io import pipeline  # noqa: F401 - finish() needs it, and its modules take 12 ms
         from lo2io.convert.convert import import_stages
 
         import_stages()
