@@ -212,7 +212,7 @@ def in_turns(
         ours: Variants that the baseline runs, too, right after this commit.
 
     Returns:
-        The result of each run, with ``variant`` and ``run`` added.
+        The result of each run, with ``variant``, ``run`` and ``stolen_s`` added.
 
     Raises:
         BenchError: A chosen variant does not exist.
@@ -227,11 +227,18 @@ def in_turns(
             if number > (slow or {}).get(variant, settings.runs):
                 continue
             os.sync()
-            begin = time.monotonic()
-            rows.append({"variant": variant, "run": number, **measure()})
+            begin, before_s = time.monotonic(), stolen_s()
+            row = {"variant": variant, "run": number, **measure()}
+            rows.append(row | {"stolen_s": round(stolen_s() - before_s, 2)})
             seconds = time.monotonic() - begin
             print(f"  {name} {number}/{settings.runs}  {variant}  {seconds:.1f} s", file=sys.stderr, flush=True)
     return rows
+
+
+def stolen_s() -> float:
+    """CPU time since boot that a hypervisor gave to other machines while this one had work; see proc_stat(5)."""
+    of_all_cpus = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()
+    return int(of_all_cpus[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def _chosen(
@@ -376,13 +383,16 @@ def _first_line(*command: str) -> str:
     return done.stdout.partition("\n")[0].strip()
 
 
-def describe_machine(machine: Mapping[str, Any]) -> str:
-    """The facts as a sentence."""
+def describe_machine(document: Mapping[str, Any]) -> str:
+    """The facts as a sentence, and how much CPU time the machine lacked during all runs."""
+    machine, stolen = document["machine"], sum(row.get("stolen_s", 0) for row in document["runs"])
+    lacking = f"; a hypervisor took {stolen:.1f} s of CPU time" if stolen else ""
     tools = ", ".join(f"{tool} {version}" for tool, version in machine["tools"].items())
     return (
         f"{machine['cpu']}{' (virtual machine)' if machine['virtual'] else ''}, {machine['cpus']} CPUs, "
         f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, Python {machine['python']}, {tools}; "
-        f"load average at the start {machine['load_average']}; lo2io at {machine['commit']}, {machine['date']}."
+        f"load average at the start {machine['load_average']}{lacking}; "
+        f"lo2io at {machine['commit']}, {machine['date']}."
     )
 
 

@@ -243,7 +243,7 @@ def _is_current(document: dict[str, Any]) -> bool:
 
 def _section(module: Any, document: dict[str, Any]) -> str:
     since = "" if _is_current(document) else f" {CHANGED}"
-    return f"{module.render(document)}\n\n{describe_machine(document['machine'])}{since}"
+    return f"{module.render(document)}\n\n{describe_machine(document)}{since}"
 
 
 def _overview(documents: dict[str, dict[str, Any]]) -> str:
