@@ -11,6 +11,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from lo2io import pipeline
+from lo2io.capture.options import RecordRequest
 from lo2io.errors import UsageError
 from lo2io.folder import Folder, sudo_caller
 from lo2io.trace import directory
@@ -71,6 +72,27 @@ def test_an_interrupt_right_after_the_folder_was_made_leaves_none(
     with pytest.raises(KeyboardInterrupt), converted_into(trace, spool, force=True):
         pass
     assert names(trace) == ["lo2io", "traces", "traces.otf2"]
+
+
+def test_an_interrupt_waits_until_events_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that stays open makes lo2io end seconds later. The spool stays, and the exit code is the signal's."""
+    closed = []
+
+    def close() -> None:
+        signal.raise_signal(signal.SIGINT)
+        closed.append("event")
+
+    def record(_: object, _tell: object, _show: object, _beside: object, later: contextlib.ExitStack) -> Mock:
+        later.callback(close)
+        return Mock(exit_code=0)
+
+    monkeypatch.setattr(pipeline, "record_spool", record)
+    said: list[str] = []
+    recorded = pipeline.record(RecordRequest(command=("true",), output=tmp_path / "T", alone=True), said.append)
+    assert closed == ["event"]
+    assert (recorded.exit_code, recorded.converted) == (128 + signal.SIGINT, None)
+    assert names(tmp_path / "T") == ["spool"]
+    assert "the spool is kept" in said[-1]
 
 
 def test_a_former_trace_is_removed_only_after_success(tmp_path: Path) -> None:

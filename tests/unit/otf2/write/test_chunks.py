@@ -6,7 +6,8 @@ import ctypes
 import os
 import resource
 import signal
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from lo2io.native._lib import lib
@@ -65,6 +66,28 @@ def by_libotf2(directory: Path, times: range) -> bytes:
     return (directory / "traces/0.evt").read_bytes()
 
 
+class Watch:
+    """What the kernel tells of names in a folder: those that were removed, and those that were renamed to."""
+
+    KINDS: Final = {0x200: "removed", 0x80: "renamed"}  # IN_DELETE, IN_MOVED_TO of include/uapi/linux/inotify.h
+    HEAD: Final = struct.Struct("iIII")
+
+    def __init__(self, folder: Path) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        assert libc.inotify_add_watch(self._fd, os.fsencode(folder), sum(self.KINDS)) >= 0
+
+    def told(self) -> list[tuple[str, str]]:
+        """What has happened since the begin."""
+        content, found = os.read(self._fd, 1 << 16), []
+        os.close(self._fd)
+        while content:
+            _, kind, _, length = self.HEAD.unpack_from(content)
+            name, content = content[self.HEAD.size :][:length], content[self.HEAD.size + length :]
+            found.append((self.KINDS[kind], os.fsdecode(name.rstrip(b"\0"))))
+        return found
+
+
 @pytest.mark.parametrize("nr_events", [10, 30_000, 60_000])
 def test_files_are_those_of_libotf2(tmp_path: Path, nr_events: int) -> None:
     """Byte for byte, with one chunk and with several, and no other file stays."""
@@ -79,6 +102,17 @@ def test_files_are_those_of_libotf2(tmp_path: Path, nr_events: int) -> None:
     archive.require_events(0, nr_events)
     assert [path.name for path in (tmp_path / "own/traces").iterdir()] == ["0.evt"]
     assert (tmp_path / "own/traces/0.evt").read_bytes() == theirs
+    archive.abort()
+
+
+def test_no_file_is_renamed_onto_another(tmp_path: Path) -> None:
+    """ext4 would write the file to the disk at once, and closing would wait for that (ext4(5), auto_da_alloc)."""
+    archive = Archive(tmp_path)
+    writer = archive.event_writer(0)
+    write_events([writer], range(30_000))
+    watch = Watch(tmp_path / "traces")
+    archive.call("CloseEvtWriter", writer)
+    assert watch.told() == [("removed", "0.evt"), ("renamed", "0.evt")]
     archive.abort()
 
 
