@@ -22,7 +22,7 @@
 #include "vfs_types.h"
 
 #define LO2_MAX_NAME 255           /* NAME_MAX in include/uapi/linux/limits.h */
-#define LO2_SHORT_NAME 32          /* as most names are */
+#define LO2_SHORT_NAME 32          /* as most names are. So many bytes are within an entry (DNAME_INLINE_LEN, include/linux/dcache.h) */
 #define LO2_MAX_ERRNO 4095         /* pointers above -MAX_ERRNO are errors: include/linux/err.h */
 #define LO2_TRIES 2
 #define LO2_MAX_STEPS 4096         /* a path of PATH_MAX bytes has at most 2,048 names */
