@@ -233,7 +233,7 @@ class Engine:
             row.has_flags = "flags" in call.fields
             row.fixed_flags = -1 if call.fixed_flags is None else call.fixed_flags
             row.fd_unless = call.fd_unless
-            row.advises = call.group == _ADVICE
+            row.reads_first, row.advises = call.reads_first, call.group == _ADVICE
         config.calls, config.nr_calls = calls, len(self.catalog.rows)
 
     def _set_opcodes(self, config: Any) -> None:

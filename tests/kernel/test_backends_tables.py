@@ -171,6 +171,7 @@ def machine(
             for each in running.values():
                 each.send_signal(signal.SIGTERM)
             recorded = read_all(folder, running)
+        assert not any(each.trace.metadata["totals"]["nr_undecoded"] for each in recorded.values())
         if all(each.trace.completeness.proven for each in recorded.values()):
             break
     for each in recorded.values():

@@ -68,7 +68,7 @@ def _calls() -> tuple[CallSpec, ...]:
         _call("clone3", kind.CLONE, returns.VALUE),
         _call("vfork", kind.CLONE, returns.VALUE),
         _call("unshare", kind.UNSHARE, returns.ZERO, "flags=unshare_flags"),
-        _call("execve", kind.META, returns.ZERO),
+        _call("execve", kind.META, returns.ZERO, reads_first=True),
         _call("io_uring_setup", kind.RING_SETUP, returns.FD, "count=entries", vectored=True, fixed_flags=RING_FLAGS),
         _call(
             "io_uring_enter",

@@ -133,6 +133,7 @@ typedef struct {
     uint8_t vectored;    /* the count is a number of iovecs: its bytes are unknown */
     uint8_t has_flags;   /* kind OPEN: FLAGS are open(2) flags; READ, WRITE: an offset of -1 means the position */
     int32_t fixed_flags; /* open(2) flags of calls without that argument (creat); else -1 */
+    uint8_t reads_first; /* its paths are read at its entry */
     uint8_t advises;     /* it tells the kernel which pages will be read: group advice */
     uint32_t fd_unless;  /* bits of FLAGS with which the kernel ignores FD (mmap) */
 } lo2_call;

@@ -88,6 +88,26 @@ static void hold(engine *e, task *t, const uint8_t *record, uint32_t size)
     t->held_last = index + 1;
 }
 
+/*
+ * Where calls are perf samples, programs begin to tell paths before the samples begin. So of the paths that wait for a thread's
+ * next call, those of one moment alone can be that call's: the last ones.
+ */
+static void forget_earlier_paths(engine *e, task *t, uint64_t time_ns)
+{
+    lo2_kernel_head head;
+    while (t->held) {
+        held_fact fact = e->held_facts.at[t->held - 1];
+        memcpy(&head, fact.record, sizeof head);
+        if (head.time_ns >= time_ns)
+            return;
+        free(fact.record);
+        e->held_facts.at[t->held - 1].record = NULL;
+        GIVE_BACK(e, free_held_facts, t->held - 1);
+        t->held = fact.next;
+    }
+    t->held_last = 0;
+}
+
 static bool precedes_row(const held_fact *fact)
 {
     uint16_t type;
@@ -167,6 +187,8 @@ void on_kernel_fact(engine *e, const uint8_t *record, uint32_t length, const lo2
             memcpy(&t->pending.told_value, record + offsetof(lo2_kernel_value, value), 8);
         }
     } else if (waits(t, record, head)) {
+        if (!t->pending.active) /* then paths alone wait */
+            forget_earlier_paths(e, t, head->time_ns);
         hold(e, t, record, size);
     } else {
         hand_on(e, t, record, size);

@@ -1,8 +1,8 @@
 /*
  * Paths that calls were given, as BPF programs read them. Rows of `paths` follow the row of their call: the call that
- * the thread has just left or, if the path was read before the call (execve, chdir, chroot ...), the next one. If
- * records were lost, a path that was read before must bear the time of the entry. The directory is known if its names
- * reach the root and did not move. A path that was not read whole is unknown.
+ * the thread has just left or, if the call's paths are read at its entry (execve, chdir, chroot ...), the next one. If
+ * records were lost, such a path must bear the time of the entry. The directory is known if its names reach the root and
+ * did not move. A path that was not read whole is unknown.
  */
 #include "calls/kernel_paths.h"
 #include "tables/descriptions.h"
@@ -18,8 +18,9 @@ void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size)
     const char *given = (const char *)record + sizeof path, *names = given + path.path_length;
     int64_t time = (int64_t)path.head.time_ns;
     left_call *left = &t->left;
-    bool of_entry = time < left->begin && e->config.records_lost; /* perhaps the call of this path was lost */
-    if (!left->operation || of_entry || time > left->end)
+    if (!left->operation || time > left->end)
+        return;
+    if (time < left->begin && (e->config.records_lost || !e->calls[left->call].reads_first)) /* perhaps another call's */
         return;
     if (path.place < left->next_place || path.place >= MOST_PATHS) { /* as after damage */
         e->totals.nr_undecoded++;

@@ -128,6 +128,30 @@ def test_a_path_whose_call_was_lost_is_nobodys(story: Story) -> None:
     assert read(story, facts_lost=1)[0] == [(0, 0, KERNEL, b"own", b"/home")]
 
 
+@pytest.mark.parametrize("name", ["newfstat", "execve"])
+def test_a_path_from_before_the_samples_is_nobodys(tmp_path: Path, name: str) -> None:
+    """Programs begin to tell paths before perf's samples begin. Both kinds of calls have their own path alone."""
+    story = Story(tmp_path / "spool", "perf")
+    story.fact_task(1_000, 10, 10, ppid=1, comm=b"ten")
+    given(given(given(story, 55_000, b"first"), 56_000, b"second"), 56_000, b"second's other", place=1)
+    if name == "execve":
+        call(given(story, 59_999, b"own"), 60_000, name)
+    else:
+        call(story, 60_000, name, 0, (b"own", {}))
+    engine = Engine(SpoolReader(story.write()), SPECS)  # type: ignore[arg-type]
+    assert [batch.paths["operation"].size for batch in engine.batches()] == [1]
+    assert engine.totals.nr_undecoded == 0
+    assert read(story)[0] == [(0, 0, KERNEL, b"own", b"/home")]
+
+
+def test_a_call_without_a_path_of_its_own_gets_no_other(tmp_path: Path) -> None:
+    """An open that succeeds has none. The path is of a call before perf's samples."""
+    story = Story(tmp_path / "spool", "perf")
+    story.fact_task(1_000, 10, 10, ppid=1, comm=b"ten")
+    call(given(story, 55_000, b"another's"), 60_000, "openat", 3)
+    assert read(story)[0] == []
+
+
 def test_paths_of_threads_that_are_not_recorded_are_not_told(tmp_path: Path) -> None:
     """In process mode."""
     story = Story(tmp_path / "spool", "bpf", mode="process")
