@@ -386,7 +386,7 @@ def _first_line(*command: str) -> str:
 def describe_machine(document: Mapping[str, Any]) -> str:
     """The facts as a sentence, and how much CPU time the machine lacked during all runs."""
     machine, stolen = document["machine"], sum(row.get("stolen_s", 0) for row in document["runs"])
-    lacking = f"; a hypervisor took {stolen:.1f} s of CPU time" if stolen else ""
+    lacking = f"; a hypervisor took {stolen:.1f} s of CPU time" if stolen >= 0.05 else ""  # else it is rounded to 0.0
     tools = ", ".join(f"{tool} {version}" for tool, version in machine["tools"].items())
     return (
         f"{machine['cpu']}{' (virtual machine)' if machine['virtual'] else ''}, {machine['cpus']} CPUs, "

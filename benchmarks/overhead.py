@@ -30,7 +30,7 @@ READS = 1_000_000
 BLOCK = 4096
 FILE_BYTES = 256 << 20
 LOOP_BYTES = 1 << 20
-"""Of a file that loops read: few enough for the CPU's own caches, so that the memory's other users do not count."""
+"""The size of the file that loops read. The CPU's own caches hold it, so that the memory's other users do not count."""
 GETPPID = 200_000
 TARGET_RATIO = 1.25
 SLOW = {"strace -f -c": 2}

@@ -98,7 +98,7 @@ def operations(seed: int, first: int) -> Columns:
 
 
 def _of_layers(cached: NDArray[np.bool_], pages: NDArray[np.int64], missed: NDArray[np.bool_]) -> Columns:
-    """What a few reads missed in the page cache. Other calls have nothing there. No call tells why it waited."""
+    """Columns of the page cache: a few reads missed pages, other calls have nulls. No call tells why it waited."""
     unknown = np.full(CHUNK, UNKNOWN_I64)
     verdict = np.where(cached, np.where(missed, _MISS, _HIT), _NO_READ).astype(np.uint8)
     return {

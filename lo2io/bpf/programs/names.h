@@ -22,7 +22,7 @@
 #include "vfs_types.h"
 
 #define LO2_MAX_NAME 255           /* NAME_MAX in include/uapi/linux/limits.h */
-#define LO2_SHORT_NAME 32          /* as most names are. So many bytes are within an entry (DNAME_INLINE_LEN, include/linux/dcache.h) */
+#define LO2_SHORT_NAME 32          /* most names are not longer. An entry has room for so many bytes (DNAME_INLINE_LEN, include/linux/dcache.h) */
 #define LO2_MAX_ERRNO 4095         /* pointers above -MAX_ERRNO are errors: include/linux/err.h */
 #define LO2_TRIES 2
 #define LO2_MAX_STEPS 4096         /* a path of PATH_MAX bytes has at most 2,048 names */
@@ -94,7 +94,7 @@ INLINE int lo2_leave_mount(struct lo2_bpf_names *names)
     return LO2_LEFT;
 }
 
-/* Copies 16 bytes. Of memory that is not there, zeros. */
+/* Copies 16 bytes. Memory that is not there reads as zeros. */
 INLINE void lo2_copy_16(void *to, const void *from)
 {
     *(__u64 *)to = LO2_READ(from, struct timespec64, tv_sec);
@@ -112,7 +112,7 @@ INLINE bool lo2_copy_name(struct lo2_bpf_names *names, const struct dentry *dent
     barrier_var(at);
     if (at >= LO2_NAMES_ROOM || length > LO2_MAX_NAME)
         return false;
-    if (LO2_CAN_CAST && length <= LO2_SHORT_NAME) { /* copying what lies behind the name, too, takes less time than a call */
+    if (LO2_CAN_CAST && length <= LO2_SHORT_NAME) { /* a call takes longer than these 32 bytes, whatever stands behind the name */
         lo2_copy_16(&names->record[at], name);
         lo2_copy_16(&names->record[at + 16], name + 16);
     } else if (bpf_probe_read_kernel(&names->record[at], length, name)) {

@@ -88,22 +88,29 @@ static void hold(engine *e, task *t, const uint8_t *record, uint32_t size)
     t->held_last = index + 1;
 }
 
+/* Empties the place of a held fact. The caller frees the record. */
+static held_fact take_out(engine *e, uint32_t held)
+{
+    held_fact fact = e->held_facts.at[held - 1];
+    e->held_facts.at[held - 1].record = NULL;
+    GIVE_BACK(e, free_held_facts, held - 1);
+    return fact;
+}
+
 /*
- * Where calls are perf samples, programs begin to tell paths before the samples begin. So of the paths that wait for a thread's
- * next call, those of one moment alone can be that call's: the last ones.
+ * Where calls are perf samples, programs begin to tell paths before the samples begin. So several calls' paths may wait for a
+ * thread's next call. Only the last ones, which have the same time, can be that call's.
  */
 static void forget_earlier_paths(engine *e, task *t, uint64_t time_ns)
 {
     lo2_kernel_head head;
     while (t->held) {
-        held_fact fact = e->held_facts.at[t->held - 1];
-        memcpy(&head, fact.record, sizeof head);
+        memcpy(&head, e->held_facts.at[t->held - 1].record, sizeof head);
         if (head.time_ns >= time_ns)
             return;
-        free(fact.record);
-        e->held_facts.at[t->held - 1].record = NULL;
-        GIVE_BACK(e, free_held_facts, t->held - 1);
+        held_fact fact = take_out(e, t->held);
         t->held = fact.next;
+        free(fact.record);
     }
     t->held_last = 0;
 }
@@ -122,8 +129,7 @@ static void hand_on_held(engine *e, task *t, bool all)
         held_fact fact = e->held_facts.at[held - 1];
         if (all || precedes_row(&fact)) {
             *(kept ? &e->held_facts.at[kept - 1].next : &t->held) = fact.next;
-            e->held_facts.at[held - 1].record = NULL;
-            GIVE_BACK(e, free_held_facts, held - 1);
+            take_out(e, held);
             hand_on(e, t, fact.record, fact.size);
             free(fact.record);
         } else {

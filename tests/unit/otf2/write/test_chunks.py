@@ -67,7 +67,7 @@ def by_libotf2(directory: Path, times: range) -> bytes:
 
 
 class Watch:
-    """What the kernel tells of names in a folder: those that were removed, and those that were renamed to."""
+    """The kernel tells which names of a folder were removed, and to which names files were renamed (inotify)."""
 
     KINDS: Final = {0x200: "removed", 0x80: "renamed"}  # IN_DELETE, IN_MOVED_TO of include/uapi/linux/inotify.h
     HEAD: Final = struct.Struct("iIII")
@@ -78,7 +78,7 @@ class Watch:
         assert libc.inotify_add_watch(self._fd, os.fsencode(folder), sum(self.KINDS)) >= 0
 
     def told(self) -> list[tuple[str, str]]:
-        """What has happened since the begin."""
+        """The names, in the order in which that happened. The watch ends."""
         content, found = os.read(self._fd, 1 << 16), []
         os.close(self._fd)
         while content:
