@@ -55,7 +55,10 @@ _COLUMNS: Final = ("id", "device", "operation", "task", "insert_time_ns", "issue
 
 def swapping(sums: TraceSums) -> list[Finding]:
     """A process reads its memory back from swap again and again."""
-    requests = _requests(sums, _swapped(sums))
+    swapped = _swapped(sums)
+    if not len(swapped):
+        return []
+    requests = _requests(sums, swapped)
     requests = {name: values[requests["operation"] == _READ] for name, values in requests.items()}
     least_ns = max(DEAR_NS, OFTEN * sums.span_ns)
     found = []
@@ -113,6 +116,8 @@ def double_caching(sums: TraceSums) -> list[Finding]:
         for device in sums.trace.metadata.get("devices", ())
         if device.get("image") and device.get("image_direct") is False
     }
+    if not images:
+        return []
     requests = _requests(sums, devices=list(images))
     ids, sizes = _cached(sums, requests["id"])
     place = np.searchsorted(ids, requests["id"]).clip(max=max(len(ids) - 1, 0))

@@ -7,6 +7,7 @@ thread may have sent it ahead (readahead), or for others. Memory: 40 B for each 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,7 +95,8 @@ class CallSpans:
             parts |= {"preempted": (preempted,), "away": (away,), "unknown": (unknown,)}
             parts["off_cpu"] = preempted, away, unknown
             parts |= {"away_or_device": (away, device), "away_or_either": (away, either)}
-        self._spans = {name: self._united(*stretches) for name, stretches in parts.items()}
+        with ThreadPoolExecutor(2, "lo2io-spans") as pool:  # sorting does not hold the GIL
+            self._spans = dict(zip(parts, pool.map(self._united, parts.values()), strict=True))
         self._of_task = np.full(int(self._tasks.max(initial=0)) + 1, -1, np.int32)
         self._of_task[self._tasks] = np.arange(len(self._tasks))
         self.native = ffi.new("lo2_call_spans *")
@@ -104,7 +106,7 @@ class CallSpans:
         for name, spans in self._spans.items():
             setattr(self.native, name, spans.native())
 
-    def _united(self, *parts: _Stretches) -> Spans:
+    def _united(self, parts: tuple[_Stretches, ...]) -> Spans:
         task, begin, end = (np.concatenate(column) for column in zip(*parts, strict=True))
         return Spans(task, begin, end, self._tasks)
 

@@ -6,6 +6,7 @@ looks them up for the few rows that it shows. Memory: some bytes a handle and a 
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 NR_ERRNOS: Final = int(lib.LO2_NR_ERRNOS)
 """MAX_ERRNO + 1 (include/linux/err.h)."""
 NR_REQUEST_OPS: Final = 8
+BATCHES_AHEAD: Final = 6
+"""A thread may be so many batches ahead of another: with one batch, each waits for the slowest at every batch."""
 _COMPLETED, _IN_FLIGHT, MERGED, _INFERRED, _END_UNKNOWN = range(5)
 OPERATION_COLUMNS: Final = (
     "id", "begin_time_ns", "end_time_ns", "task", "call", "handle", "handle2", "flags", "offset_bytes",
@@ -62,11 +65,11 @@ class Sums:
 
 
 def read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
-    """Yield the same batches. A thread unpacks the next one without the GIL while the caller works on one."""
+    """Yield the same batches. A thread unpacks the next ones without the GIL while the caller works on one."""
     with ThreadPoolExecutor(1, "lo2io-read") as pool:
-        coming = pool.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = pool.submit(next, batches, None)
+        coming = deque(pool.submit(next, batches, None) for _ in range(BATCHES_AHEAD))
+        while (batch := coming.popleft().result()) is not None:
+            coming.append(pool.submit(next, batches, None))
             yield batch
 
 
