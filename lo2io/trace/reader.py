@@ -312,7 +312,9 @@ class Trace:
             # Columns are found by the file's own names: in an earlier version's trace they have other places.
             wanted = [] if columns is None else sorted(self._names(name).index(column) for column in columns)
             # Not memory-mapped: mapped pages count as resident, and a long trace would fill the memory limit.
-            return pa.ipc.open_file(pa.OSFile(str(path), "rb"), options=pa.ipc.IpcReadOptions(included_fields=wanted))
+            # A reader of some columns has other work for the other CPUs meanwhile.
+            options = pa.ipc.IpcReadOptions(use_threads=columns is None, included_fields=wanted)
+            return pa.ipc.open_file(pa.OSFile(str(path), "rb"), options=options)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise _unreadable(path, error) from error
 

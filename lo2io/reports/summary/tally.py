@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from lo2io.reports.summary.histogram import LatencyHistograms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from numpy.typing import NDArray
 
@@ -33,8 +35,10 @@ if TYPE_CHECKING:
 NR_ERRNOS: Final = int(lib.LO2_NR_ERRNOS)
 """MAX_ERRNO + 1 (include/linux/err.h)."""
 NR_REQUEST_OPS: Final = 8
-BATCHES_AHEAD: Final = 6
-"""A thread may be so many batches ahead of another: with one batch, each waits for the slowest at every batch."""
+BATCHES_AHEAD: Final = 8
+"""A thread may be so many batches ahead of another. With one batch, each would wait for the slowest at every batch."""
+_AT_ONCE: Final = 4
+"""A thread hands on so many batches at once, because each time it may have to wake the other thread."""
 _COMPLETED, _IN_FLIGHT, MERGED, _INFERRED, _END_UNKNOWN = range(5)
 OPERATION_COLUMNS: Final = (
     "id", "begin_time_ns", "end_time_ns", "task", "call", "handle", "handle2", "flags", "offset_bytes",
@@ -67,10 +71,14 @@ class Sums:
 def read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
     """Yield the same batches. A thread unpacks the next ones without the GIL while the caller works on one."""
     with ThreadPoolExecutor(1, "lo2io-read") as pool:
-        coming = deque(pool.submit(next, batches, None) for _ in range(BATCHES_AHEAD))
-        while (batch := coming.popleft().result()) is not None:
-            coming.append(pool.submit(next, batches, None))
-            yield batch
+
+        def unpack() -> Future[list[Columns]]:
+            return pool.submit(lambda: list(islice(batches, _AT_ONCE)))
+
+        coming = deque(unpack() for _ in range(BATCHES_AHEAD // _AT_ONCE))
+        while unpacked := coming.popleft().result():
+            coming.append(unpack())
+            yield from unpacked
 
 
 def _latency_rows(calls: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
