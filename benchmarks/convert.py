@@ -1,7 +1,8 @@
 """How fast a spool becomes a trace and a report, which share each stage has, and whether memory stays constant.
 
 synthetic_spool.py makes the spools, which lie in the page cache, as they do right after a recording. Each figure is of
-a whole process, with Python's start and all imports.
+a whole process, with Python's start and all imports. Right before it, as much memory is used and freed as it needs
+(:func:`use_memory`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ OPERATIONS_PER_SAMPLE = 51 / 105
 """Each burst of the synthetic spool is 51 calls, of two samples each, and a block request of three."""
 TARGET_REPORT_S = 5
 TARGET_REPORT_BYTES, TARGET_PAGE_BYTES = 400 * 10**6, 3 * 10**6
+USED_BYTES = 3 << 30
+"""More than any of the traces has."""
 REPORTS: dict[str, list[str]] = {"lo2io report": [], "lo2io report --html": ["--force", "--html"]}
 STAGES = {"engine": [], "engine + OTF2": ["--otf2"], "engine + tables": ["--tables"]}
 
@@ -88,6 +91,18 @@ def make_spool(folder: Path, samples: int, threads: int = FEW) -> tuple[Path, in
     return spool, int(answer.read_text(encoding="ascii"))
 
 
+def use_memory(folder: Path) -> None:
+    """Use memory and free it again, so that the next process gets memory that a hypervisor has given to this machine.
+
+    A virtual machine gives memory back that it does not use for seconds (free page reporting). Using it again takes the
+    hypervisor longer than the kernel needs to write as much to a file.
+    """
+    with (folder / "used").open("wb", buffering=0) as file:
+        for _ in range(USED_BYTES >> 20):
+            file.write(bytes(1 << 20))
+    (folder / "used").unlink()
+
+
 def _convert(
     folder: Path,
     spool: Path,
@@ -105,6 +120,7 @@ def _convert(
 
     def convert() -> dict[str, Any]:
         trace, output = folder / "trace", folder / "output.txt"
+        use_memory(folder)
         usage = run([*command, spool, *before_trace, trace], output)
         if before_trace and "\ncomplete: " not in "\n" + output.read_text(encoding="utf-8"):
             raise BenchError(f"converting found the spool wanting:\n{output.read_text(encoding='utf-8')}")
