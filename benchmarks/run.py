@@ -285,13 +285,13 @@ def _write_tables(*, check: bool, final: bool) -> int:
 
 
 def _unfinished(documents: dict[str, dict[str, Any]]) -> list[str]:
-    """What keeps the results from being those of one commit whose measured code is that of the files here."""
+    """What keeps the results from being those of committed code that is still that of the files here."""
     lines = [f"{module.NAME}: not measured" for module in BENCHMARKS if module.NAME not in documents]
-    commits = {name: document["machine"]["commit"] for name, document in documents.items()}
-    lines += [f"{name}: measured at {commit}" for name, commit in commits.items() if commit.endswith("-dirty")]
-    lines += [f"{name}: {CHANGED}" for name, document in documents.items() if not _is_current(document)]
-    if len(set(commits.values())) > 1:
-        lines.append(f"measured at several commits: {', '.join(sorted(set(commits.values())))}")
+    for name, document in documents.items():
+        if (commit := document["machine"]["commit"]).endswith("-dirty"):
+            lines.append(f"{name}: measured at {commit}")
+        if not _is_current(document):
+            lines.append(f"{name}: {CHANGED}")
     return lines
 
 
