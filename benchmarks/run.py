@@ -285,7 +285,7 @@ def _write_tables(*, check: bool, final: bool) -> int:
 
 
 def _unfinished(documents: dict[str, dict[str, Any]]) -> list[str]:
-    """What keeps the results from being those of committed code that is still that of the files here."""
+    """Why the results are not final: some are missing, or of uncommitted code, or the measured code has changed."""
     lines = [f"{module.NAME}: not measured" for module in BENCHMARKS if module.NAME not in documents]
     for name, document in documents.items():
         if (commit := document["machine"]["commit"]).endswith("-dirty"):

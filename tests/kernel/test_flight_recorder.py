@@ -144,9 +144,8 @@ def test_the_spool_stays_within_its_bound_under_load(tmp_path: Path) -> None:
         proof = found.trace.completeness
         assert proof.late == 0
         assert proof.vanished * 10_000 <= proof.samples, "this machine loses some of an idle CPU's, never so many"
-        # A busy machine may not drain its buffers in time; then it reports its losses. These windows last 0.3 s, and a
-        # hypervisor may take a CPU away for a good part of that.
-        assert proof.lost <= proof.samples, found.stdout
+        # A busy machine may not drain its buffers in time; then it reports its losses.
+        assert proof.lost * 10 <= proof.samples, found.stdout
         assert 0 < seconds_of(found) <= 6.5
         metadata = found.trace.metadata
         assert metadata["recording_start_ns"] < metadata["start_ns"]

@@ -2,8 +2,8 @@
 
 In: the tables of operations, requests of rings and threads. Out: sums by process. Tables are in the order of ends, and
 moments are needed in the order of time. So the newest moments of each process wait in the native part. Rows that begin
-before these are looked up first, by the bounds that each batch tells. Memory: some bytes a thread, and two batches of
-each table.
+before these are looked up first, by the bounds that each batch tells. Memory: some bytes a thread, and a dozen batches
+of each table.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from build.tablemaker import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Totals
 from lo2io.reports.findings.finding import Finding
 from lo2io.reports.html.collect import latency_bin, latency_edges_ns
@@ -42,6 +43,7 @@ from lo2io.trace.writer import TableWriter
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lo2io.model import Columns
     from lo2io.trace.reader import Trace
 
 SDA = 8 << 20
@@ -107,6 +109,19 @@ def test_one_pass_draws_what_two_passes_draw(
         assert gather_pictures(sums, calls) == gather_pictures(sums)
         patch.setattr("lo2io.reports.html.calls.MAX_EVERYONE", (9, 9, 1))
         assert gather_with_calls(trace)[1] is None
+
+
+def test_what_fails_beside_the_sums_fails_the_report(tmp_path: Path) -> None:
+    """A report never lacks what another thread could not add up."""
+
+    def see(rows: Columns) -> None:
+        raise TraceError(f"draw {len(rows['id'])} calls", "the disk is full", "make room")
+
+    operations = [{"id": 1, "task": 0, "call": 0, "begin_time_ns": 0, "end_time_ns": 10}]
+    batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=operations)
+    trace = write_trace(tmp_path, [batch], span=(0, SPAN))
+    with pytest.raises(TraceError, match="the disk is full"):
+        gather(trace, lambda *_: see)
 
 
 def moved_by(rows: list[Row], *calls: int) -> int:
