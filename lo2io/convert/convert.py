@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lo2io.model import SpoolMeta, Totals
     from lo2io.spool.reader import SpoolReader
 
-BATCHES_HELD = 6
+BATCHES_HELD = 4
 """Batches in use at a time. One writer may be ahead of the other by this many."""
 _LATE_MODULES = (
     "lo2io.convert.streams",

@@ -113,7 +113,12 @@ def _empty_pages(size: int) -> NDArray[np.uint8]:
 
 @cache
 def _layout(capacity: int) -> list[tuple[str, str, np.dtype[Any], Any, int, int]]:
-    """Table, column, dtype, C type, first byte and end of each column. Columns are aligned to cache lines."""
+    """Table, column, dtype, C type, first byte and end of each column.
+
+    Columns are aligned to cache lines, and a free line lies between two of them. Without it, the fields of a row would
+    compete for one set of the CPU's cache, because the columns' sizes are powers of two. That took 10 % of the engine's
+    time.
+    """
     found, begin = [], 0
     for table, field in ffi.typeof("lo2_batch").fields:
         if field.type.kind != "struct":
@@ -122,5 +127,5 @@ def _layout(capacity: int) -> list[tuple[str, str, np.dtype[Any], Any, int, int]
         for column, field_of_column in field.type.fields:
             end = begin + capacity * dtypes[column].itemsize
             found.append((table, column, dtypes[column], field_of_column.type, begin, end))
-            begin = -(-end // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+            begin = (-(-end // CACHE_LINE_BYTES) + 1) * CACHE_LINE_BYTES
     return found

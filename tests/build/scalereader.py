@@ -27,7 +27,7 @@ from lo2io.convert import engine as pairing
 from lo2io.model import UNKNOWN_I64
 from lo2io.spool.reader import SpoolReader
 
-SMALL_BUFFER = 64 << 10
+SMALL_BUFFER = 16 << 10
 """Streams' buffers that a small spool fills, too. With larger ones, the peak would grow with them, not with a leak."""
 
 

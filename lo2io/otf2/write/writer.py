@@ -43,7 +43,7 @@ many processes have a location group of their own.
 Readers open one file for each location, and a process may open 1,024 files by default. A quarter of them is left for
 shared locations.
 """
-_BATCHES_IN_MEMORY = 32
+_BATCHES_IN_MEMORY = 16
 """The events of so many batches, some 60 MB, may wait in memory when there are many locations."""
 _LOST, _VANISHED = 0, 1
 """The two kinds of markers."""

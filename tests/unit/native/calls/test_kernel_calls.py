@@ -18,6 +18,7 @@ from reference.histories import SPREAD, call_histories, spread
 from reference.specs import SPECS
 
 from lo2io.catalog.layouts import compile_layout
+from lo2io.convert.engine import BUFFER_BYTES
 from lo2io.errors import SpoolError
 from lo2io.native.records import DISCARDED, KINDS, UNFINISHED, framed, pack, record_bytes
 
@@ -318,7 +319,7 @@ def test_discarded_records_are_passed_over(run: Run, spool: KernelSpool) -> None
     for length in (0, 3, 16, 70_000):
         spool.kernel(0, bytes(length), DISCARDED)
     spool.kernel_call(60_000, 0, 10, "sync")
-    spool.calls[0] += [framed(bytes(1 << 18), DISCARDED)] * 5
+    spool.calls[0] += [framed(bytes(BUFFER_BYTES // 4), DISCARDED)] * 5
     spool.kernel_call(61_000, 0, 10, "sync")
     tables = run(spool)
     assert rows(tables, "begin_time_ns") == [(60_000,), (61_000,)]
