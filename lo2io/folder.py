@@ -23,6 +23,7 @@ import pwd
 import re
 import shlex
 import stat
+import time
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -44,6 +45,9 @@ _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, er
 _LOCK = re.compile(r"\d+: FLOCK +ADVISORY +\w+ +(\d+) [\da-f]+:[\da-f]+:(\d+) ")
 """A line of /proc/locks: the process and the inode."""
 _SHOWN_COMMAND = 100
+PATIENCE_S = 0.2
+"""How long lo2io waits for a lock. The children of a killed recorder hold its lock for some milliseconds more."""
+_BREAK_S = 0.005
 
 
 class Folder:
@@ -283,14 +287,16 @@ class Folder:
             False if the file system has no such locks (NFS): then nothing keeps other processes away.
 
         Raises:
-            InUseError: Another process holds the lock; the error names it.
+            InUseError: Another process holds the lock, and goes on holding it; the error names it.
         """
+        end = time.monotonic() + PATIENCE_S
         try:
-            fcntl.flock(self.fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InUseError(
-                f"use {self.path}", f"{self.holder()} uses it", "wait for its end, or name another with -o"
-            ) from None
+            while not _try_lock(self.fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+                if time.monotonic() > end:
+                    raise InUseError(
+                        f"use {self.path}", f"{self.holder()} uses it", "wait for its end, or name another with -o"
+                    )
+                time.sleep(_BREAK_S)
         except OSError as error:
             if error.errno in _NO_LOCKS:
                 return False
@@ -429,6 +435,15 @@ def _check_link(path: Path, name: str, owner: int) -> None:
             f"{name!r} is a symbolic link of {_user_name(owner)}, which root does not follow",
             "name the directory that the link leads to",
         )
+
+
+def _try_lock(fd: int, kind: int) -> bool:
+    """False: another process holds the lock."""
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _user_name(uid: int) -> str:

@@ -7,12 +7,13 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lo2io.errors import Lo2ioError, UsageError
-from lo2io.folder import Folder, private_umask
+from lo2io.folder import PATIENCE_S, Folder, private_umask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,6 +138,16 @@ def test_a_lock_tells_who_holds_it(tmp_path: Path) -> None:
             assert sys.executable in caught.value.answer
         holder.communicate()
     assert folder.lock()
+
+
+def test_a_lock_that_ends_at_once_is_waited_for(tmp_path: Path) -> None:
+    """The child of a killed recorder may hold the lock for some milliseconds more."""
+    holder, folder = Folder.open(tmp_path), Folder.open(tmp_path)
+    holder.lock()
+    ending = threading.Timer(PATIENCE_S / 4, holder.unlock)
+    ending.start()
+    assert folder.lock()
+    ending.join()
 
 
 def test_a_number_that_a_lock_left_behind_accuses_nobody(tmp_path: Path) -> None:
