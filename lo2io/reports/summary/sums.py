@@ -6,8 +6,6 @@ module renders nothing.
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
 from lo2io.frozen import dataclass
@@ -21,13 +19,12 @@ from lo2io.reports.summary.owners import Owners
 from lo2io.reports.summary.paths import Paths
 from lo2io.reports.summary.pattern import PatternTally
 from lo2io.reports.summary.spans import CallSpans
-from lo2io.reports.summary.tally import BATCHES_AHEAD, OPERATION_COLUMNS, OperationTally, RequestTally, read_ahead
+from lo2io.reports.summary.tally import OPERATION_COLUMNS, OperationTally, RequestTally, read_ahead, shared
 from lo2io.reports.summary.usage import UsageTally
 from lo2io.reports.summary.waits import SHARES, WaitTally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     from lo2io.model import Columns
     from lo2io.reports.summary.call_time import Slow
@@ -92,21 +89,14 @@ def gather(trace: Trace, watch: Watch | None = None) -> TraceSums:
         if see:
             see(batch)
 
-    added: deque[Future[None]] = deque()
-    with ThreadPoolExecutor(1, "lo2io-beside") as beside:
-        for batch in read_ahead(trace.batches("operations", columns)):
-            added.append(beside.submit(add_beside, batch))
-            adder.add(batch, None if spans.knows_cpu else sleeps.worked(batch))
-            if cache.recorded:
-                cache.add(batch)
-            if waits.recorded:
-                which = waits.which(batch)
-                rows = {name: values[which] for name, values in batch.items()}
-                waits.add(context.derive(rows))
-            if len(added) > BATCHES_AHEAD:
-                added.popleft().result()
-        for other in added:
-            other.result()
+    for batch in shared(read_ahead(trace.batches("operations", columns)), add_beside):
+        adder.add(batch, None if spans.knows_cpu else sleeps.worked(batch))
+        if cache.recorded:
+            cache.add(batch)
+        if waits.recorded:
+            which = waits.which(batch)
+            rows = {name: values[which] for name, values in batch.items()}
+            waits.add(context.derive(rows))
     return TraceSums(
         trace=trace,
         owners=owners,

@@ -21,7 +21,7 @@ from lo2io.reports.summary.classes import NR_CLASSES, classes_of
 from lo2io.reports.summary.histogram import LatencyHistograms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from numpy.typing import NDArray
@@ -79,6 +79,23 @@ def read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
         while unpacked := coming.popleft().result():
             coming.append(unpack())
             yield from unpacked
+
+
+def shared(batches: Iterator[Columns], see: Callable[[Columns], None]) -> Iterator[Columns]:
+    """Yield the same batches. A thread shows each one to ``see``, too; it has seen all of them at the end.
+
+    Raises:
+        Exception: ``see`` has raised it.
+    """
+    shown: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(1, "lo2io-beside") as pool:
+        for batch in batches:
+            shown.append(pool.submit(see, batch))
+            yield batch
+            if len(shown) > BATCHES_AHEAD:
+                shown.popleft().result()
+        for other in shown:
+            other.result()
 
 
 def _latency_rows(calls: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
