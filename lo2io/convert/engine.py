@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from lo2io.unwind.stacks import Stacks
 
 BATCH_ROWS = 1 << 16
-"""Rows of a batch. Half as many cost 5 % more when converting."""
+"""Rows of a batch. With fewer, the work that each batch takes in Python would weigh more."""
 MIN_BATCH_ROWS = 8
 """One record can give several rows."""
 TEXT_BYTES = TOLD_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 18
-"""Bytes of a stream that are read at a time. Four times as many leave the cache before the engine sees them."""
+"""Bytes of a stream that are read at a time. More would leave the CPU's cache before the engine sees them."""
 _ADVICE = "advice"
 """The group of calls that tell the kernel which pages will be read."""
 CLOCK_SLACK_NS = 2_000
@@ -309,6 +309,9 @@ class BatchStream:
         self._ended = True
         self._free.put(None)
         self._thread.join()
+        # A callback of threading follows the end of the object, and Python drops what interrupts a callback. So the
+        # object must not end where memory is freed, which gives an interrupt time to come.
+        del self._thread
 
     def __iter__(self) -> Iterator[Batch]:
         while (item := self._full.get()) is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import weakref
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from lo2io.model import Columns
 
 CACHE_LINE_BYTES = 64
-_memory: weakref.WeakKeyDictionary[Any, tuple[dict[str, Columns], Any]] = weakref.WeakKeyDictionary()
-"""Batch → the memory that it points to. C structures have no reference counts, so this keeps the memory alive."""
 
 
 def column_dtypes(table: str) -> dict[str, np.dtype[Any]]:
@@ -71,25 +68,24 @@ def allocate_batch(capacity: int, text_capacity: int, told_capacity: int = 0) ->
 
     Returns:
         The ``lo2_batch *`` and its tables by name (``operations``, ``handle_events`` …). Each column is an array of
-        shape (capacity,) over the same memory, which lives as long as the pointer or an array is held. The counts
-        (``nr_operations`` …) are zero.
+        shape (capacity,) over the same memory, which lives as long as one of the arrays is held. Hold one while the
+        pointer is used. The counts (``nr_operations`` …) are zero.
     """
     batch = ffi.new("lo2_batch *")
     layout = _layout(capacity)
-    memory = _empty_pages(layout[-1][-1] if layout else 1)
+    text_at = layout[-1][-1]
+    told_at = text_at + text_capacity
+    memory = _empty_pages(told_at + told_capacity)
     start = memory.ctypes.data
     tables: dict[str, Columns] = {}
     for table, column, dtype, field_type, begin, end in layout:
         tables.setdefault(table, {})[column] = memory[begin:end].view(dtype)
         setattr(getattr(batch, table), column, ffi.cast(field_type, start + begin))
-    text = np.zeros(max(text_capacity, 1), np.uint8)  # ffi.new would write all of it
-    batch.text = ffi.cast("char *", text.ctypes.data)
+    batch.text = ffi.cast("char *", start + text_at)
     batch.capacity = capacity
     batch.text_capacity = text_capacity
-    told = np.zeros(max(told_capacity, 1), np.uint8)
-    batch.told = ffi.cast("uint8_t *", told.ctypes.data)
+    batch.told = ffi.cast("uint8_t *", start + told_at)
     batch.told_capacity = told_capacity
-    _memory[batch] = (tables, (text, told))
     return batch, tables
 
 
@@ -116,8 +112,7 @@ def _layout(capacity: int) -> list[tuple[str, str, np.dtype[Any], Any, int, int]
     """Table, column, dtype, C type, first byte and end of each column.
 
     Columns are aligned to cache lines, and a free line lies between two of them. Without it, the fields of a row would
-    compete for one set of the CPU's cache, because the columns' sizes are powers of two. That took 10 % of the engine's
-    time.
+    compete for one set of the CPU's cache, because the columns' sizes are powers of two.
     """
     found, begin = [], 0
     for table, field in ffi.typeof("lo2_batch").fields:

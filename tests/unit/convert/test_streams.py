@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from lo2io.convert.engine import BatchStream
 from lo2io.convert.streams import hand_out
 
 if TYPE_CHECKING:
@@ -71,3 +73,11 @@ def test_a_writer_that_failed_gets_nothing_more() -> None:
     assert failing.seen == [0]
     assert other.seen[:1] == [0]
     assert stream.released == []
+
+
+def test_the_engines_thread_ends_with_its_stream() -> None:
+    """Its object ends, too. If it ended later, where memory is freed, an interrupt could be lost."""
+    engine: Any = SimpleNamespace(allocate=lambda: (object(), {}), fill=lambda _: 0)
+    with BatchStream(engine, 1) as stream:
+        thread = weakref.ref(stream._thread)
+    assert thread() is None

@@ -1,9 +1,12 @@
-"""Pointers that Python hands to loops in C."""
+"""Pointers that Python hands to loops in C, and the memory behind them."""
+
+import gc
 
 import numpy as np
 import pytest
+from lo2io.native._lib import ffi
 
-from lo2io.native.columns import pointer_to
+from lo2io.native.columns import allocate_batch, pointer_to
 
 
 def test_a_pointer_to_values_of_another_size_is_refused() -> None:
@@ -24,3 +27,20 @@ def test_a_pointer_leads_to_the_values() -> None:
     pointer = pointer_to(values, "int64_t")
     pointer[1] = 7
     assert values.tolist() == [0, 7, 2]
+
+
+def test_one_array_keeps_the_memory_of_a_whole_batch() -> None:
+    """Columns, texts and stacks lie in one piece of memory, apart from each other."""
+    native, tables = allocate_batch(8, 100, 50)
+    kept = tables["operations"]["id"]
+    arrays = [array for columns in tables.values() for array in columns.values()]
+    for number, array in enumerate(arrays):
+        array[:] = number % 2
+    ffi.memmove(native.text, b"t" * 100, 100)
+    ffi.memmove(native.told, b"s" * 50, 50)
+    assert all((array == number % 2).all() for number, array in enumerate(arrays))
+    del tables, arrays
+    gc.collect()
+    assert bytes(ffi.buffer(native.text, 100)) == b"t" * 100
+    assert bytes(ffi.buffer(native.told, 50)) == b"s" * 50
+    assert not kept.any()
