@@ -1,8 +1,8 @@
 """How fast a spool becomes a trace and a report, which share each stage has, and whether memory stays constant.
 
 synthetic_spool.py makes the spools, which lie in the page cache, as they do right after a recording. Each figure is of
-a whole process, with Python's start and all imports. Right before it, as much memory is used and freed as it needs
-(:func:`use_memory`).
+a whole process, with Python's start and all imports. Before each conversion, the benchmark uses and frees more memory
+than that takes (:func:`use_memory`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OPERATIONS_PER_SAMPLE = 51 / 105
 TARGET_REPORT_S = 5
 TARGET_REPORT_BYTES, TARGET_PAGE_BYTES = 400 * 10**6, 3 * 10**6
 USED_BYTES = 3 << 30
-"""More than any of the traces has."""
+"""More bytes than any of the traces has."""
 REPORTS: dict[str, list[str]] = {"lo2io report": [], "lo2io report --html": ["--force", "--html"]}
 STAGES = {"engine": [], "engine + OTF2": ["--otf2"], "engine + tables": ["--tables"]}
 
@@ -92,10 +92,10 @@ def make_spool(folder: Path, samples: int, threads: int = FEW) -> tuple[Path, in
 
 
 def use_memory(folder: Path) -> None:
-    """Use memory and free it again, so that the next process gets memory that a hypervisor has given to this machine.
+    """Use memory and free it again, so that the next process need not wait for the hypervisor.
 
-    A virtual machine gives memory back that it does not use for seconds (free page reporting). Using it again takes the
-    hypervisor longer than the kernel needs to write as much to a file.
+    A virtual machine gives memory back that it has not used for some seconds (free page reporting). The hypervisor
+    takes time to find memory again.
     """
     with (folder / "used").open("wb", buffering=0) as file:
         for _ in range(USED_BYTES >> 20):

@@ -287,7 +287,7 @@ class Folder:
             False if the file system has no such locks (NFS): then nothing keeps other processes away.
 
         Raises:
-            InUseError: Another process holds the lock, and goes on holding it; the error names it.
+            InUseError: Another process holds the lock for longer than ``PATIENCE_S``; the error names it.
         """
         end = time.monotonic() + PATIENCE_S
         try:

@@ -40,7 +40,7 @@ def test_a_signal_while_closing_hides_nothing(tmp_path: Path, number: int) -> No
 def test_a_killed_recorder_leaves_a_readable_spool_or_nothing_in_the_way(tmp_path: Path, mode: tuple[str, ...]) -> None:
     """A spool with records has its description. Without records, the next recording takes the place unasked.
 
-    The recorder's children die with it, some milliseconds later. The next recording waits for that.
+    The recorder's children end some milliseconds after it. The next recording waits for that.
     """
     for turn in range(6):
         trace = tmp_path / f"T{turn}"

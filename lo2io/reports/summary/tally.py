@@ -82,7 +82,7 @@ def read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
 
 
 def shared(batches: Iterator[Columns], see: Callable[[Columns], None]) -> Iterator[Columns]:
-    """Yield the same batches. A thread shows each one to ``see``, too; it has seen all of them at the end.
+    """Yield the same batches. A thread calls ``see`` with each of them, too. At the end, the thread is done with all.
 
     Raises:
         Exception: ``see`` has raised it.
