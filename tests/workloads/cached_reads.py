@@ -188,12 +188,16 @@ def make_file(path: Path) -> None:
 
 
 def race(path: Path) -> Iterator[str]:
-    """Two threads read the same cold file at the same time. Nothing is counted, for that would disturb them."""
+    """Two threads read the same cold file at the same time. Nothing is counted, for that would disturb them.
+
+    Each has a CPU of its own: on one CPU, the page would be filled before the other thread runs.
+    """
     r = Reader(path, "race")
     r.forget()
     gate, rows = threading.Barrier(2), list[str]()
 
-    def run() -> None:
+    def run(cpu: int) -> None:
+        os.sched_setaffinity(0, {cpu})
         room = bytearray(PAGE)
         for page in range(0, SIZE // PAGE, 64):
             gate.wait()
@@ -201,7 +205,8 @@ def race(path: Path) -> Iterator[str]:
             rows.append(json.dumps({"path": str(path), "pattern": "race", "offset": page * PAGE, "result": got}))
 
     os.posix_fadvise(r.fd, 0, 0, os.POSIX_FADV_RANDOM)
-    threads = [threading.Thread(target=run) for _ in range(2)]
+    cpus = sorted(os.sched_getaffinity(0))
+    threads = [threading.Thread(target=run, args=(cpu,)) for cpu in (cpus[0], cpus[-1])]
     for thread in threads:
         thread.start()
     for thread in threads:
