@@ -41,6 +41,10 @@ def test_one_array_keeps_the_memory_of_a_whole_batch() -> None:
     assert all((array == number % 2).all() for number, array in enumerate(arrays))
     del tables, arrays
     gc.collect()
-    assert bytes(ffi.buffer(native.text, 100)) == b"t" * 100
-    assert bytes(ffi.buffer(native.told, 50)) == b"s" * 50
+    assert isinstance(kept.base, np.ndarray)
+    first = kept.base.ctypes.data
+    for pointer, size, letter in ((native.text, 100, b"t"), (native.told, 50, b"s")):
+        address = int(ffi.cast("uintptr_t", pointer))
+        assert first <= address <= first + kept.base.nbytes - size
+        assert bytes(ffi.buffer(pointer, size)) == letter * size
     assert not kept.any()
