@@ -33,14 +33,19 @@ RECORDING_ALONE = frozenset(
     ("overhead", "machine", "rates", "prices", "rings", "backends", "hooks", "layers", "stacks")
 )
 """Benchmarks without reports. All others are measured with all rooms."""
+ONLY_WHILE_CONVERTING = ("lo2io/cli/standby.py",)
+"""What `lo2io record --no-convert` does not load."""
+UNCONVERTED = RECORDING_ALONE - {"backends"}
+"""Benchmarks that record with --no-convert."""
 GENERATED = frozenset(("_lib.c",))
 C_COMMENT = re.compile(r'("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')|/\*.*?\*/|//[^\n]*', re.DOTALL)
 
 
 def fingerprint(root: Path, benchmark: str) -> str:
     """The SHA-256 of the code that a benchmark measures, of the repository at ``root``, as hexadecimal digits."""
-    left_out = NOT_WHILE_RECORDING if benchmark in RECORDING_ALONE else ()
-    return _digest(root, tuple(f"{room}/" for room in left_out))
+    rooms = NOT_WHILE_RECORDING if benchmark in RECORDING_ALONE else ()
+    files = ONLY_WHILE_CONVERTING if benchmark in UNCONVERTED else ()
+    return _digest(root, (*(f"{room}/" for room in rooms), *files))
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -36,6 +37,25 @@ def test_a_command_starts_without(unneeded: str) -> None:
     loaded = subprocess.run([sys.executable, "-c", SHOW], check=True, capture_output=True, text=True).stdout.split()
     assert "lo2io.capture.launch" in loaded
     assert [name for name in loaded if name == unneeded or name.startswith(f"{unneeded}.")] == []
+
+
+RECORD = """
+import sys
+from lo2io import pipeline
+from lo2io.cli import record
+
+pipeline.record = lambda *_, **__: pipeline.Recorded(0, None, None)
+record.run("record", {"command": ["true"], "convert": sys.argv[1] == "convert"})
+print(*sys.modules)
+"""
+
+
+@pytest.mark.parametrize("convert", [False, True])
+def test_a_second_process_waits_to_convert_only(*, convert: bool) -> None:
+    """The benchmarks that record with --no-convert do not measure that process (benchmarks/provenance.py)."""
+    words = [sys.executable, "-c", RECORD, "convert" if convert else "-"]
+    loaded = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    assert ("lo2io.cli.standby" in loaded) == (convert and len(os.sched_getaffinity(0)) > 1)
 
 
 LATER = """
