@@ -18,9 +18,10 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
+from lo2io.cli import streams
 from lo2io.cli.ending import run_to_end
 from lo2io.folder import Folder, private_umask
-from lo2io.signals import end_with
+from lo2io.signals import end_with, ended_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -192,9 +193,19 @@ def _finish(work: Work, fds: list[int], finish: Finish) -> int:
     parent = Folder(fds[2], work.parent) if work.parent is not None else None
     trace = Folder(fds[1], work.trace, parent)
     spool = Folder(fds[0], work.spool, trace)
+
+    def to_its_end() -> NoReturn:
+        with ended_by_signals():
+            try:
+                code = finish(work.request, work.exit_code, spool, trace)
+                streams.flush()  # a reader may let this wait, which a signal must be able to end
+            finally:
+                signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a signal from here on would take the exit code away
+        sys.exit(code)
+
     with private_umask():
         try:
-            run_to_end(lambda: sys.exit(finish(work.request, work.exit_code, spool, trace)))
+            run_to_end(to_its_end)
         except SystemExit as end:
             return int(end.code or 0)
         except BaseException:  # noqa: BLE001 - as Python does at the end of a process

@@ -20,7 +20,7 @@ from lo2io.folder import Folder
 from lo2io.signals import interrupted_by_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 REQUEST = RecordRequest(command=("true",))
 
@@ -186,3 +186,35 @@ def test_a_signal_interrupts_the_work_alone(
     with interrupted_by_signals():
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
         assert hand_over(standby, trace) == signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_amid_the_report_is_no_failure_of_converting(trace: Folder, number: signal.Signals) -> None:
+    """The trace is whole by then, so lo2io ends as by the signal."""
+
+    def finish(*_: object) -> int:
+        with interrupted_by_signals(), interruptible(contextlib.nullcontext()):
+            pass  # converting
+        _never()
+        return 0
+
+    standby = Standby(lambda: None, finish)
+    with interrupted_by_signals():
+        threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
+        assert hand_over(standby, trace) == 128 + number
+
+
+def test_a_signal_after_the_work_takes_no_exit_code_away(trace: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work and report are whole, and only the exit code is left to be told."""
+
+    @contextlib.contextmanager
+    def then_a_signal() -> Iterator[None]:
+        yield
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def finish(*_: object) -> int:
+        with interruptible(contextlib.nullcontext()):
+            return 6
+
+    monkeypatch.setattr("lo2io.cli.standby.private_umask", then_a_signal)
+    assert hand_over(Standby(lambda: None, finish), trace) == 6
