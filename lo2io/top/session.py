@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from lo2io.capture.flight.request import ask_for_dump
 from lo2io.errors import CaptureError, Lo2ioError, UsageError
 from lo2io.folder import Folder
+from lo2io.rights import confine
 from lo2io.signals import end_with, ended_by_signals
 from lo2io.spool.format import CONTROL_NAME
 from lo2io.top.look import pressed, rows_of
@@ -232,6 +233,8 @@ def watch(options: TopOptions, screen: Screen, look: Look) -> None:
         tried = f"look at {options.trace}"
         answer = "that recording runs already, with options of its own"
         raise UsageError(tried, answer, "leave away --events, --filter, --cpus, --cgroup and --backend")
+    if options.trace is not None:  # windows of a recording that may be another user's
+        confine((options.trace,), (options.trace,))
     with (
         contextlib.suppress(KeyboardInterrupt),
         ended_by_signals(),

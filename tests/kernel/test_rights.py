@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from workloads.machine import recording
 from workloads.record import record
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events", "strace")
@@ -43,7 +44,18 @@ def test_rights_are_given_up_before_anything_is_read(tmp_path: Path, trace: Path
     nodes = tmp_path / "nodes"
     shutil.copytree(trace, nodes / "host=n1", ignore=shutil.ignore_patterns("spool"))
     words = [word.format(trace=trace, nodes=nodes, new=tmp_path / "new") for word in COMMANDS[name]]
-    log = tmp_path / "strace"
+    _check_order(tmp_path / "strace", *words)
+
+
+def test_top_gives_its_rights_up_for_a_recording_that_runs(tmp_path: Path) -> None:
+    """It may be another user's. The window is read and removed all the same."""
+    with recording(tmp_path / "T", "--last", "5s", "-e", "openat"):
+        _check_order(tmp_path / "strace", "top", str(tmp_path / "T"), "-n", "1", "-d", "1s", "--json")
+        assert not list((tmp_path / "T").glob("dump-*"))
+
+
+def _check_order(log: Path, *words: str) -> None:
+    """Run lo2io, and compare when it gave its rights up with when it read."""
     command = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", log, "-e", CALLS, PROGRAM, *words]
     subprocess.run(command, check=True, capture_output=True)
     lines = log.read_text().splitlines()
