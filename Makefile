@@ -37,7 +37,7 @@ faults:  ## kill -9, full disks, refused calls, crowds: what remains after each;
 	@scripts/setup.sh test
 	$(python) scripts/faults.py $(FAULTS)
 
-attack:  ## another user exchanges files under lo2io's hands; 1,000 rounds take 15 minutes, as root
+attack:  ## another user exchanges files under lo2io's hands; 1,000 commands take 15 to 30 minutes, as root
 	@scripts/setup.sh test
 	LO2IO_ATTACK_ROUNDS=$${LO2IO_ATTACK_ROUNDS:-125} $(python) -m pytest tests/kernel/test_harm.py -k nobody_has -o timeout=3600
 

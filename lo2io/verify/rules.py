@@ -179,7 +179,8 @@ _RULES = (
     Rule(
         "table.waits",
         _E,
-        "The stretches of a call, or of a request in workers, without a CPU lie in it, apart, and are its parts.",
+        "The stretches without a CPU of a call, or of a request in workers, lie in it, do not overlap, and add up "
+        "to its parts.",
     ),
     Rule("table.path", _E, "A call has at most two paths, one for each place."),
     Rule(
@@ -191,7 +192,8 @@ _RULES = (
     Rule(
         "request.charged",
         _E,
-        "The charges of a written part are its bytes. A charge follows its dirtying, and that the begin of its call.",
+        "The charges of a written part are its bytes. A charge comes after its dirtying, and the dirtying after the "
+        "begin of its call.",
     ),
     Rule(
         "request.told",
