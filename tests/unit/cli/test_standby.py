@@ -198,10 +198,15 @@ def test_a_signal_amid_the_report_is_no_failure_of_converting(trace: Folder, num
         _never()
         return 0
 
-    standby = Standby(lambda: None, finish)
-    with interrupted_by_signals():
-        threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
-        assert hand_over(standby, trace) == 128 + number
+    default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    before = signal.signal(number, default)  # under nohup or in the background, it is ignored
+    try:
+        standby = Standby(lambda: None, finish)
+        with interrupted_by_signals():
+            threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
+            assert hand_over(standby, trace) == 128 + number
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_signal_after_the_work_takes_no_exit_code_away(trace: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
