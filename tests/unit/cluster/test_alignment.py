@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from lo2io.cluster.alignment import ONE_PING, PINGS, REALTIME, REFERENCE, SAME, UNKNOWN, Alignment, NodeClock, align
+from lo2io.cluster.alignment import (
+    ONE_PING,
+    PINGS,
+    REALTIME,
+    REFERENCE,
+    SAME,
+    UNKNOWN,
+    Alignment,
+    NodeClock,
+    align,
+    tight,
+)
 from lo2io.cluster.comparison import Comparison, Ping
 from lo2io.model import UNKNOWN_I64
 
@@ -268,3 +279,13 @@ def test_every_correction_has_two_rising_points() -> None:
         times = [time for time, _ in alignment.points]
         assert len(times) >= 2
         assert times == sorted(set(times))
+
+
+def test_the_widest_of_the_tight_readings_bounds_the_error() -> None:
+    """Each of them may be wrong by half of its width, and the line leads through all of them."""
+    node = Clock("a").node(4)
+    node.readings["raw_ns"][:] = node.readings["monotonic_ns"]
+    node.readings["width_ns"][:] = [200, 200, 700, 200, 900_000]
+    line, error = tight(node, "raw_ns")
+    assert line is not None
+    assert error == 350 + line.bend_ns()

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import otf2
@@ -17,7 +18,7 @@ from build.merged_traces import replicate, small_cluster, told, two_processes, w
 from build.otf2_builder import correct
 from lo2io.native._lib import lib
 
-from lo2io.cluster.merge import merge
+from lo2io.cluster.merge import Merged, _properties, merge
 from lo2io.errors import TraceError, UsageError
 from lo2io.model import Mount
 from lo2io.otf2.library import Library
@@ -25,6 +26,7 @@ from lo2io.otf2.merge.part import read_head
 from lo2io.otf2.merge.sharing import Share
 from lo2io.otf2.read.definitions import read_definitions
 from lo2io.otf2.read.events import KINDS, read_events
+from lo2io.otf2.write.archive import CHUNK_BYTES
 from lo2io.verify import exit_code, verify
 
 if TYPE_CHECKING:
@@ -367,3 +369,31 @@ def test_an_error_of_another_process_is_told(tmp_path: Path, monkeypatch: pytest
     assert raised.value.remedy == "make room"
     assert written(cluster) == before
     assert ".part" not in {entry.name for entry in cluster.iterdir()}
+
+
+def test_every_count_is_the_sum_of_all_nodes() -> None:
+    """A count that one node does not tell is that of the others. One that no node tells is empty."""
+    names = (
+        *("LOST", "VANISHED", "LATE", "ORPHAN", "IN_FLIGHT", "SAMPLES", "INFERRED_ENDS", "UNKNOWN_ENDS", "THROTTLED"),
+        *("MOVED_EVENTS", "IO_URING_REQUESTS", "IO_URING_NO_DATA", "NR_OWN_CALLS", "NR_OWN_REQUESTS"),
+    )
+    told = ({name: str(number) for number, name in enumerate(names)}, {"LOST": "5", "THROTTLED": "7"})
+    nodes: Any = [
+        SimpleNamespace(head=SimpleNamespace(properties=of_node), part=SimpleNamespace(host=host))
+        for host, of_node in zip("ab", told, strict=True)
+    ]
+    found = _properties(nodes, Merged(hosts=[{"host": "a"}, {"host": "b"}]))
+    added = {"LOST": 5, "THROTTLED": 7}
+    assert {name: found[name] for name in names} == {
+        name: number + added.get(name, 0) for number, name in enumerate(names)
+    }
+    assert _properties(nodes[1:], Merged(hosts=[{"host": "b"}]))["SAMPLES"] == ""
+
+
+def test_an_archive_with_other_chunks_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events are copied as they are, chunk by chunk: the sizes have to be those of the merged archive."""
+    cluster = small_cluster(tmp_path / "T", "ab")
+    monkeypatch.setattr("lo2io.cluster.merge.CHUNK_BYTES", 2 * CHUNK_BYTES)
+    with pytest.raises(TraceError, match="no host has a whole trace") as caught:
+        merge(cluster)
+    assert "a: its archive is not lo2io's own" in caught.value.remedy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,7 @@ WRITES_TWICE = [
         ([completion(RequestOp.OTHER, 8)], {"writes": 1, "write_bytes": 4096}),
         ([completion(RequestOp.OTHER, 0)], {}),
         ([completion(RequestOp.SECURE_ERASE, 8)], {"writes": 1, "write_bytes": 4096}),
+        ([completion(RequestOp.ZONE, 8)], {"writes": 1, "write_bytes": 4096}),
     ],
 )
 def test_requests_count_as_in_diskstats(rows: list[Row], expected: dict[str, int]) -> None:
@@ -116,6 +118,23 @@ def test_what_ends_100_us_beyond_the_borders_may_count(beyond_ns: int, counts: i
     rows = [completion(RequestOp.WRITE, 8, time_ns=time) for time in (BEGIN - beyond_ns, END + beyond_ns)]
     found = compare(spool(disk(writes=2)), {"completions": rows})
     assert (found["writes"].captured, found["writes"].at_borders) == (2 * counts, 2 * counts)
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "captured", "at_borders"),
+    [
+        (BEGIN + 1_900_000, 1, 1),
+        (BEGIN + 2_300_000, 1, 0),
+        (END - 300_000, 1, 0),
+        (END + 2_900_000, 1, 1),
+        (END + 3_300_000, 0, 0),
+    ],
+)
+def test_what_ends_while_an_account_is_read_may_count(time_ns: int, captured: int, at_borders: int) -> None:
+    """The first look took 2 ms, the last one 3 ms: the account may or may not have a request that ended meanwhile."""
+    account = dataclasses.replace(disk(writes=1), begin_slack_ns=2_000_000, end_slack_ns=3_000_000)
+    found = compare(spool(account), {"completions": [completion(RequestOp.WRITE, 8, time_ns=time_ns)]})
+    assert (found["writes"].captured, found["writes"].at_borders) == (captured, at_borders)
 
 
 TIMES = st.integers(0, END + 10_000_000)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lo2io.exports.fio import export, iolog
 from lo2io.exports.fio.plan import BLOCK_BYTES, Extents, make_plan
 from lo2io.exports.formats import export as export_as
-from lo2io.model import CallKind, CallSpec, Mount, Returns, RingStatus, Totals
+from lo2io.model import UNKNOWN_U32, CallKind, CallSpec, Mount, Returns, RingStatus, Totals
 from lo2io.trace.reader import Trace, open_trace
 from lo2io.trace.writer import TableWriter
 
@@ -202,7 +202,7 @@ def test_all_left_out_is_told(tmp_path: Path) -> None:
 
 
 def test_rings_and_libaio(tmp_path: Path) -> None:
-    """Requests of both are there, at their submission; FSYNC by its flag.
+    """Requests of both are there, at their submission; FSYNC by its flag, and as a whole one if that is not known.
 
     A request whose completion was collected without a call counts with its requested bytes.
     """
@@ -213,6 +213,7 @@ def test_rings_and_libaio(tmp_path: Path) -> None:
         {**ring, "id": 2, "opcode": READV, "submit_time_ns": 4000, "handle": 1, "offset_bytes": 1, "bytes_result": 2},
         {**ring, "id": 3, "opcode": opcodes["fsync"], "submit_time_ns": 5000, "handle": 0, "op_flags": 1},
         {**ring, "id": 4, "opcode": opcodes["fsync"], "submit_time_ns": 6000, "handle": 0, "op_flags": 0},
+        {**ring, "id": 7, "opcode": opcodes["fsync"], "submit_time_ns": 7000, "handle": 0, "op_flags": UNKNOWN_U32},
     ]
     unseen = {"status": RingStatus.UNSEEN, "complete_time_ns": -(2**63), "bytes_result": -(2**63), "handle": 1}
     ring_requests += [
@@ -227,6 +228,7 @@ def test_rings_and_libaio(tmp_path: Path) -> None:
         "3 /data/b read 1 2",
         "4 /data/a datasync 0 0",
         "5 /data/a sync 0 0",
+        "6 /data/a sync 0 0",
     ]
     assert summary.notes == ("left out: 1 failed, or moved nothing",)
 

@@ -84,7 +84,8 @@ def test_without_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_disk_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that the kernel refuses to open exclusively is mounted, and stays untouched."""
 
-    def refuse(*_: object) -> int:
+    def refuse(_: Path, flags: int) -> int:
+        assert flags & os.O_EXCL, "without it, the kernel opens a disk that is in use"
         raise OSError(16, "Device or resource busy")
 
     trace = make_trace(tmp_path / "T", tmp_path / "data")
@@ -242,3 +243,31 @@ def test_nothing_to_find_again(tmp_path: Path) -> None:
     trace = make_trace(tmp_path / "T", tmp_path / "data (deleted)")
     with pytest.raises(UsageError, match="cannot be found again"):
         run(trace, in_place=True)
+
+
+def test_a_disk_of_files_is_recorded_without_any_request(tmp_path: Path) -> None:
+    """The files of a trace lie on it, though the page cache answered all calls."""
+    files = [{"file": 0, "device": os.makedev(8, 1), "path": b"/data/a"}]
+    requests = [{"id": 1, "device": 254 << 20}]
+    assert disks._recorded(write_trace(tmp_path, [make_batch(files=files, requests=requests)])) == {
+        8 << 20 | 1,
+        254 << 20,
+    }
+
+
+@pytest.mark.parametrize(
+    ("minor", "relatives"), [(0, {0, 1, 2}), (1, {0, 1}), (2, {0, 2}), (16, {16})], ids=["disk", "1", "2", "another"]
+)
+def test_a_disk_and_its_partitions_are_relatives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minor: int, relatives: set[int]
+) -> None:
+    """Overwriting a partition destroys part of its disk, and overwriting the disk destroys all of them."""
+    links = tmp_path / "sys/dev/block"
+    links.mkdir(parents=True)
+    for number, name in enumerate(("sda", "sda/sda1", "sda/sda2")):
+        folder = tmp_path / "sys/devices" / name
+        folder.mkdir(parents=True)
+        (folder / "dev").write_text(f"8:{number}\n", encoding="ascii")
+        (links / f"8:{number}").symlink_to(folder)
+    monkeypatch.setattr(disks, "Path", lambda text: tmp_path / text.lstrip("/"))
+    assert disks._relatives(os.makedev(8, minor)) == {8 << 20 | number for number in relatives}

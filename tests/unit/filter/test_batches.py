@@ -24,7 +24,7 @@ from lo2io.convert.engine import BatchStream, Engine
 from lo2io.filter.batches import FilteredStream, find_passing, properties
 from lo2io.filter.parser import parse
 from lo2io.filter.rows import Criteria, Numbered, _Devices
-from lo2io.model import BlockDevice, Mount
+from lo2io.model import UNKNOWN_I64, BlockDevice, CallKind, Mount, RequestOp
 from lo2io.model.number_sets import NumberSet
 from lo2io.spool.reader import SpoolReader
 
@@ -207,6 +207,89 @@ def test_what_a_trace_says_of_its_filter() -> None:
         "FILTERED_REQUESTS": "0",
         "FILTERED_RING_REQUESTS": "0",
     }
+
+
+OF_ROWS: list[tuple[str, str, list[tuple[dict[str, int], bool]]]] = [
+    ("fills", "page_bytes", [({"cause": 1}, True), ({"cause": 3}, False), ({"cause": 20}, True), ({}, False)]),
+    (
+        "evictions",
+        "page_bytes",
+        [
+            ({"cause": 1, "file": 9}, True),
+            ({"cause": 3, "file": 0}, True),
+            ({"cause": 3, "file": 1}, False),
+            ({"cause": 20, "file": 9}, True),
+        ],
+    ),
+    ("request_parts", "number", [({"request": 10}, True), ({"request": 11}, False)]),
+    ("write_backs", "number", [({"request": 10}, True), ({"request": 11}, False), ({}, False)]),
+    ("faults", "address", [({"operation": 1}, True), ({"operation": 3}, False)]),
+    ("iocbs", "place", [({"operation": 5}, True), ({"operation": 6}, False)]),
+    ("off_cpu", "stack", [({"request": 20}, True), ({"request": 21}, False)]),
+]
+"""Table, a column that numbers its rows here, and rows: what they belong to, and True if they stay."""
+
+
+@pytest.mark.parametrize(("table", "column", "rows"), OF_ROWS, ids=[table for table, _, _ in OF_ROWS])
+def test_what_belongs_to_a_row_stays_with_it(table: str, column: str, rows: list[tuple[dict[str, int], bool]]) -> None:
+    """Calls 1 and 5, the disk's request 10, the ring's request 20 and the file 0 stay, and no others."""
+    submit = next(code for code, call in enumerate(CALLS) if call.kind is CallKind.AIO_SUBMIT)
+    parts: list[list[dict[str, Any]]] = [
+        [
+            *({"table": "files", "file": number} for number in (0, 1)),
+            *({"table": "handles", "handle": number, "file": number} for number in (0, 1)),
+            {"table": "operations", "id": 1, "tid": 7, "handle": 0},
+            {"table": "operations", "id": 3, "tid": 8, "handle": 1},
+            {"table": "operations", "id": 5, "tid": 7, "call": submit},
+            {"table": "operations", "id": 6, "tid": 8, "call": submit},
+            {"table": "requests", "id": 10, "tid": 7},
+            {"table": "requests", "id": 11, "tid": 8},
+            {"table": "ring_requests", "id": 20, "tid": 7},
+            {"table": "ring_requests", "id": 21, "tid": 8},
+        ],
+        [{"table": table, **row, column: number} for number, (row, _) in enumerate(rows)],
+    ]
+    passing = find_passing(lambda: Played(parts), Criteria(parse("tid == 7")), META, CALLS)
+    found = [getattr(batch, table)[column].tolist() for batch in FilteredStream(Played(parts), passing)]
+    assert found == [[], [number for number, (_, stays) in enumerate(rows) if stays]]
+
+
+def test_a_fault_names_no_request_that_was_left_out() -> None:
+    """The fault itself stays with its call."""
+    parts: list[list[dict[str, Any]]] = [
+        [{"table": "operations", "id": 1, "tid": 7}],
+        [{"table": "requests", "id": 10, "tid": 7}, {"table": "requests", "id": 11, "tid": 8}],
+        [{"table": "faults", "operation": 1, "request": number} for number in (10, 11, 0)],
+    ]
+    passing = find_passing(lambda: Played(parts), Criteria(parse("tid == 7")), META, CALLS)
+    *_, last = FilteredStream(Played(parts), passing)
+    assert last.faults["request"].tolist() == [10, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("size == 8KiB", [1, 3]),
+        ("size < 8KiB", [2]),
+        ("device == sda1", [1, 2]),
+        ("device != sda1", [3, 4]),
+        ("device == sda", [1, 2, 3, 4]),
+        ("device == sda1 and operation == flush", []),
+    ],
+)
+def test_what_a_disks_request_has(text: str, ids: list[int]) -> None:
+    """Others were merged into the first one, the second never was issued, and a flush is about the whole disk."""
+    known = [
+        {"sector": 1016, "bytes_request": 4096, "bytes_issued": 8192},
+        {"sector": 1031, "bytes_request": 4096, "bytes_issued": UNKNOWN_I64},
+        {"sector": 1032, "bytes_request": 8192, "bytes_issued": 8192},
+        {"sector": 1020, "bytes_request": UNKNOWN_I64, "bytes_issued": UNKNOWN_I64, "operation": RequestOp.FLUSH},
+    ]
+    rows = [{"table": "requests", "id": 1 + at, "device": 8 << 20, **row} for at, row in enumerate(known)]
+    meta = dataclasses.replace(META, devices=DEVICES)
+    passing = find_passing(lambda: Played([rows]), Criteria(parse(text)), meta, CALLS)
+    (batch,) = FilteredStream(Played([rows]), passing)
+    assert batch.requests["id"].tolist() == ids
 
 
 @given(st.lists(st.integers(0, 2**40) | st.integers(0, 3000)), st.lists(st.integers(0, 3000)))

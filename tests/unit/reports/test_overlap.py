@@ -21,7 +21,8 @@ from build.tablemaker import (
 )
 
 from lo2io.errors import TraceError
-from lo2io.model import EventCompleteness
+from lo2io.model import UNKNOWN_I64, EventCompleteness
+from lo2io.reports.summary.overlap import _threads
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.summary.sums import gather
 from lo2io.trace.reader import EARLIEST_BEGIN, LATEST_END
@@ -282,3 +283,10 @@ def test_nothing_is_said_where_records_are_missing(tmp_path: Path, event: str) -
         assert (summary.overlap is not None) == known
         assert summary.overlap_unknown == ("" if known else "records of calls or threads are missing")
         assert (summary.processes[0].overlap is not None) == known
+
+
+def test_the_time_on_a_cpu_is_known_of_whoever_ends_within_the_trace(tmp_path: Path) -> None:
+    """Later the thread may have computed, and its time at its exit has that, too."""
+    threads = [thread(0, 100, 1000, 70), thread(1, 100, 1001, 70), thread(2, 100, None)]
+    trace = write_trace(tmp_path, [make_batch(tasks=threads)], spool=WAITS, span=(0, 1000))
+    assert _threads(trace, 3, 0, 1000)["cpu_ns"].tolist() == [70, UNKNOWN_I64, UNKNOWN_I64]

@@ -19,6 +19,8 @@ from rich.console import Console
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Completeness, EventCompleteness
 from lo2io.model.notices import ended_early
 from lo2io.reports.summary.summary import Activity, Summary, _realtime_ns, summarize, to_json
+from lo2io.reports.summary.sums import gather
+from lo2io.reports.summary.tally import MERGED
 from lo2io.reports.text.lines import shorten
 from lo2io.reports.text.page import render_page, report_console
 from lo2io.reports.words import printable
@@ -369,3 +371,22 @@ def test_files_that_are_not_in_the_trace_are_unknown(tmp_path: Path) -> None:
         return to_json(dataclasses.replace(found, trace=""))
 
     assert told(len(FILES)) == told(5000) == told(UNKNOWN_U32) != told(1)
+
+
+def test_merged_requests_are_none_of_their_process(tmp_path: Path) -> None:
+    """Their bytes went with the requests into which they were merged."""
+    sent = {"device": 8 << 20, "task": 0, "operation": 1, "bytes_result": 4096}
+    batch = make_batch(
+        tasks=[{"task": 0, "process": 0, "pid": 100, "tid": 100, "comm": b"dd"}],
+        requests=[{**sent, "id": 1}, {**sent, "id": 2, "status": MERGED}],
+    )
+    tally = gather(write_trace(tmp_path, [batch])).requests
+    assert (tally.process_requests.tolist(), tally.process_bytes.tolist()) == ([1, 0], [4096, 0])
+
+
+def test_an_end_that_nobody_saw_tells_no_latency(tmp_path: Path) -> None:
+    """It had ended by then, and perhaps long before."""
+    sent = {"device": 8 << 20, "operation": 0, "issue_time_ns": 100}
+    requests = [{**sent, "id": 1, "complete_time_ns": 150}, {**sent, "id": 2, "complete_time_ns": 900, "status": 3}]
+    (row,) = summarize(write_trace(tmp_path, [make_batch(requests=requests)])).devices
+    assert (row.requests, row.device.nr, row.device.max_ns) == (2, 1, 50)

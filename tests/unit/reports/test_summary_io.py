@@ -20,6 +20,7 @@ from lo2io.cli.report import report
 from lo2io.errors import UsageError
 from lo2io.model import UNKNOWN_I64, EventCompleteness
 from lo2io.reports.summary.histogram import Bin, LatencyHistograms
+from lo2io.reports.summary.io import MAX_COMMON
 from lo2io.reports.summary.spans import Spans
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.text.io import draw
@@ -433,3 +434,23 @@ def test_force_is_for_pages(tmp_path: Path) -> None:
     """The error says that the page's name is missing."""
     with pytest.raises(UsageError, match="only a page can be replaced"):
         report(tmp_path, force=True)
+
+
+def test_a_slow_call_has_both_times(tmp_path: Path) -> None:
+    """On the trace's clock, which mostly is far from 0, and since the trace's begin."""
+    row = {"id": 1, "call": READ, "handle": 0, "begin_time_ns": 5_700, "end_time_ns": 5_900}
+    batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=[row])
+    found = summarize(write_trace(tmp_path, [batch], span=(5_000, 9_000))).io
+    assert found is not None
+    assert [(slow.begin_ns, slow.at_ns, slow.duration_ns) for slow in found.slowest] == [(5_700, 700, 200)]
+
+
+def test_only_the_most_common_sizes_are_told(tmp_path: Path) -> None:
+    """Of those that are as common, the smaller ones."""
+    sizes = [512, *range(1, MAX_COMMON + 2), 512]
+    row = {"call": READ, "handle": 0, "end_time_ns": 1}
+    rows = [{**row, "id": number, "bytes_request": size, "bytes_result": size} for number, size in enumerate(sizes, 1)]
+    batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=rows)
+    found = summarize(write_trace(tmp_path, [batch])).io
+    assert found is not None
+    assert list(found.accesses[0].common.items()) == [(512, 2), *((size, 1) for size in range(1, MAX_COMMON))]

@@ -77,3 +77,15 @@ def test_nothing_written_yet(tmp_path: Path) -> None:
         requests=(),
     )
     assert [(row.pid, row.bytes_written_back, row.bytes_unwritten) for row in found.processes] == [(100, 0, 12 * KIB)]
+
+
+def test_each_request_divides_its_own_time(tmp_path: Path) -> None:
+    """Rows of requests stand in the order of their ends, which is not that of their ids."""
+    requests = tuple(
+        {**REQUEST, "id": number, "bytes_issued": size} | TIMES for number, size in ((9, KIB), (7, 8 * KIB))
+    )
+    charge = {"charged": DIRTIED, "task": 0, "file": 0, "bytes": KIB, "first_dirtied_ns": 500, **TIMES}
+    found = summed(tmp_path, {**charge, "request": 7}, requests=requests)
+    assert [row.device_time_ns for row in found.processes] == [100]
+    found = summed(tmp_path / "other", {**charge, "request": 9}, requests=requests)
+    assert [row.device_time_ns for row in found.processes] == [800]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import itertools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -266,6 +267,29 @@ def test_what_was_cut_off_is_read_from_its_oldest_segment(tmp_path: Path, *, des
     assert meta.segments == ("seg-000001", "seg-000002")
     assert meta.recording_start_ns == FLIGHT.start_ns
     assert (meta.start_ns, meta.syncs) == ((77, (SYNC,)) if described else (FLIGHT.start_ns, FLIGHT.syncs))
+
+
+def test_a_segments_start_without_readings_keeps_the_first_ones(tmp_path: Path) -> None:
+    """Without any, no fact of the spool would prove a name."""
+    with SegmentedSpool(tmp_path / "spool", [0, 5]) as spool:
+        spool.write_meta(FLIGHT)
+        go_on(spool, 1)
+        spool.describe_start(spool.current, SegmentStart(77, ()))
+        spool.drop_oldest()
+        meta = SpoolReader(tmp_path / "spool").meta
+    assert FLIGHT.syncs
+    assert (meta.start_ns, meta.syncs) == (77, FLIGHT.syncs)
+
+
+def test_the_segment_behind_the_millionth_is_the_newest(tmp_path: Path) -> None:
+    """Its name has a digit more than the others: the order is that of the numbers, not of letters."""
+    with SegmentedSpool(tmp_path / "spool", [0, 5]) as spool:
+        spool.write_meta(FLIGHT)
+        spool._numbers = itertools.count(999_999)
+        go_on(spool, 1)
+        go_on(spool, 2)
+        spool.drop_oldest()
+        assert SpoolReader(tmp_path / "spool").meta.segments == ("seg-999999", "seg-1000000")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"start_ns": "1", "syncs": []}', b'{"start_ns": 1}'])

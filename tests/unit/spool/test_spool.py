@@ -19,7 +19,7 @@ from lo2io.folder import Folder
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, BlockDevice, ClockSync, Cpu, EventCounts, Mount, SpoolMeta
 from lo2io.native import _lib
 from lo2io.spool import facts
-from lo2io.spool.format import MAGIC, META_NAME, VERSION, dump_meta, parse_meta, ring_name
+from lo2io.spool.format import MAGIC, META_NAME, RESERVE_NAME, VERSION, dump_meta, parse_meta, ring_name
 from lo2io.spool.reader import SpoolReader
 from lo2io.spool.writer import AppendFile, DiskFullError, SpoolWriter
 
@@ -388,3 +388,14 @@ def test_a_file_system_that_puts_nothing_aside_is_recorded_to(
         answer = errno.ENOSPC
         with pytest.raises(CaptureError, match="No space left"):
             writer.put_aside(1)
+
+
+def test_the_last_description_has_room_from_the_first_on(tmp_path: Path) -> None:
+    """Counts and notices make it longer than the first one: three times as much is put aside, and 256 KiB more."""
+    path = tmp_path / "spool"
+    with SpoolWriter(path, [0, 5]) as writer:
+        writer.write_meta(META)
+        reserved = (path / RESERVE_NAME).stat()
+        assert min(reserved.st_size, 512 * reserved.st_blocks) >= 3 * len(dump_meta(META)) + (256 << 10)
+        writer.write_meta(FINAL)
+        assert not (path / RESERVE_NAME).exists()

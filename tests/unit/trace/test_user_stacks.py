@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import pytest
-from build.tablemaker import CALLS, COMPLETE, OPCODES, make_batch, meta
+from build.tablemaker import CALLS, COMPLETE, OPCODES, make_batch, meta, write_trace
 
-from lo2io.model.recording import UserStack
+from lo2io.model.recording import KernelStack, UserStack
 from lo2io.model.trace import Totals
 from lo2io.trace.user_stacks import _caller
 from lo2io.trace.writer import TableWriter
@@ -56,3 +56,11 @@ def test_programs_are_noted_where_stacks_are(tmp_path: Path, layers: tuple[str, 
         writer.write(batch)
         writer.close(Totals(), COMPLETE, 0, 10)
     assert {path for path in seen if path} == ({"/lib/x.so", "/bin/app"} if layers else set())
+
+
+def test_stacks_of_the_kernel_begin_with_the_outermost_function(tmp_path: Path) -> None:
+    """As flame graphs want them. The recording has the innermost one first; a function without a name is a ?."""
+    stacks = (KernelStack(3, ("io_schedule", "", "do_syscall_64")),)
+    trace = write_trace(tmp_path, [], spool=meta(layers=("waits",), kernel_stacks=stacks))
+    table = trace.table("kernel_stacks").to_pydict()
+    assert (table["stack"], table["functions"]) == ([3], ["do_syscall_64;?;io_schedule"])

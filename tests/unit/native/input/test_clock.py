@@ -173,3 +173,15 @@ def test_readings_that_make_no_sense_do_no_harm(
     spool = spool_of_one(tmp_path, 10 * SECOND, 20 * SECOND).fact_fd(11 * SECOND, 10, 3, b"/f")
     tables = engine(written(spool, readings))
     assert [(row["tid"], row["fd"]) for row in tables["operations"]] == [(10, 3), (10, 3)]
+
+
+@pytest.mark.parametrize("errors", [(0, 1_000_000), (1_000_000, 0)], ids=["at the stop", "at the start"])
+@pytest.mark.parametrize(("beside", "proven"), [(500_000, False), (1_500_000, True)])
+def test_the_most_doubtful_reading_counts(
+    engine: Callable[[Path], Tables], tmp_path: Path, errors: tuple[int, int], beside: int, *, proven: bool
+) -> None:
+    """A look must lie inside of the handle's life by as much as any of the readings may be wrong."""
+    spool = spool_of_one(tmp_path, 5 * SECOND, 9 * SECOND)
+    spool.fact_fd(5 * SECOND + 3_000_000, 10, 3, b"/f", begin=5 * SECOND + beside)
+    tables = engine(written(spool, [(0, 0, errors[0]), (10 * SECOND, 10 * SECOND, errors[1])]))
+    assert named(tables) == [b"/f" if proven else None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -153,6 +154,16 @@ def test_filters_join_with_what_was_recorded(spool: Path, tmp_path: Path) -> Non
     tables = open_trace(trace)
     assert tables.metadata["filter"] == "operation == read and pid == 100 and size > 4KiB"
     assert tables.metadata["tables"]["operations"]["rows"] == 4
+
+
+def test_what_the_kernel_left_out_counts_as_filtered(spool: Path, tmp_path: Path) -> None:
+    """lo2io's programs apply a filter themselves, and only count the calls that do not pass."""
+    meta = json.loads((spool / "spool.json").read_text())
+    (spool / "spool.json").write_text(json.dumps(meta | {"nr_left_out": 7, "filter": "operation == read"}))
+    converted = convert(spool, tmp_path / "T")
+    left_out = open_trace(tmp_path / "T").metadata["filtered"]["calls"]
+    assert left_out == 8 + 7
+    assert converted.filtered.startswith("filtered: 15 calls ")
 
 
 def test_a_cgroups_requests(spool: Path, tmp_path: Path) -> None:
