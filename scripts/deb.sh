@@ -71,9 +71,9 @@ Suggests: fio
 Section: utils
 Priority: optional
 Description: system-wide tracer of storage I/O
- lo2io records every system call on files, every request of io_uring and every
- block request, of a program or of a whole machine. It proves that none is
- missing, and says what made them slow. The result is an OTF2 trace.
+ lo2io records the system calls on files, the requests of io_uring and the block
+ requests of a program or of a whole machine. It proves whether any is missing,
+ and says what made them slow. The result is an OTF2 trace.
 END
 chmod -R go=u,go-w "$tree"
 say "dpkg-deb --build" # by zstd: xz takes twenty times as long, for a package 14 % smaller

@@ -233,7 +233,7 @@ def watch(options: TopOptions, screen: Screen, look: Look) -> None:
         tried = f"look at {options.trace}"
         answer = "that recording runs already, with options of its own"
         raise UsageError(tried, answer, "leave away --events, --filter, --cpus, --cgroup and --backend")
-    if options.trace is not None:  # windows of a recording that may be another user's
+    if options.trace is not None:  # the recording may be another user's
         confine((options.trace,), (options.trace,))
     with (
         contextlib.suppress(KeyboardInterrupt),

@@ -446,7 +446,7 @@ def test_a_slow_call_has_both_times(tmp_path: Path) -> None:
 
 
 def test_only_the_most_common_sizes_are_told(tmp_path: Path) -> None:
-    """Of those that are as common, the smaller ones."""
+    """Among sizes that are equally common, the smaller ones are told."""
     sizes = [512, *range(1, MAX_COMMON + 2), 512]
     row = {"call": READ, "handle": 0, "end_time_ns": 1}
     rows = [{**row, "id": number, "bytes_request": size, "bytes_result": size} for number, size in enumerate(sizes, 1)]
