@@ -65,7 +65,7 @@ def record(
     warn: Callable[[str], None] | None = None,
     show: Callable[[Status | None], None] | None = None,
     *,
-    meanwhile: Callable[[], None] = lambda: None,
+    prepare: Callable[[], None] = import_stages,
     hand_over: Callable[[RecordRequest, int, Folder, Folder, Callable[[], None]], int | None] | None = None,
 ) -> Recorded:
     """Record a command, running processes or the whole machine into a trace.
@@ -76,12 +76,11 @@ def record(
         warn: Takes messages that ``--quiet`` must not hide; None: ``say`` takes them.
         progress: A function of the spool. Its context gives :func:`convert` a progress callback.
         show: As for ``capture.recording.record``.
-        meanwhile: Called in a thread when recording has begun, unless converting is put off. Stages that come later are
-            imported there, too.
+        prepare: Imports what converting and the report need, when recording has ended. A thread that imported during
+            the recording would keep Python's lock from the thread that drains the buffers: 12 ms for one library.
         hand_over: Lets another process call :func:`finish` with these arguments, and report. The function returns the
             exit code, or None if the other process has gone. It calls its last argument while that process works. With
-            ``hand_over``, this process imports no later stages, and the result has no ``converted``. Nodes of a job
-            finish their recordings themselves.
+            ``hand_over``, the result has no ``converted``. Nodes of a job finish their recordings themselves.
 
     Raises:
         Lo2ioError: As ``capture.recording.record``. If converting fails, a message says so, and nothing is raised: the
@@ -110,8 +109,7 @@ def record(
             with fresh_directory(trace, force=request.force) as spool:
                 options = _options(request, spool, selection, chosen, droppable, umask=umask, job=job, meeting=meeting)
                 with _kept(spool, trace, urgent):
-                    beside = _preparation(request, meanwhile) if hand_over is None else lambda: None
-                    exit_code = record_spool(options, tell, show, beside, later).exit_code
+                    exit_code = record_spool(options, tell, show, later).exit_code
             _give_to_caller(spool, trace)  # before converting, which the user who called sudo does if that user may
             recorded = None
             if hand_over:
@@ -120,7 +118,7 @@ def record(
             with interrupts_held_back():  # an interrupt would leave events open, and lo2io's end would take seconds
                 later.close()  # before converting here, which starts threads
             if recorded is None:
-                recorded = finish(request, exit_code, spool, trace, say=urgent, progress=progress)
+                recorded = finish(request, exit_code, spool, trace, say=urgent, progress=progress, prepare=prepare)
         except KeyboardInterrupt as interrupt:
             with interrupts_held_back():  # else a second signal would hide where the spool is
                 recorded = Recorded(_interrupted_code(interrupt), trace.path, None)
@@ -212,17 +210,6 @@ def _select(request: RecordRequest) -> tuple[Selection, str, CallFilter]:
     return selection, chosen, droppable
 
 
-def _preparation(request: RecordRequest, meanwhile: Callable[[], None]) -> Callable[[], None]:
-    """The imports of the stages that follow recording; none if converting is put off."""
-
-    def prepare() -> None:
-        if request.convert:
-            import_stages()
-            meanwhile()
-
-    return prepare
-
-
 def _finish_there(
     hand_over: Callable[[], int | None], exit_code: int, trace: Folder, say: Callable[[str], None]
 ) -> Recorded | None:
@@ -243,14 +230,16 @@ def finish(
     *,
     say: Callable[[str], None],
     progress: Callable[[Path], Any],
+    prepare: Callable[[], None] = import_stages,
 ) -> Recorded:
-    """Convert. If that fails, the spool stays, and a message says how to go on."""
+    """Convert. If that fails, the spool stays, and a message says how to go on. The arguments are :func:`record`'s."""
     directory = trace.path
     if not request.convert:
         say(f"spool kept: convert it with `{_convert_command(directory)}`")
         return Recorded(exit_code, directory, None)
     try:
         with interrupted_by_signals(), progress(spool.place) as advance:
+            prepare()
             output = contextlib.nullcontext(trace)
             converted = convert_folder(spool, output, progress=advance, block_records=request.block_records)
     except KeyboardInterrupt as interrupt:

@@ -12,7 +12,6 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,7 @@ from lo2io.capture.opening import load_events, open_cpu, open_events, room_for_f
 from lo2io.capture.options import RecordOptions
 from lo2io.capture.procscan.process import FactScanner, Scanner
 from lo2io.capture.session import Session
-from lo2io.capture.threads import go_first
+from lo2io.capture.threads import go_first, going_first
 from lo2io.errors import AccessError, CaptureError, Lo2ioError, refusal
 from lo2io.frozen import dataclass
 from lo2io.kernel import procfs, sysfs, tracefs
@@ -90,7 +89,6 @@ class _Plan:
     signals: waiting.BlockedSignals
     note: Notices
     show: Callable[[Status | None], None] | None
-    meanwhile: Callable[[], None]
     later: contextlib.ExitStack | None
     cpus: tuple[Cpu, ...] = field(default_factory=sysfs.read_cpus)
     """The online CPUs. The machine is asked once: a CPU that leaves now must not leave in some places only."""
@@ -106,7 +104,6 @@ def record(
     options: RecordOptions,
     tell: Callable[[Notice], None] = lambda _: None,
     show: Callable[[Status | None], None] | None = None,
-    meanwhile: Callable[[], None] = lambda: None,
     later: contextlib.ExitStack | None = None,
 ) -> RecordingResult:
     """Record a command, running processes or the whole machine. Call it from the main thread.
@@ -116,8 +113,6 @@ def record(
         tell: Called with each notice at once, from any thread.
         show: Called now and then with the recording's status, and with None when it is over. Not called for a command,
             which may write to the same terminal.
-        meanwhile: Called in a thread of its own when recording has begun. That thread has ended when the result is
-            there. Exceptions are dropped.
         later: Gets a callback that closes the events in the background, for a caller that starts other work
             first. The callback forks: no thread may run then. None: this function closes them.
 
@@ -153,7 +148,7 @@ def record(
             if options.command:
                 command = StoppedCommand(options.command, user, signals.before, signals.ignored, umask=options.umask)
             try:
-                meta = _run(_Plan(options, events, command, cgroup, signals, note, show, meanwhile, later))
+                meta = _run(_Plan(options, events, command, cgroup, signals, note, show, later))
             except Exception as error:
                 raise _with_exit_code(error, command) from error
             finally:
@@ -216,6 +211,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         if not flight:
             writer.put_aside(sum(len(event.text) for event in plan.events))
         meta = _write_first(writer, plan, _describe(plan, session, filters, flight.first_segments if flight else ()))
+        undo.enter_context(going_first())
         scanner = _start(session, writer, plan)
         meta = _write_begun(writer, plan, meta, session)
         accounting = Accounting(command.pid if command else None, plan.cgroup.folder if plan.cgroup else None)
@@ -223,8 +219,6 @@ def _run(plan: _Plan) -> SpoolMeta:
             flight.start(session, meta, scanner.rescan, accounting.look)
             plan.signals.own[signal.SIGUSR1] = lambda: flight.request_dump("SIGUSR1")
         ranks = undo.enter_context(_release(plan))
-        beside = _start_beside(plan.meanwhile)  # not before: it would compete with the start for the CPUs
-        undo.callback(beside.join)  # before events are closed, for that forks
         unless_recorded.pop_all()
         scanner.start()
         undo.callback(scanner.abandon)
@@ -528,18 +522,6 @@ def _showing(plan: _Plan, session: Session, writer: SpoolWriter) -> Iterator[Non
         yield
     finally:
         show(None)
-
-
-def _start_beside(action: Callable[[], None]) -> threading.Thread:
-    """Run it in a thread that no error outlives. Signals stay with the main thread, which has blocked them by now."""
-
-    def run() -> None:
-        with contextlib.suppress(Exception):
-            action()
-
-    thread = threading.Thread(target=run, name="lo2io-beside", daemon=True)
-    thread.start()
-    return thread
 
 
 @contextlib.contextmanager

@@ -203,7 +203,7 @@ OPTIONS = (
         Declared(
             bool,
             ("-q", "--quiet"),
-            "Print only errors and the line on completeness.",
+            "Print only errors, the line on completeness, and where a spool was kept.",
         ),
         default=False,
     ),
@@ -259,10 +259,19 @@ def run(command: str, given: dict[str, Any]) -> int:
         progress_bar,
         say(quiet=False, line=line),
         line.show if line else None,
-        meanwhile=(lambda: None) if quiet else import_summary,
+        prepare=lambda: _prepare(quiet=quiet),
         hand_over=standby.hand_over if standby else None,
     )
     return _report(recorded, quiet=quiet, as_json=as_json)
+
+
+def _prepare(*, quiet: bool) -> None:
+    """Import what finishing a recording needs, while Python can still keep compiled modules."""
+    from lo2io.convert.convert import import_stages
+
+    import_stages()
+    if not quiet:
+        import_summary()
 
 
 def _stand_by(given: dict[str, Any], *, quiet: bool) -> Standby | None:
@@ -280,11 +289,8 @@ def _stand_by(given: dict[str, Any], *, quiet: bool) -> Standby | None:
 
     def prepare() -> None:
         from lo2io import pipeline  # noqa: F401 - finish() needs it, and its modules take 12 ms
-        from lo2io.convert.convert import import_stages
 
-        import_stages()
-        if not quiet:
-            import_summary()
+        _prepare(quiet=quiet)
 
     def finish(request: RecordRequest, exit_code: int, spool: Folder, trace: Folder) -> int:
         from lo2io import pipeline

@@ -6,11 +6,13 @@ import collections
 import contextlib
 import dataclasses
 import os
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ from build.rawspool import (
     task_facts,
     work,
 )
+from workloads.sidebyside import read_all, recorders
 
 from lo2io.capture import recording, session, threads
 from lo2io.capture.recording import RecordOptions, record
@@ -189,6 +192,28 @@ def test_the_draining_thread_alone_is_real_time(options: RecordOptions, monkeypa
     assert seen.pop("lo2io-write") == (os.SCHED_OTHER, -20)
     ((policy, _),) = seen.values()
     assert policy == os.SCHED_FIFO
+
+
+def test_no_thread_keeps_pythons_lock_for_long(tmp_path: Path) -> None:
+    """Whoever has it and waits for a CPU, or for the loader of a library, makes the draining thread wait, too.
+
+    So each thread of a recorder goes before others, and libraries for converting are loaded when recording is over.
+    """
+    with recorders(tmp_path, {"T": ()}, "system-wide", "-a", "-e", "block") as running:
+        time.sleep(0.5)
+        recorder = Path(f"/proc/{running['T'].pid}")
+        libraries = (recorder / "maps").read_text(encoding="utf-8")
+        stats = [(task / "stat").read_text(encoding="utf-8") for task in recorder.glob("task/*")]
+        running["T"].send_signal(signal.SIGTERM)
+        read_all(tmp_path, running)
+    assert "_lib" in libraries
+    assert "arrow" not in libraries
+    assert "numpy" not in libraries
+    fields = [stat.rpartition(")")[2].split() for stat in stats]
+    # proc(5): field 41 is the policy, field 19 the nice value. The first here is field 3.
+    found = [(int(each[38]), int(each[16])) for each in fields]
+    assert os.SCHED_FIFO in dict(found)
+    assert all(policy == os.SCHED_FIFO or nice == -20 for policy, nice in found), found
 
 
 def test_open_files_of_the_command_are_sighted(options: RecordOptions, tmp_path: Path) -> None:

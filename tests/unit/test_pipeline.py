@@ -82,7 +82,7 @@ def test_an_interrupt_waits_until_events_are_closed(tmp_path: Path, monkeypatch:
         signal.raise_signal(signal.SIGINT)
         closed.append("event")
 
-    def record(_: object, _tell: object, _show: object, _beside: object, later: contextlib.ExitStack) -> Mock:
+    def record(_: object, _tell: object, _show: object, later: contextlib.ExitStack) -> Mock:
         later.callback(close)
         return Mock(exit_code=0)
 

@@ -74,8 +74,9 @@ class UsedIds:
             # Up to this id all runs are known: later pieces of each run have larger ids.
             bound = min(last) if last else np.iinfo(np.uint64).max
             places = [int(np.searchsorted(ids, bound, side="right")) for ids in coming]
-            ids = distinct(np.concatenate([ids[:place] for ids, place in zip(coming, places, strict=True)]))
-            if len(ids):
+            parts = [ids[:place] for ids, place in zip(coming, places, strict=True) if place]
+            if parts:
+                ids = parts[0] if len(parts) == 1 else distinct(np.concatenate(parts))
                 yield ids.astype("<u8", copy=False)
             if not last:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -61,3 +62,21 @@ def test_waiting_for_cpus_goes_on_where_moving_is_forbidden(
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
     threads.run_on_each((0, 2))
     assert moves == [{0}, {2}, ALLOWED]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_thread_goes_first_for_a_while(monkeypatch: pytest.MonkeyPatch, *, allowed: bool) -> None:
+    """Afterwards it has the nice value that it had, which any user may ask for."""
+    nice = [3]
+
+    def set_nice(_which: int, thread: int, value: int) -> None:
+        assert thread == threading.get_native_id()
+        if value < nice[-1] and not allowed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        nice.append(value)
+
+    monkeypatch.setattr(os, "getpriority", lambda *_: nice[-1])
+    monkeypatch.setattr(os, "setpriority", set_nice)
+    with threads.going_first():
+        assert nice[-1] == (-20 if allowed else 3)
+    assert nice[-1] == 3
