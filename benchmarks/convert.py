@@ -166,8 +166,8 @@ def render(document: Mapping[str, Any]) -> str:
         f"Medians and least to most of {nr_turns} runs in turns.\n\n{table(head, lines)}\n\n"
         f"Targets: {TARGET_PER_S / 1e6:.0f} million samples/s end to end: {rate / 1e6:.2f} "
         f"({verdict(met=rate >= TARGET_PER_S)}); peak at most {TARGET_BYTES / 1e6:.0f} MB: {max(peaks) / 1e6:.0f} "
-        f"({verdict(met=max(peaks) <= TARGET_BYTES)}); the same with three times the samples: {peaks[1] / 1e6:.0f} "
-        f"({verdict(met=peaks[1] <= peaks[0] * SAME)})." + _render_reports(rows)
+        f"({verdict(met=max(peaks) <= TARGET_BYTES)}); three times the samples take at most {SAME} times the memory: "
+        f"{peaks[1] / peaks[0]:.2f} times ({verdict(met=peaks[1] <= peaks[0] * SAME)})." + _render_reports(rows)
     )
 
 
