@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,8 @@ MS, PAGE, KIB = 1_000_000, 4096, 1 << 10
 SPAN = 1000 * MS
 HIT, MISS = (CACHE_VERDICT.index(name) for name in ("hit", "miss"))
 REASONS = load_reasons().names
+SYNCED = 1
+"""A handle each of whose writes syncs."""
 
 
 @pytest.fixture
@@ -35,7 +38,10 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         rows = [{"id": index + 1, "task": 0, "handle": 0, **row} for index, row in enumerate(operations)]
         batch = make_batch(
             tasks=[{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"app"}],
-            handles=[{"handle": 0, "process": 7, "file": 0, "fd": 3}],
+            handles=[
+                {"handle": 0, "process": 7, "file": 0, "fd": 3},
+                {"handle": SYNCED, "process": 7, "file": 0, "fd": 4, "open_flags": os.O_WRONLY | os.O_DSYNC},
+            ],
             files=[{"file": 0, "path": b"/data/f", "mode": 0o100644}],
             operations=rows,
             **tables,
@@ -88,6 +94,10 @@ def test_syncs_are_meant_to_wait_for_the_journal(found: Any) -> None:
     """Rules about syncs tell of them."""
     calls, waits = waiting(20, "journal", 5 * MS, call=len(tablemaker.CALLS) - 1)
     assert not found(calls, off_cpu=waits).keys() & {"journal-bound", "lock-contention"}
+    calls, waits = waiting(20, "journal", 5 * MS)
+    synced = [{**call, "handle": SYNCED} for call in calls]
+    assert "journal-bound" not in found(synced, off_cpu=waits)
+    assert "journal-bound" in found(calls, off_cpu=waits)
 
 
 def fill(pages: int, used: int, why: str = "ahead") -> Row:
