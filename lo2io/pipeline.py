@@ -77,7 +77,7 @@ def record(
         progress: A function of the spool. Its context gives :func:`convert` a progress callback.
         show: As for ``capture.recording.record``.
         prepare: Imports what converting and the report need, when recording has ended. A thread that imported during
-            the recording would keep Python's lock from the thread that drains the buffers: 12 ms for one library.
+            the recording would keep Python's lock from the thread that drains the buffers.
         hand_over: Lets another process call :func:`finish` with these arguments, and report. The function returns the
             exit code, or None if the other process has gone. It calls its last argument while that process works. With
             ``hand_over``, the result has no ``converted``. Nodes of a job finish their recordings themselves.

@@ -37,10 +37,10 @@ def go_first() -> None:
 
 @contextlib.contextmanager
 def going_first() -> Iterator[None]:
-    """The same for a while. Threads that the calling thread starts meanwhile inherit it.
+    """Let the calling thread go first for a while, and all threads that it starts meanwhile.
 
     The draining thread needs Python's lock, whatever its own priority. If the thread that has the lock waits for a busy
-    CPU, the draining thread waits as long: up to 100 ms beside 12 busy threads on 2 CPUs.
+    CPU, the draining thread waits as long.
     """
     before = os.getpriority(os.PRIO_PROCESS, 0)
     go_first()

@@ -195,9 +195,9 @@ def test_the_draining_thread_alone_is_real_time(options: RecordOptions, monkeypa
 
 
 def test_no_thread_keeps_pythons_lock_for_long(tmp_path: Path) -> None:
-    """Whoever has it and waits for a CPU, or for the loader of a library, makes the draining thread wait, too.
+    """The draining thread waits while another thread has the lock and waits for a CPU, or loads a library.
 
-    So each thread of a recorder goes before others, and libraries for converting are loaded when recording is over.
+    Each thread of a recorder goes before others. Libraries for converting are loaded when the recording is over.
     """
     with recorders(tmp_path, {"T": ()}, "system-wide", "-a", "-e", "block") as running:
         time.sleep(0.5)

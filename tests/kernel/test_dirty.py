@@ -201,7 +201,7 @@ def test_pages_that_nobody_wrote_back_are_told(written: Recorded) -> None:
 
 
 def test_charges_are_the_parts(written: Recorded) -> None:
-    """What is charged adds up to the parts of files, and is dirtied before it is written.
+    """The charged bytes of each file add up to its parts. A page is dirtied before it is written.
 
     The end of a request is unknown only if the kernel's counts prove that as many ends were not delivered.
     """
