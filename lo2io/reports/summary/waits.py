@@ -1,7 +1,7 @@
 """Where the time of calls went, by reason: on a CPU, ready to run, or waiting for something.
 
 In: operations with their shares, and stretches without a CPU, both of the layer ``waits``. Out: sums by class of call,
-by file and by process. The parts of a class add up to the time of its calls. Memory: 17 B for each stretch.
+by file and by process. The parts of a class add up to the time of its calls. Memory: 17 B for each wait.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class WaitTally:
         begin, end = np.searchsorted(self._owner, ids), np.searchsorted(self._owner, ids, side="right")
         numbers = np.repeat(classes, end - begin)
         places = _ranges(begin, end)
-        np.add.at(self.times, (numbers, self._reason[places]), self._lasted[places] > 0)
+        np.add.at(self.times, (numbers, self._reason[places]), 1)
         np.add.at(self.total_ns, (numbers, self._reason[places]), self._lasted[places])
         of_journal = self._reason[places] == self._journal
         rank = np.searchsorted(self._for_journal, places[of_journal])
@@ -189,16 +189,20 @@ _NO_WAITS: Final[_Waits] = (
 
 
 def _read_waits(trace: Trace, journal: int) -> _Waits:
-    """Id of the call, reason, and time until the wakeup of each stretch, in the order of ids.
+    """Id of the call, reason, and time until the wakeup of each stretch that is a wait, in the order of ids.
 
-    Last come the phases of those stretches alone whose reason is ``journal``, in the same order.
+    A stretch is no wait if its thread could run from its begin on, or if nobody saw the wakeup. Last come the phases of
+    those waits alone whose reason is ``journal``, in the same order.
     """
     columns = ("operation", "reason", "begin_time_ns", "wake_time_ns", "waker_tid", "stack")
     parts = [tuple(rows.values()) for rows in trace.batches("off_cpu", columns)]
     numbers = (np.zeros(0, np.uint32),) * 2
     none = np.zeros(0, np.uint64), np.zeros(0, np.int8), *(np.zeros(0, np.int64),) * 2, *numbers
-    owner, reason, begin, wake, waker, stack = (np.concatenate(column) for column in zip(none, *parts, strict=True))
-    lasted = np.where(wake == UNKNOWN_I64, 0, wake - begin)
+    stretches = [np.concatenate(column) for column in zip(none, *parts, strict=True)]
+    begin, wake = stretches[2:4]
+    is_wait = wake > begin  # an unknown wakeup is smaller than any time
+    owner, reason, begin, wake, waker, stack = (column[is_wait] for column in stretches)
+    lasted = wake - begin
     order = np.argsort(owner, kind="stable")
     of = order[reason[order] == journal]
     phases = Commits(trace).divide(begin[of], wake[of], waker[of], stack[of])

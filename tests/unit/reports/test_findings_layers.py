@@ -10,6 +10,7 @@ from build import tablemaker
 from build.tablemaker import READ, WRITE, Row, make_batch, meta, write_trace
 
 from lo2io.catalog.wait_reasons import load_reasons
+from lo2io.model import UNKNOWN_I64
 from lo2io.reports.summary.summary import summarize
 from lo2io.trace.columns import CACHE_VERDICT, FILL_REASON
 
@@ -98,6 +99,16 @@ def test_syncs_are_meant_to_wait_for_the_journal(found: Any) -> None:
     synced = [{**call, "handle": SYNCED} for call in calls]
     assert "journal-bound" not in found(synced, off_cpu=waits)
     assert "journal-bound" in found(calls, off_cpu=waits)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize(("rule", "reason"), [("lock-contention", "lock"), ("journal-bound", "journal")])
+def test_a_stretch_without_a_sleep_is_no_wait(found: Any, rule: str, reason: str, seen: bool) -> None:
+    """One of 20 stretches: its thread could run from the begin on, or nobody saw when its thread could."""
+    calls, waits = waiting(20, reason, 10 * MS)
+    assert rule in found(calls, off_cpu=waits)
+    waits[7]["wake_time_ns"] = waits[7]["begin_time_ns"] if seen else UNKNOWN_I64
+    assert rule not in found(calls, off_cpu=waits)
 
 
 def fill(pages: int, used: int, why: str = "ahead") -> Row:
