@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -35,10 +34,9 @@ if TYPE_CHECKING:
 NR_ERRNOS: Final = int(lib.LO2_NR_ERRNOS)
 """MAX_ERRNO + 1 (include/linux/err.h)."""
 NR_REQUEST_OPS: Final = 8
-BATCHES_AHEAD: Final = 8
-"""A thread may be so many batches ahead of another. With one batch, each would wait for the slowest at every batch."""
-_AT_ONCE: Final = 4
-"""A thread hands on so many batches at once, because each time it may have to wake the other thread."""
+BATCHES_AHEAD: Final = 4
+"""A thread may be so many batches ahead of another. With one batch, each would wait for the slowest at every batch.
+With more batches than these, the kernel would have to clear more memory first."""
 _COMPLETED, _IN_FLIGHT, MERGED, _INFERRED, _END_UNKNOWN = range(5)
 OPERATION_COLUMNS: Final = (
     "id", "begin_time_ns", "end_time_ns", "task", "call", "handle", "handle2", "flags", "offset_bytes",
@@ -72,13 +70,13 @@ def read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
     """Yield the same batches. A thread unpacks the next ones without the GIL while the caller works on one."""
     with ThreadPoolExecutor(1, "lo2io-read") as pool:
 
-        def unpack() -> Future[list[Columns]]:
-            return pool.submit(lambda: list(islice(batches, _AT_ONCE)))
+        def unpack() -> Future[Columns | None]:
+            return pool.submit(next, batches, None)
 
-        coming = deque(unpack() for _ in range(BATCHES_AHEAD // _AT_ONCE))
-        while unpacked := coming.popleft().result():
+        coming = deque(unpack() for _ in range(BATCHES_AHEAD))
+        while (batch := coming.popleft().result()) is not None:
             coming.append(unpack())
-            yield from unpacked
+            yield batch
 
 
 def shared(batches: Iterator[Columns], see: Callable[[Columns], None]) -> Iterator[Columns]:
