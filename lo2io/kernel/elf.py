@@ -20,6 +20,8 @@ _PT_NOTE, _BUILD_ID, _NAME = 4, 3, b"GNU\0"
 _MAX_SEGMENTS: Final = 64
 _MAX_NOTES: Final = 4096
 """Bytes of a segment that are read."""
+_MAX_OFFSET: Final = 1 << 62
+"""No file is so large. Larger offsets are refused by the kernel or by Python."""
 
 
 def read_build_id(fd: int) -> str:
@@ -34,13 +36,18 @@ def read_build_id(fd: int) -> str:
     if len(head) < _HEADER.size or not head.startswith(_IDENT):
         return ""
     segments_at, count = _HEADER.unpack(head)[5], _HEADER.unpack(head)[10]
-    table = os.pread(fd, _SEGMENT.size * min(count, _MAX_SEGMENTS), segments_at)
+    table = _read(fd, _SEGMENT.size * min(count, _MAX_SEGMENTS), segments_at)
     for kind, _, offset, _, _, size, _, _ in _SEGMENT.iter_unpack(table[: len(table) // _SEGMENT.size * _SEGMENT.size]):
         if kind == _PT_NOTE:
-            found = _find(os.pread(fd, min(size, _MAX_NOTES), offset))
+            found = _find(_read(fd, min(size, _MAX_NOTES), offset))
             if found:
                 return found.hex().ljust(2 * BUILD_ID_BYTES, "0")
     return ""
+
+
+def _read(fd: int, size: int, offset: int) -> bytes:
+    """Bytes at an offset that the file itself names; fewer, or none, where the file has no more."""
+    return os.pread(fd, size, offset) if offset <= _MAX_OFFSET else b""
 
 
 def _find(notes: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,16 @@ def build_id(path: Path) -> str:
     """The build id of a file."""
     fd = os.open(path, os.O_RDONLY)
     try:
+        return read_build_id(fd)
+    finally:
+        os.close(fd)
+
+
+def build_id_of(content: bytes) -> str:
+    """The build id of a file with this content."""
+    fd = os.memfd_create("program")
+    try:
+        os.write(fd, content)
         return read_build_id(fd)
     finally:
         os.close(fd)
@@ -49,13 +60,22 @@ def test_other_files_have_none(tmp_path: Path) -> None:
 
 @given(st.integers(0, 8191), st.binary(min_size=1, max_size=8))
 def test_damage_is_no_error(at: int, damage: bytes) -> None:
-    """Whichever bytes of a program's begin are others."""
+    """Whichever bytes of a program's start are others."""
     with Path(sys.executable).open("rb") as file:
         content = bytearray(file.read(8192))
     content[at : at + len(damage)] = damage
-    fd = os.memfd_create("damaged")
-    try:
-        os.write(fd, content)
-        assert len(read_build_id(fd)) in {0, 40}
-    finally:
-        os.close(fd)
+    assert len(build_id_of(content)) in {0, 40}
+
+
+@pytest.mark.parametrize("offset", [1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+@pytest.mark.parametrize("of", ["segments", "notes"])
+def test_an_offset_that_no_file_has_is_no_error(of: str, offset: int) -> None:
+    """Anybody can map such a file, and a recorder of the whole machine reads it."""
+    with Path(sys.executable).open("rb") as file:
+        content = bytearray(file.read(8192))
+    assert build_id_of(content)
+    (segments,) = struct.unpack_from("<Q", content, 32)
+    notes = [at for at in range(segments, segments + 64 * 56, 56) if content[at : at + 4] == b"\x04\0\0\0"]
+    for place in [32] if of == "segments" else [at + 8 for at in notes]:
+        struct.pack_into("<Q", content, place, offset)
+    assert not build_id_of(content)
