@@ -25,9 +25,9 @@ INLINE bool lo2_ends_with_exec(struct task_struct *task, __s32 fd)
     __u32 number = fd;
     __u64 word;
 
-    if (number >= LO2_READ(table, struct fdtable, max_fds) ||
-        bpf_probe_read_kernel(&word, sizeof word, LO2_READ(table, struct fdtable, close_on_exec) + number / 64))
+    if (number >= LO2_READ(table, struct fdtable, max_fds))
         return false;
+    word = LO2_READ(LO2_READ(table, struct fdtable, close_on_exec) + number / 64, struct timespec64, tv_sec);
     return word >> (number & 63) & 1;
 }
 

@@ -68,11 +68,11 @@ INLINE __u64 lo2_registered(const struct io_ring_ctx *ctx, __u32 place)
     __u64 file = 0;
 
     if (bpf_core_field_exists(struct io_file_table, data)) {
-        struct io_rsrc_node **nodes = LO2_READ(ctx, struct io_ring_ctx, file_table.data.nodes), *node = NULL;
-        if (place >= LO2_READ(ctx, struct io_ring_ctx, file_table.data.nr) ||
-            bpf_probe_read_kernel(&node, sizeof node, nodes + place) || !node)
+        struct io_rsrc_node **nodes = LO2_READ(ctx, struct io_ring_ctx, file_table.data.nodes);
+        if (place >= LO2_READ(ctx, struct io_ring_ctx, file_table.data.nr))
             return 0;
-        file = LO2_READ(node, struct io_rsrc_node, file_ptr);
+        /* An empty place has no node, and reads as 0. */
+        file = LO2_READ(LO2_READ(nodes + place, struct hlist_head, first), struct io_rsrc_node, file_ptr);
     } else if (bpf_core_field_exists(struct io_ring_ctx___before, nr_user_files)) {
         if (place >= BPF_CORE_READ(before, nr_user_files) ||
             bpf_probe_read_kernel(&file, sizeof file, BPF_CORE_READ(before, file_table.files) + place))
