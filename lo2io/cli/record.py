@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -259,7 +260,7 @@ def run(command: str, given: dict[str, Any]) -> int:
         progress_bar,
         say(quiet=False, line=line),
         line.show if line else None,
-        prepare=lambda: _prepare(quiet=quiet),
+        prepare=partial(_prepare, quiet=quiet),
         hand_over=standby.hand_over if standby else None,
     )
     return _report(recorded, quiet=quiet, as_json=as_json)
@@ -267,6 +268,7 @@ def run(command: str, given: dict[str, Any]) -> int:
 
 def _prepare(*, quiet: bool) -> None:
     """Import what finishing a recording needs, while Python can still keep compiled modules."""
+    from lo2io import pipeline  # noqa: F401 - a process that stands by has not imported it
     from lo2io.convert.convert import import_stages
 
     import_stages()
@@ -287,11 +289,6 @@ def _stand_by(given: dict[str, Any], *, quiet: bool) -> Standby | None:
 
     from lo2io.cli.standby import Standby, interruptible
 
-    def prepare() -> None:
-        from lo2io import pipeline  # noqa: F401 - finish() needs it, and its modules take 12 ms
-
-        _prepare(quiet=quiet)
-
     def finish(request: RecordRequest, exit_code: int, spool: Folder, trace: Folder) -> int:
         from lo2io import pipeline
 
@@ -302,7 +299,7 @@ def _stand_by(given: dict[str, Any], *, quiet: bool) -> Standby | None:
         return _report(recorded, quiet=quiet, as_json=False)
 
     with contextlib.suppress(OSError):
-        return Standby(prepare, finish)
+        return Standby(partial(_prepare, quiet=quiet), finish)
     return None
 
 
