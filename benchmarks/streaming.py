@@ -81,7 +81,7 @@ def give_back(pid: int, freed: dict[str, int]) -> None:
 
     Args:
         pid: The process.
-        freed: Path of each file → bytes freed from its begin on.
+        freed: Path of each file → bytes freed from its start on.
     """
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile

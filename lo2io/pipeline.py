@@ -187,7 +187,7 @@ def _interrupted_code(interrupt: KeyboardInterrupt) -> int:
 
 @contextlib.contextmanager
 def _kept(spool: Folder, trace: Folder, say: Callable[[str], None]) -> Iterator[None]:
-    """If recording fails after its begin, tell where the spool is, and give it to the user who called sudo."""
+    """If recording fails after its start, tell where the spool is, and give it to the user who called sudo."""
     try:
         yield
     except Exception:

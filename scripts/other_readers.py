@@ -60,7 +60,7 @@ for name, facts in zip(trace.events["Name"], trace.events["Attributes"]):
 Counts = Counter[tuple[str, str, str]]
 """Paradigm, mode, and "operations" or "bytes" → number."""
 Event = tuple["Hashable", int, str, str, int | None]
-"""Handle, matching id, paradigm, and the mode of a begin or the bytes of a completion."""
+"""Handle, matching id, paradigm, and the mode of a start or the bytes of a completion."""
 
 
 def add(counts: Counts, paradigm: str, mode: str, size: int | None) -> None:
@@ -166,7 +166,7 @@ def of_pipit(anchor: Path, checkout: Path) -> Counts:
 
 
 def joined(events: Iterator[Event]) -> Counts:
-    """Counts of begins joined with completions: a matching id is unique for its handle."""
+    """Counts of starts joined with completions: a matching id is unique for its handle."""
     counts: Counts = Counter()
     begun: dict[tuple[Hashable, int], str] = {}
     for handle, ident, paradigm, mode, size in events:

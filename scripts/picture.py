@@ -140,7 +140,7 @@ def shapes(bars: Iterable[Bar], top: float, height: float, begin_ns: int, end_ns
 
 
 def ticks(length_ns: int) -> tuple[list[int], float, str]:
-    """Four to ten round times from the begin, and their unit."""
+    """Four to ten round times from the start, and their unit."""
     step = next(s * 10**e for e in range(12) for s in (1, 2, 5) if length_ns / (s * 10**e) <= 10)  # noqa: PLR2004
     divisor, unit = next(
         (d, u) for d, u in ((NS_PER_S, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns")) if step * 10 >= d

@@ -42,7 +42,7 @@ _BATCH_ROWS: Final = 20_000
 
 
 def read_views() -> dict[str, str]:
-    """Name → SQL of each view, with ``$start`` for the trace's begin, and in braces what only many nodes have."""
+    """Name → SQL of each view, with ``$start`` for the trace's start, and in braces what only many nodes have."""
     text = (files("lo2io.api") / "views.sql").read_text(encoding="utf-8")
     return {match[1]: match[2].strip() for match in _VIEW.finditer(text)}
 

@@ -42,7 +42,7 @@ class Trace:
     Attributes:
         path: The directory.
         metadata: What ``lo2io/metadata.json`` holds; docs/reference/tables.md names the keys. Of many nodes: that of
-            the first node, with begin and end of all.
+            the first node, with start and end of all.
     """
 
     def __init__(self, reader: TraceReader | Nodes, closing: contextlib.ExitStack | None = None) -> None:
@@ -139,8 +139,8 @@ class Trace:
         """The part in a span of time, as ``--from`` and ``--until`` have it.
 
         Args:
-            begin: A number: seconds after the trace's begin; before its end, if negative. A text: ``"2.5s"``,
-                ``"-1s"``, ``"@NS"`` as in the tables, or a date and time of day. None: the trace's begin.
+            begin: A number: seconds after the trace's start; before its end, if negative. A text: ``"2.5s"``,
+                ``"-1s"``, ``"@NS"`` as in the tables, or a date and time of day. None: the trace's start.
             end: The same, of the first moment after the part. None: the trace's end.
 
         Raises:

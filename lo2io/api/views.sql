@@ -1,5 +1,5 @@
 -- The views of a trace: rows with the names that stand in other tables. Each begins with its name. docs/reference/tables.md
--- says what the columns of the tables mean; $start is the trace's begin in ns. What stands in braces is left out for a
+-- says what the columns of the tables mean; $start is the trace's start in ns. What stands in braces is left out for a
 -- trace of one machine. Rows are numbered within a host.
 
 -- calls: one row per system call

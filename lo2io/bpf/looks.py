@@ -33,7 +33,7 @@ class LookTask(NamedTuple):
     ppid: int
     is_kernel: int
     comm: bytes
-    """Up to 16 bytes: behind the first zero byte, all are zero."""
+    """Up to 16 bytes: after the first zero byte, all are zero."""
 
 
 class Looks:

@@ -65,7 +65,7 @@ def _check_system(options: RecordOptions) -> None:
     if options.scope == INHERIT:
         raise UsageError("record the whole machine per task", "not all of its tasks are known", "leave --scope out")
     if options.user is not None and not options.command:
-        raise UsageError(f"run a command as {options.user}", "there is no command", "name a command behind `--`")
+        raise UsageError(f"run a command as {options.user}", "there is no command", "name a command after `--`")
     if options.cgroup is not None and options.opener == OPENERS[0]:
         raise UsageError("open a cgroup's events with python-perf", "python-perf has no cgroups", "leave --opener out")
     choose_cpus(options.cpus, sysfs.read_online_cpus())

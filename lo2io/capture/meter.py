@@ -58,7 +58,7 @@ class Meter:
         nr_counted = sum(count for count, _, _ in self._counted)
         counted_bytes = sum(head for count, _, head in self._counted if count)
         mean = counted_bytes / nr_counted if nr_counted else _FIRST_GUESS_BYTES
-        # A CPU that came later has a buffer behind the others. If it came back, its events count with the former CPU's.
+        # A CPU that came later has a buffer after the others. If it came back, its events count with the former CPU's.
         grown = sum(head - at for head, (_, _, at) in zip(heads, self._counted, strict=False))
         kernel = self._opened.kernel
         nr_records, nr_records_lost = kernel.count_all() if kernel else (0, 0)

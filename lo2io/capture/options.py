@@ -30,7 +30,7 @@ class Converter:
     """The command that makes a trace of a flight recorder's window: a process of its own.
 
     Both functions get the window's spool and the directory of the trace to make. The command's last line on stderr
-    tells the result. After an error, this line begins with ``lo2io: ``, and indented lines behind it name a remedy.
+    tells the result. After an error, this line begins with ``lo2io: ``, and indented lines after it name a remedy.
     """
 
     run: Callable[[Path, Path], list[str]]

@@ -49,7 +49,7 @@ tracepoints_app = typer.Typer(
 app.add_typer(tracepoints_app, name="tracepoints")
 
 COMMAND_LINE = {"allow_interspersed_args": False}
-"""Options behind the recorded command belong to that command."""
+"""Options after the recorded command belong to that command."""
 
 
 def _version(*, value: bool) -> None:

@@ -177,7 +177,7 @@ def read_plain(words: Sequence[str], options: Mapping[str, Declared]) -> dict[st
     """The values of a plain command line: options in full, then the arguments. Typer would read the same.
 
     Args:
-        words: The command line behind the command's name.
+        words: The command line after the command's name.
         options: Name of a value → its option. One of them has no flags and takes the arguments.
 
     Returns:

@@ -17,7 +17,7 @@ def load(words: Sequence[str]) -> Callable[[], None]:
     """Import what the command needs at once. A plain one that records does without Typer, whose import takes 60 ms.
 
     Args:
-        words: The command line behind ``lo2io``.
+        words: The command line after ``lo2io``.
 
     Returns:
         A function that runs the command. It raises SystemExit, or a Lo2ioError.

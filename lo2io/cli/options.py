@@ -25,7 +25,7 @@ Events = Annotated[list[str] | None, option(declared.EVENTS)]
 TraceArgument = Annotated[Path, typer.Argument(metavar="T", help="Directory of the trace.")]
 Backend = Annotated[str | None, option(declared.BACKEND)]
 Filter = Annotated[list[str] | None, option(declared.FILTER)]
-_MOMENT = "2.5s after the trace's begin, -10s (before its end), a date and time of day, or @NS as in the tables."
+_MOMENT = "2.5s after the trace's start, -10s (before its end), a date and time of day, or @NS as in the tables."
 SpanBegin = Annotated[
     str | None,
     typer.Option("--from", metavar="TIME", help=f"Only I/O that was under way at this moment or later: {_MOMENT}"),

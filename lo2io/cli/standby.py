@@ -156,7 +156,7 @@ def _stand_by(parent: int, end: _socket.socket, prepare: Callable[[], None], fin
 
 @contextlib.contextmanager
 def interruptible(context: contextlib.AbstractContextManager[_T]) -> Iterator[_T]:
-    """In the process: from the begin of this context on, signals interrupt the work. Before, the process holds them."""
+    """In the process: from the start of this context on, signals interrupt the work. Before, the process holds them."""
     with context as value:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         yield value

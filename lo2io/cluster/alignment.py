@@ -212,7 +212,7 @@ def _by_pings(node: NodeClock, pings: Mapping[str, list[Ping]]) -> _Path | None:
         path.error_ns = (path.error_ns or 0) + DRIFT * outside
         path.notices.append(f"{node.host}: its clock was compared once, so its drift is not known")
     elif outside:
-        # Each end of the line may be wrong by half of an RTT, and the line goes on behind the end.
+        # Each end of the line may be wrong by half of an RTT, and the line goes on after the end.
         path.error_ns = (path.error_ns or 0) * (1 + 2 * outside / (line.own[-1] - line.own[0]))
         path.notices.append(f"{node.host}: it recorded {outside / 1e9:.1f} s outside of the comparisons of its clock")
     return path

@@ -1,7 +1,7 @@
 """All lines that keep within bounds: what calls that two clocks saw leave open of the way from one to the other.
 
-A call lies in the region in which the application made it. So the line passes below the call's begin at the region's
-begin, and above the call's end at the region's end. A line is known by its heights at the two ends of the application's
+A call lies in the region in which the application made it. So the line passes below the call's start at the region's
+start, and above the call's end at the region's end. A line is known by its heights at the two ends of the application's
 time. So it is a point, and all lines within bounds are a convex polygon, which each bound cuts by a straight line. The
 middle of the box around the polygon is one of them: a convex set that touches all four sides of a box has its middle.
 Two lines are nowhere further from each other than at one of the ends. So half of the box's longer side is the error.

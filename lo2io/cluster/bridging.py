@@ -230,7 +230,7 @@ def _meets(line: Line, clock: tuple[int, int, int], node: NodeClock) -> bool:
 def _apart(name: str, line: Line, clock: tuple[int, int, int], node: NodeClock) -> str:
     first, last = line.at(clock[1:]).tolist()
     way = (
-        f"{(first - node.stop_ns) / _NS:,.1f} s behind"
+        f"{(first - node.stop_ns) / _NS:,.1f} s after"
         if first > node.stop_ns
         else f"{(node.start_ns - last) / _NS:,.1f} s before"
     )

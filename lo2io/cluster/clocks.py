@@ -71,7 +71,7 @@ def compare_clocks(directory: Path) -> Compared | None:
 def align_directory(directory: Path) -> list[Alignment]:
     """Align the clocks of all nodes in a directory, and write each node's break points into its folder.
 
-    The nodes are in the order of the job's nodes, others behind them by name. A node without a readable trace is left
+    The nodes are in the order of the job's nodes, others after them by name. A node without a readable trace is left
     out.
 
     Raises:
@@ -88,12 +88,12 @@ def align_directory(directory: Path) -> list[Alignment]:
 
 
 def in_order(traces: Mapping[str, Trace]) -> dict[str, Trace]:
-    """The traces in the order of the job's nodes, others behind them by name."""
+    """The traces in the order of the job's nodes, others after them by name."""
     return dict(sorted(traces.items(), key=lambda each: (place_in_job(each[1].metadata), each[0])))
 
 
 def place_in_job(metadata: Mapping[str, Any]) -> int:
-    """The number of a node in its job; without one, behind all others."""
+    """The number of a node in its job; without one, after all others."""
     node = (metadata.get("job") or {}).get("node")
     return node if isinstance(node, int) else 1 << 62
 

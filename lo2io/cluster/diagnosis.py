@@ -22,7 +22,7 @@ def gather_diagnoses(own: Diagnosis, tell: Callable[[dict[str, Diagnosis]], None
     Args:
         own: This rank's diagnosis.
         tell: Rank 0 calls it, with host → its diagnosis. Of a host with several ranks it is that of the first. Of hosts
-            with one name, the later ones have the id of their clock behind it.
+            with one name, the later ones have the id of their clock after it.
 
     Returns:
         The exit code of all, which is that of the worst node.

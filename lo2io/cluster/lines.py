@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line through points, whose times rise on both clocks. Before the first and behind the last it goes straight on.
+    """A line through points, whose times rise on both clocks. Before the first and after the last it goes straight on.
 
     With one point, both clocks run alike.
     """
@@ -66,7 +66,7 @@ class Line:
         """How far the truth may be from the line, if the clocks' rates change at most once within a segment.
 
         A change by g within a segment of length t bends it by g t / 4 at most, and g is what the segments before and
-        behind differ by. Of the first and the last segment only one neighbour tells.
+        after differ by. Of the first and the last segment only one neighbour tells.
         """
         if len(self.own) < 3:  # noqa: PLR2004 - two segments
             return 0.0

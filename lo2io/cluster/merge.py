@@ -209,7 +209,7 @@ def _check_replaceable(library: Library, directory: Path) -> None:
 def _nodes(
     library: Library, folders: dict[str, Path], alignments: Mapping[str, Alignment], merged: Merged
 ) -> list[_Node]:
-    """The nodes that can be merged, in the order of the job's nodes, others behind them by name."""
+    """The nodes that can be merged, in the order of the job's nodes, others after them by name."""
     found = []
     for host, folder in folders.items():
         try:

@@ -45,7 +45,7 @@ _HOSTS_SCHEMA: Final = pa.schema(
     [
         HOST,
         _field("number", pa.int64(), "place among the nodes; null: left out"),
-        _field("start_ns", pa.int64(), "begin of its recording", "ns"),
+        _field("start_ns", pa.int64(), "start of its recording", "ns"),
         _field("stop_ns", pa.int64(), "its end", "ns"),
         _field("clock", pa.utf8(), "how its times were aligned with those of the first node"),
         _field("error_ns", pa.int64(), "its times are right within this; null: not known", "ns"),
@@ -79,7 +79,7 @@ class Nodes:
 
     Attributes:
         path: The directory.
-        nodes: The nodes in the order of the job, others behind them by name.
+        nodes: The nodes in the order of the job, others after them by name.
         left_out: Host → why its trace is not there.
         metadata: ``start_ns`` and ``stop_ns`` of all nodes; else what the first node's metadata hold.
     """

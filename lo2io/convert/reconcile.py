@@ -149,7 +149,7 @@ class _Disks:
             np.add.at(self._bytes, key, rows["bytes"][chosen])
 
     def _completed_again(self, rows: Columns, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Writes with a flush before or behind them complete twice (block/blk-flush.c), the second time without data.
+        """Writes with a flush before or after them complete twice (block/blk-flush.c), the second time without data.
 
         They keep their sector, so a write at this sector is looked for among the newest completions.
         """

@@ -56,7 +56,7 @@ _COLUMNS: Final = {
 }
 """Key → column of operations; unknown values have no key."""
 _INTERVAL: Final = 1
-"""The phase of a marker that has begin and end."""
+"""The phase of a marker that has start and end."""
 _LIBRARY: Final = 1
 """The type of a resource that is a file of code."""
 _NS_PER_MS: Final = 1_000_000
@@ -243,7 +243,7 @@ class _Tables:
                 "length": len(self._stacks),
             },
             "frameTable": {
-                "address": [-1] * nr,  # the format's count from the image's base, the table's from the file's begin
+                "address": [-1] * nr,  # the format's count from the image's base, the table's from the file's start
                 "inlineDepth": [0] * nr,
                 "category": categories,
                 "subcategory": [0] * nr,
@@ -345,12 +345,12 @@ def _category(call_class: str) -> int:
 
 
 def _ms(time_ns: int, start_ns: int) -> float:
-    """Milliseconds since the trace's begin."""
+    """Milliseconds since the trace's start."""
     return (time_ns - start_ns) / _NS_PER_MS
 
 
 class _Samples:
-    """A thread's samples: one at the begin of each call, as heavy as the call is long, and an empty one behind it."""
+    """A thread's samples: one at the start of each call, as heavy as the call is long, and an empty one after it."""
 
     def __init__(self, start_ns: int) -> None:
         self._start_ns = start_ns

@@ -152,7 +152,7 @@ class FilteredStream:
     def _move_ordinals(self, batch: Batch, calls: Flags) -> None:
         """Renumber ordinals so that they count only rows that stay.
 
-        A ``before`` that names a row of an earlier batch becomes the begin of its own batch.
+        A ``before`` that names a row of an earlier batch becomes the start of its own batch.
         """
         kept = np.concatenate([np.zeros(1, np.uint64), np.cumsum(calls, dtype=np.uint64)])
         for rows in (batch.handle_events, batch.off_cpu, batch.ring_events):
@@ -255,7 +255,7 @@ class Passing:
             self.rings_open |= bool(passes.any())
 
     def learn_parts(self, parts: Columns) -> None:
-        """Take parts of block requests, which lie behind their requests: their files stay with them."""
+        """Take parts of block requests, which lie after their requests: their files stay with them."""
         if parts:
             self.files.put(*_known(parts["file"][self._requests.holds(parts["request"])]))
 

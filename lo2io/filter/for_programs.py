@@ -27,7 +27,7 @@ MAX_DEVICES = 16
 _WITHOUT_EFFECT = frozenset({CallKind.META, CallKind.SYNC})
 _TRANSFERS = frozenset({CallKind.READ, CallKind.WRITE})
 _TASKS = "process"
-"""The group of calls that begin and end tasks. They show when the recording of a command begins."""
+"""The group of calls that start and end tasks. They show when the recording of a command begins."""
 
 
 def call_filter(chosen: Filter, events: Iterable[str], devices: Sequence[BlockDevice], catalog: Catalog) -> CallFilter:

@@ -40,7 +40,7 @@ def allocate_rows(struct: str, nr: int) -> NDArray[Any]:
 
 
 def pointer_to(values: NDArray[Any], native: str) -> Any:
-    """A pointer to the first of some values that lie one behind the other. The caller keeps the array."""
+    """A pointer to the first of some values that lie one after the other. The caller keeps the array."""
     if not values.flags.c_contiguous:
         raise ValueError("a pointer to values that lie apart")
     if values.itemsize != ffi.sizeof(native):

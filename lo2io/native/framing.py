@@ -1,4 +1,4 @@
-"""The framing of a spool's files: finds the begins of records as the engine does."""
+"""The framing of a spool's files: finds the starts of records as the engine does."""
 
 from __future__ import annotations
 

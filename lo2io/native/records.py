@@ -76,7 +76,7 @@ def gather(words: Any, places: Any, kind: str, member: str) -> Any:
 
     Args:
         words: An array of uint64, shape (m,).
-        places: The begin of each record in ``words``, shape (n,). The records are of this kind, and whole.
+        places: The start of each record in ``words``, shape (n,). The records are of this kind, and whole.
         kind: A kind such as ``call``.
         member: A member of the kind's structure, or of the head.
 

@@ -31,7 +31,7 @@ _HEADER = struct.Struct("<IHH")
 _TASK = struct.Struct("<QQIIII16s")
 _CGROUP = struct.Struct("<II")
 _TIMES = struct.Struct("<QQ")
-"""Each fact has them behind its header."""
+"""Each fact has them after its header."""
 _FD = struct.Struct("<QQQQqIiIIII")
 _FD_IDENTITY = struct.Struct("<IiIIII")
 """The last part of it."""

@@ -82,7 +82,7 @@ def segment_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SegmentStart:
-    """The content of ``segment.json``: the begin of a spool that was cut off while this segment was its oldest."""
+    """The content of ``segment.json``: the start of a spool that was cut off while this segment was its oldest."""
 
     start_ns: int
     """Begin on the spool's clock."""

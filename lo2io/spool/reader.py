@@ -93,7 +93,7 @@ class SpoolReader:
 
 
 def _recover(path: Path, meta: SpoolMeta) -> SpoolMeta:
-    """The description of a flight recorder's spool that was cut off: its segments, and the begin of the oldest one."""
+    """The description of a flight recorder's spool that was cut off: its segments, and the start of the oldest one."""
     if meta.complete or not meta.segments:
         return meta
     folders = [entry for entry in path.iterdir() if SEGMENT_PATTERN.fullmatch(entry.name) and entry.is_dir()]

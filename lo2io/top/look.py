@@ -40,7 +40,7 @@ class Look:
     typing: bool = False
     """True while keys go into ``only``."""
     row: int = 0
-    """The selected row. It may lie behind the last one, for rows come and go."""
+    """The selected row. It may lie after the last one, for rows come and go."""
 
     @property
     def kind(self) -> str:

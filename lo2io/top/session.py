@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lo2io.top.window import Window
 
 FIRST_S: Final = 0.25
-"""On a terminal the first view comes this soon after the recording's begin: its reader waits for it."""
+"""On a terminal the first view comes this soon after the recording's start: its reader waits for it."""
 MIN_INTERVAL_S: Final = 1.0
 """A window takes half a second of work. With a shorter interval the view would mostly show lo2io itself."""
 _KEY_S: Final = 0.1

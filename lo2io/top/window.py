@@ -306,7 +306,7 @@ class _Tally:
             rows[name][ended] for name in ("task", "handle", "handle2", "bytes_result", "error")
         )
         timed, copies, reads, writes = modes.T
-        known = begin != UNKNOWN_I64  # requests that are older than the trace have no begin
+        known = begin != UNKNOWN_I64  # requests that are older than the trace have no start
         moved = moved * (moved != UNKNOWN_I64)
         time_ns = np.maximum(np.where(known, end - begin, 0), 0)
         facts = {

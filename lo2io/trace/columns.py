@@ -220,7 +220,7 @@ REQUESTS: Final = (
     time_column("end_earliest_ns", "of an inferred end: no earlier than that; null: not inferred"),
     time_column("end_latest_ns", "of an inferred end: no later than that; null: not inferred"),
     Column("sector", "uint64", "512 B", "first sector, as issued"),
-    size_column("bytes_request", "at its begin"),
+    size_column("bytes_request", "at its start"),
     size_column("bytes_issued", "after merging; null: never issued"),
     size_column("bytes_result", "sum of completions"),
     Column("error", "int32", "errno", "errno; 0: success"),
@@ -279,7 +279,7 @@ _PAGES: Final = (
     Column("inode", "uint64", "", "of a block device 0"),
     reference("file", "row of files; null: not known"),
     Column("first_page", "uint64", "pages", "place in the file"),
-    number_of("pages", "how many, one behind the other"),
+    number_of("pages", "how many, one after the other"),
     number_of("page_bytes", "size of a page"),
 )
 FILLS: Final = (
@@ -320,7 +320,7 @@ WRITE_BACKS: Final = (
     reference("file", "row of files; null: not known"),
     size_column("offset_bytes", "in the file; null: not known"),
     Column("bytes", "uint64", "B", "size"),
-    time_column("call_begin_ns", "begin of the thread's call that dirtied or wrote them; null: in no recorded call"),
+    time_column("call_begin_ns", "start of the thread's call that dirtied or wrote them; null: in no recorded call"),
     time_column("first_dirtied_ns", "the first of these pages became dirty; null: direct, or not known"),
     time_column("last_dirtied_ns", "the last of them did"),
     time_column("issue_time_ns", "the request went to the device; null: there is none"),
@@ -337,7 +337,7 @@ COMMITS: Final = (
     time_column("end_time_ns", "all is on the disk"),
 )
 FAULTS: Final = (
-    Column("operation", "uint64", "", "id in operations; null: inside of a call, or its begin is not known", 0),
+    Column("operation", "uint64", "", "id in operations; null: inside of a call, or its start is not known", 0),
     Column("inside", "bool", "", "the thread was inside of a recorded call"),
     reference("task", "row of threads"),
     number_of("tid", "thread"),

@@ -191,7 +191,7 @@ class Trace:
                 yield _with_unknown(self._read(name, reader, index), columns, lacking)
 
     def operation_bounds(self) -> list[tuple[int, int]] | None:
-        """Earliest begin and latest end of each batch of the file of operations, in ns, as the file tells them.
+        """Earliest start and latest end of each batch of the file of operations, in ns, as the file tells them.
 
         A selection has other batches. None: an earlier version wrote the file, which does not tell.
 

@@ -83,7 +83,7 @@ RING_REQUESTS: Final = (
     time_column("punt_time_ns", "last handed to a worker; null: never"),
     time_column("poll_arm_time_ns", "began to wait for its file, the first time; null: never"),
     time_column("wake_time_ns", "its file became ready, the last time; null: never"),
-    time_column("work_begin_time_ns", "begin of the last execution by a worker"),
+    time_column("work_begin_time_ns", "start of the last execution by a worker"),
     time_column("work_end_time_ns", "its end"),
     time_column(
         "complete_time_ns",
@@ -97,7 +97,7 @@ RING_REQUESTS: Final = (
     reference("worker", "row of threads: executed it last"),
     reference("waker", "row of threads: woke it last; null: none, or not recorded"),
     reference("waker_tid", "the thread that woke it last"),
-    _request("previous", "id of the request it is linked behind; null: none"),
+    _request("previous", "id of the request it is linked after; null: none"),
     _request("culprit", "id of the request whose failure ended it; null: none, or not known"),
     size_column("offset_bytes", "file offset; null: at the position, none, or not known"),
     size_column("bytes_request", "bytes asked for; of truncate the new length, of fallocate and its like the range's"),

@@ -26,7 +26,7 @@ class Stretches:
         self._open: Columns = {}
 
     def take(self, batch: Batch) -> Columns:
-        """Take a batch. Return the columns of stretches whose calls are known now, in the order of their begins.
+        """Take a batch. Return the columns of stretches whose calls are known now, in the order of their starts.
 
         The arrays do not depend on the batch's memory.
         """

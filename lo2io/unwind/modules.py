@@ -213,7 +213,7 @@ class Module:
     def returns_from_top(self, offset: int) -> bool:
         """True if the word at the stack's end is the return address where the code at this offset runs.
 
-        The file's unwind tables tell it: there, the caller's frame begins one word behind the stack's end.
+        The file's unwind tables tell it: there, the caller's frame begins one word after the stack's end.
         """
         with contextlib.suppress(*damage()):
             rules = self.rules_at(offset)

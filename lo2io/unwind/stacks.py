@@ -103,7 +103,7 @@ class Stacks:
         """Read what belongs to a batch, and give its calls the numbers of their stacks.
 
         Args:
-            told: ``lo2_told``, one behind the other.
+            told: ``lo2_told``, one after the other.
             rows: The batch's ``call_stacks``, whose column ``stack`` is set.
         """
         numbers, at = rows["stack"], 0
@@ -153,7 +153,7 @@ class Stacks:
         if trampoline is None:
             return None
         begin, name = self._map_of(made, self._maps).at(address)
-        # The call returns behind this address.
+        # The call returns after this address.
         return trampoline.rules if name.startswith(PREFIX) and address + 1 == begin + trampoline.back else None
 
     def _map_of(self, made: _Made, maps: dict[_Made, PerfMap]) -> PerfMap:

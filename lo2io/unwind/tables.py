@@ -35,7 +35,7 @@ _MAX_TABLE_BYTES: Final = 1 << 23
 class Rule(NamedTuple):
     """Where a register of the caller lies.
 
-    ``kind`` is pyelftools' name of the rule; ``value`` an offset from the frame's begin, a register's number, or the
+    ``kind`` is pyelftools' name of the rule; ``value`` an offset from the frame's start, a register's number, or the
     bytes of an expression.
     """
 
@@ -48,7 +48,7 @@ class Rules(NamedTuple):
 
     begin: int
     base: int | None
-    """The register from which the frame's begin (CFA) is counted; None: ``offset`` is an expression."""
+    """The register from which the frame's start (CFA) is counted; None: ``offset`` is an expression."""
     offset: Any
     registers: Mapping[int, Rule]
     interrupted: bool
@@ -137,7 +137,7 @@ class UnwindTables:
         if offset is None:
             raise ValueError("an entry lies outside of the file")
         length = int.from_bytes(self._read(offset, 4), "little")
-        if not 4 < length <= _MAX_ENTRY_BYTES:  # noqa: PLR2004 - the word behind the length
+        if not 4 < length <= _MAX_ENTRY_BYTES:  # noqa: PLR2004 - the word after the length
             raise ValueError(f"an entry of {length} bytes")
         entry = self._read(offset, 4 + length)
         if len(entry) != 4 + length:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lo2io.unwind.modules import Module
 
 PREFIX: Final = "py::"
-"""The begin of each copy's name."""
+"""The start of each copy's name."""
 SYMBOL: Final = b"_Py_trampoline_func_start"
 _LANDING: Final = bytes.fromhex("f30f1efa")
 """``endbr64``: it stands in front where the interpreter is built for control-flow enforcement."""
@@ -33,7 +33,7 @@ class Trampoline(NamedTuple):
     """The code that an interpreter copies."""
 
     back: int
-    """Bytes from its begin to where its call returns."""
+    """Bytes from its start to where its call returns."""
     rules: Rules
     """How the caller is found there."""
 

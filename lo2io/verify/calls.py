@@ -88,7 +88,7 @@ class _Requests:
         none = np.zeros(0, np.uint64), np.zeros(0, np.uint32), np.zeros(0, np.int64)
         parts = [self._read(batch) for batch in trace.batches("requests", _REQUESTS)]
         self.whole = all(whole for *_, whole in parts)
-        """False if the begin of some request is not known: it was issued twice, and the table has the last time."""
+        """False if the start of some request is not known: it was issued twice, and the table has the last time."""
         ids, tasks, begins = (np.concatenate(columns) for columns in zip(none, *(p[:3] for p in parts), strict=True))
         order = np.lexsort((begins, tasks))
         self._ids, self._tasks, self._begins = ids[order], tasks[order], begins[order]

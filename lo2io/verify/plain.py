@@ -1,6 +1,6 @@
 """Finds the *plain* events of a block: they keep every rule, and no later event depends on them.
 
-Nearly all events of nearly all traces are plain: a call that reads from an open file, from begin to end, or a metric
+Nearly all events of nearly all traces are plain: a call that reads from an open file, from start to end, or a metric
 of the right type on the right location. Plain events are found in whole columns, and only counted. ``events.py`` checks
 all others one by one, in order; there each rule has its text. So an event may be called plain only if leaving it out
 changes no finding. A plain event that is missed here only costs time.
@@ -340,7 +340,7 @@ class Screen:
     def _operations(  # noqa: PLR0917 -- columns
         self, columns: Columns, at: Numbers, places: Numbers, right: Flags, fits: Flags, plain: Flags
     ) -> None:
-        """Find operations that begin and end in the block and share their matching id with no other event."""
+        """Find operations that start and end in the block and share their matching id with no other event."""
         order = _order(columns.ident[at])
         at, places, right, fits = at[order], places[order], right[order], fits[order]
         right &= places >= 0
@@ -368,7 +368,7 @@ class Screen:
 
     @staticmethod
     def _same(columns: Columns, at: Numbers, begins: Numbers, further: int) -> Flags:
-        """True for each begin if the event ``further`` places on has the same handle and location."""
+        """True for each start if the event ``further`` places on has the same handle and location."""
         one, other = at[begins], at[begins + further]
         same: Flags = (columns.ref[one] == columns.ref[other]) & (columns.location[one] == columns.location[other])
         return same
@@ -384,7 +384,7 @@ class Screen:
         *,
         non_blocking: bool,
     ) -> Numbers:
-        """The begins of operations that keep all rules. The operation's end lies ``further`` places on."""
+        """The starts of operations that keep all rules. The operation's end lies ``further`` places on."""
         if not len(begins):
             return begins
         begin, end, place = at[begins], at[begins + further], places[begins]

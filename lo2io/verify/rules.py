@@ -193,7 +193,7 @@ _RULES = (
         "request.charged",
         _E,
         "The charges of a written part are its bytes. A charge comes after its dirtying, and the dirtying after the "
-        "begin of its call.",
+        "start of its call.",
     ),
     Rule(
         "request.told",

@@ -139,7 +139,7 @@ class OwnThread:
     Attributes:
         process: The name of its location group.
         name: Of its location.
-        calls: Region, bytes asked for and moved, begin and end of the operation in ticks. Without bytes, the region has
+        calls: Region, bytes asked for and moved, start and end of the operation in ticks. Without bytes, the region has
             no operation. The region begins a tick sooner and ends a tick later.
         ids: What its first event tells: the attributes ``ProcessId`` and ``ThreadId``.
     """

@@ -72,7 +72,7 @@ class PathRecord:
 
 @dataclass(frozen=True)
 class CallRecord:
-    """``lo2_kernel_call``, or ``lo2_kernel_exit`` of a call that lost its CPU, whose begin is unknown then."""
+    """``lo2_kernel_call``, or ``lo2_kernel_exit`` of a call that lost its CPU, whose start is unknown then."""
 
     name: str
     begin_ns: int | None
@@ -100,7 +100,7 @@ class Rig:
         """Let a child, on one CPU, do something.
 
         Returns:
-            What it returned, and the records of its main thread from the begin of ``work`` to its end.
+            What it returned, and the records of its main thread from the start of ``work`` to its end.
         """
         go, begun = os.pipe()
         answer, answered = os.pipe()
@@ -176,7 +176,7 @@ def _be_child(work: Callable[[], object], go: int, begun: int, answered: int) ->
 
 
 def _mark() -> None:
-    """Make a call that nobody else makes. It marks the begin or the end of the child's work."""
+    """Make a call that nobody else makes. It marks the start or the end of the child's work."""
     with contextlib.suppress(OSError):
         os.close(NO_FD)
 

@@ -256,7 +256,7 @@ class BatchMaker:
             event(2, complete, issue)
 
     def ring_event(self, number: int, kind: int, time: int, call: int | None = None, **columns: int) -> None:
-        """An event of a ring's request; ``call``: begin of the call in which its thread is.
+        """An event of a ring's request; ``call``: start of the call in which its thread is.
 
         Kinds: 0 begin, 1 issued, 2 complete, 3 cancelled.
         """

@@ -70,7 +70,7 @@ class RequestRig(Rig):
         return self.event("task_work_run", tid, tctx=1, count=count)
 
     def link(self, req: int, target: int, *, tid: int = PID, ctx: int = A) -> int:
-        """``link``: the request stands behind the target."""
+        """``link``: the request stands after the target."""
         return self.event("link", tid, ctx=ctx, req=req, target_req=target)
 
     def fail_link(self, req: int, victim: int, *, tid: int = PID, ctx: int = A) -> int:
@@ -86,7 +86,7 @@ class RequestRig(Rig):
         return self.event("cqe_overflow", tid, ctx=ctx, user_data=user_data, res=res, cflags=flags)
 
     def all(self) -> list[Row]:
-        """The requests, in the order of their begins; reads the spool if that was not done."""
+        """The requests, in the order of their starts; reads the spool if that was not done."""
         if not self.rows:
             self.run()
         return sorted(self.rows["ring_requests"], key=lambda row: row["id"])

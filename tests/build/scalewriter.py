@@ -108,7 +108,7 @@ class ScaleSpool:
     def call(  # noqa: PLR0917 - as SpoolBuilder's
         self, t: ArrayLike, end: ArrayLike, cpu: ArrayLike, tid: ArrayLike, name: str, ret: ArrayLike, **args: Any
     ) -> ScaleSpool:
-        """Calls from ``t`` to ``end``; ``exit_cpu`` says where they end, if not on the CPU of their begin."""
+        """Calls from ``t`` to ``end``; ``exit_cpu`` says where they end, if not on the CPU of their start."""
         exit_cpu = args.pop("exit_cpu", cpu)
         self.sample(f"syscalls:sys_enter_{name}", t, cpu, tid, **args)
         return self.sample(f"syscalls:sys_exit_{name}", end, exit_cpu, tid, ret=ret)

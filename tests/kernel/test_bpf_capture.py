@@ -86,7 +86,7 @@ def iter_calls(paths: tuple[Path, ...]) -> Iterator[tuple[str, int, int, int]]:
     """Kind, event, thread and event of the exit of each record of a CPU; 0 where it has none."""
     content = b"".join(path.read_bytes() for path in paths)
     end = 0
-    for end, body in frames(content):  # noqa: B007 - looked at behind the loop
+    for end, body in frames(content):  # noqa: B007 - looked at after the loop
         assert body, "discarded"
         head = unpack("head", body)
         kind = KINDS[head.type]

@@ -202,7 +202,7 @@ def test_fills_are_the_reads(system: str, reads: Reads) -> None:
 
 
 def test_what_is_read_ahead_in_a_row_is_used(reads: Reads) -> None:
-    """Reading a file from begin to end uses all that was read ahead. A program that stops leaves some of it unused."""
+    """Reading a file from start to end uses all that was read ahead. A program that stops leaves some of it unused."""
     used = {}
     for pattern in ("sequential", "begun"):
         ids = {row["id"] for _, row in reads.of("ext4", pattern)}

@@ -86,7 +86,7 @@ def test_disks(processor: TraceProcessor, tmp_path: Path) -> None:
     """Calls with their files, and the block requests they led to."""
     target = tmp_path / "out"
     command = ["dd", "if=/dev/zero", f"of={target}", "bs=64k", "count=20", "oflag=direct", "conv=fsync"]
-    # Not `record` of workloads, for here requests of others may be under way at the begin.
+    # Not `record` of workloads, for here requests of others may be under way at the start.
     lo2io("record", "-o", tmp_path / "T", "--", *command, check=True)
     trace = open_trace(tmp_path / "T")
     load(processor, trace, tmp_path)

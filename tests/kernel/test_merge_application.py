@@ -86,5 +86,5 @@ def monotonic(trace: Path, moments: list[int]) -> list[int]:
 
 
 def truth_of(own: Path) -> list[tuple[int, int]]:
-    """CLOCK_MONOTONIC before and behind each of the program's moments."""
+    """CLOCK_MONOTONIC before and after each of the program's moments."""
     return [(before, behind) for before, behind in json.loads(own.with_suffix(".truth").read_text(encoding="utf-8"))]

@@ -130,7 +130,7 @@ def test_a_window_has_accounts_of_its_own(loop: Path, tmp_path: Path) -> None:
 @needs_loop
 @pytest.mark.usefixtures("busy_cpus")
 def test_synchronous_writes(loop: Path, tmp_path: Path) -> None:
-    """Writes that complete twice, with a flush behind them, and fsyncs: each agrees with the kernel."""
+    """Writes that complete twice, with a flush after them, and fsyncs: each agrees with the kernel."""
     command = python(
         "import mmap",
         f"fd = os.open({str(loop)!r}, os.O_RDWR | os.O_DIRECT)",

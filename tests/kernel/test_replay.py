@@ -112,7 +112,7 @@ def record_replay(original: Recorded, target: Path, options: Sequence[str | Path
 
 
 def short_names(original: Recorded) -> dict[str, str]:
-    """The original name behind each name that a replay uses."""
+    """The original name after each name that a replay uses."""
     paths = make_plan(original.trace, "thread", lambda _: None).paths
     return {f"f{number:06d}": Path(path.decode()).name for number, path in enumerate(paths)}
 

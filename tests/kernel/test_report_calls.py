@@ -200,7 +200,7 @@ def test_time_on_a_cpu_is_what_the_scheduler_says(tmp_path: Path, awake: Any) ->
     assert zeros.calls >= 3000
     assert zeros.cpu_ns is not None
     assert zeros.preempted_ns is not None
-    # The interpreter uses some, too. /proc is a tick behind, and leaves out interrupts and stolen time.
+    # The interpreter uses some, too. /proc is a tick after, and leaves out interrupts and stolen time.
     assert 0.5 * ran_ns - TICK_NS < zeros.cpu_ns < 1.3 * ran_ns + TICK_NS
     assert 0.5 * delayed_ns - TICK_NS < zeros.preempted_ns < 1.3 * delayed_ns + TICK_NS
     assert zeros.cpu_ns + zeros.preempted_ns + zeros.unexplained_ns == zeros.time_ns

@@ -148,7 +148,7 @@ def test_who_executed_and_who_woke_it(
 def test_workers_execute_on_their_own_locations(
     group: str, rings: Callable[[str], Run], written: Callable[[str], Written]
 ) -> None:
-    """Each known execution is a region on its worker's location, from its begin to its end."""
+    """Each known execution is a region on its worker's location, from its start to its end."""
     run, trace = rings(group), written(group)
     expected = defaultdict(list)
     for work in run.recorded.trace.table("ring_works").to_pylist():

@@ -263,7 +263,7 @@ def _begin_of_commit(row: Row) -> tuple[int, int]:
 
 
 def _page_rows(rows: list[Row], operations: list[Row], refer: Callable[[Row], Row]) -> list[Row]:
-    """Runs of pages in one order, with the begin and the thread of calls in place of ids."""
+    """Runs of pages in one order, with the start and the thread of calls in place of ids."""
     calls = {row["id"]: (row["begin_time_ns"], row["tid"]) for row in operations} | {0: None}
     named = []
     for row in rows:

@@ -60,7 +60,7 @@ class Witness(Machine):
     truth: dict[tuple[int, int], Met] = field(default_factory=dict)
     """By thread and time of the entry."""
     told: list[tuple[int | None, None]] = field(default_factory=list)
-    """The position behind each call, exit by exit."""
+    """The position after each call, exit by exit."""
     met: dict[int, Met] = field(default_factory=dict)
     leaving: dict[int, Call] = field(default_factory=dict)
     cache: dict[int, tuple[dict[int, File], dict[tuple[int, int], File]]] = field(default_factory=dict)

@@ -54,7 +54,7 @@ class Description:
 
 @dataclass(eq=False)
 class Handle:
-    """One fd of one process, from its begin to its end."""
+    """One fd of one process, from its start to its end."""
 
     process: int
     task: int
@@ -163,7 +163,7 @@ class Table:
 
         Args:
             begin: Of the call that copies; None: not known.
-            now: When the copy is seen. Slots that others may have changed since the begin are unknown.
+            now: When the copy is seen. Slots that others may have changed since the start are unknown.
         """
         shared = self.users > 1
         if shared and (begin is None or any(end.fd is None and not end.is_over(begin) for end in self.ends)):

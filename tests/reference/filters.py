@@ -93,7 +93,7 @@ class SlowFilter:
         ordinals = [row["ordinal"] for row in calls]
 
         def moved(row: Row) -> Row:
-            """A row that stood before a row of an earlier batch stands at its own batch's begin."""
+            """A row that stood before a row of an earlier batch stands at its own batch's start."""
             before = max(row["before"], row["first"])
             return row | {"before": sum(ordinal < before for ordinal in ordinals)}
 

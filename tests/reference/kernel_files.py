@@ -62,7 +62,7 @@ class Sight:
 
     @property
     def begin(self) -> int:
-        """The call's begin; the fact's own time if the call is not known."""
+        """The call's start; the fact's own time if the call is not known."""
         of_call = self.left is not None and self.left.op is not None
         return self.left.op.time if of_call else int(self.values["time"])  # type: ignore[union-attr]
 

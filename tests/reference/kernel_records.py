@@ -35,7 +35,7 @@ def read_stream(decoder: Decoder, data: bytes) -> Stream:
             if newest is not None and record.time < newest:
                 stream.reordered += 1
             newest = record.time if newest is None else max(newest, record.time)
-            # A fact about a call lies behind the call's exit, and comes before it.
+            # A fact about a call lies after the call's exit, and comes before it.
             stream.records.insert(len(stream.records) - told, record)
         if not told:
             exits = kind == "exit" or (kind == "call" and len(body) >= record_bytes("call"))
@@ -85,7 +85,7 @@ def _records(  # noqa: C901, PLR0912 - one case per kind of record
     elif kind == "exit":
         yield half.left(unpack("exit", body) if len(body) >= record_bytes("exit") else None)
     elif kind == "sample":
-        # The fields lie behind the head as they lie behind the common fields in raw data.
+        # The fields lie after the head as they lie after the common fields in raw data.
         raw = struct.pack("<HBBi", head.event, 0, 0, tid) + body[record_bytes("head") :]
         yield Record(time, 0, "sample", decoder.sample(raw))
     elif kind == "value" and len(body) >= record_bytes(kind):

@@ -88,7 +88,7 @@ def offset_of(op: Pending) -> Offset:
 
 
 def told_offset(op: Pending, ret: int, offset: Offset) -> tuple[Offset, int | None, bool]:
-    """The offset, by the position behind the call that a BPF program told.
+    """The offset, by the position after the call that a BPF program told.
 
     Returns:
         The offset; the position from now on, and whether the program's position holds.

@@ -26,7 +26,7 @@ OPERATIONS = {
 PLACED = frozenset(OPERATIONS.values())
 """Operations that have their sectors to themselves.
 
-Others have none, or share one: zone appends name their zone's begin.
+Others have none, or share one: zone appends name their zone's start.
 """
 MODIFIERS = {"F": FUA, "A": READAHEAD, "S": SYNC, "M": METADATA}
 
@@ -85,7 +85,7 @@ class Request:
     """The proof of its end, if no completion was seen: one of BY_…"""
     succeeded: bool = False
     ring_request: RingRequest | None = None
-    """The ring's request that its thread executed at its begin."""
+    """The ring's request that its thread executed at its start."""
 
     @property
     def moved(self) -> int | None:

@@ -137,7 +137,7 @@ class Sleep:
     """A stretch of a worker without a CPU."""
 
     order: int
-    """Of the first event behind its end."""
+    """Of the first event after its end."""
     lane: Lane
     request: Request
     out: int

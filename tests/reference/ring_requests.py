@@ -166,7 +166,7 @@ class RingRequests:
         return max(there, key=lambda request: request.number, default=None)
 
     def meant(self, values: dict[str, Any], time: int, *, is_cqe: bool = False) -> Request | None:
-        """The last request at the address, unless user_data is another's, whose begin was lost then."""
+        """The last request at the address, unless user_data is another's, whose start was lost then."""
         request = self.known(values)
         if request is None or not request.alive or request.awaits_readiness or request.opcode == NO_OPCODE:
             return request

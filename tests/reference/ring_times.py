@@ -131,7 +131,7 @@ class Times:
         return queue, blocked
 
     def _sleeps(self, work: Execution) -> list[Sleep]:
-        """The request's stretches since its begin; or, if nothing told that, since its execution before."""
+        """The request's stretches since its start; or, if nothing told that, since its execution before."""
         others = (each for each in self.works if each.request is work.request and each is not work)
         ends = [each.last.order for each in others if each.last]
         last = work.last.order if work.last is not None else len(self.requests.events)

@@ -297,7 +297,7 @@ class Tasks:
         return task
 
     def exit(self, time: int, values: dict[str, Any]) -> None:
-        """``PERF_RECORD_EXIT``. Right behind the COMM of an exec, it may be the end of perf's records only."""
+        """``PERF_RECORD_EXIT``. Right after the COMM of an exec, it may be the end of perf's records only."""
         task = self.alive.get(values["tid"])
         if task is not None and task.in_exec:
             task.in_exec, task.exec_exit = False, time

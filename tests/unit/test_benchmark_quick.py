@@ -1,4 +1,4 @@
-"""The comparison behind `make bench BENCH=quick`: what counts as worse, and which variants are measured for it."""
+"""The comparison after `make bench BENCH=quick`: what counts as worse, and which variants are measured for it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def found(script: dict[str, Any], *files: tuple[Path, str]) -> list[str]:
 
 
 def test_a_room_may_use_those_before_it(script: dict[str, Any]) -> None:
-    """rings/ comes behind tables/."""
+    """rings/ comes after tables/."""
     assert not found(script, TASK_END, RING_END, (Path("rings/rings.h"), '#include "tables/tasks.h"\n'))
 
 

@@ -56,7 +56,7 @@ def test_an_earlier_run_is_read_back(script: Any) -> None:
 
 @pytest.mark.parametrize(("line", "begins"), [(3, [3]), (4, [4, 3]), (6, [6]), (7, [7, 6]), (1, [])])
 def test_the_blocks_of_a_line_of_c(script: Any, line: int, begins: list[int]) -> None:
-    """A line begins in the block before it, unless it is the first behind a condition."""
+    """A line begins in the block before it, unless it is the first after a condition."""
     text = "int f(void)\n{\n    a();\n    TRY(b());\n    if (c)\n        d();\n    TRY(e());\n}\n"
     reached = script("reached").Reached({"f.c": text})
     reached._blocks = np.array([3, 4, 6, 7], np.int32)

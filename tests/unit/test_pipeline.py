@@ -96,7 +96,7 @@ def test_an_interrupt_waits_until_events_are_closed(tmp_path: Path, monkeypatch:
 
 
 def test_a_former_trace_is_removed_only_after_success(tmp_path: Path) -> None:
-    """A recording that fails before its begin leaves the former trace unchanged; a successful one replaces it."""
+    """A recording that fails before its start leaves the former trace unchanged; a successful one replaces it."""
     trace = tmp_path / "T"
     make_trace(trace)
     with pytest.raises(RuntimeError), recorded_into(trace, force=True):  # noqa: PT012 - what it does meanwhile

@@ -22,7 +22,7 @@ CONTENT = bytes(range(256)) * (STEP // 256)
 
 
 def write(path: Path, begin: int, size: int) -> None:
-    """One call behind the other."""
+    """One call after the other."""
     with path.open("r+b", buffering=0) as file:
         file.seek(begin)
         for _ in range(size // STEP):

@@ -6,7 +6,7 @@
  *
  * Each scenario is one edge case, and has a folder of its own below DIRECTORY (absolute, without symbolic links). Each
  * call that counts has a number. Right before it, the thread makes a call that nobody else makes, lseek(-1, MARK +
- * number), so that a tracer's row is found whatever else is recorded (`follows`: the call stands right behind the last
+ * number), so that a tracer's row is found whatever else is recorded (`follows`: the call stands right after the last
  * noted one). The truth goes to FILE, or to standard output, as JSON lines, one for each call. All strings that a
  * program chose are in hexadecimal:
  *   id, scenario, pid, tid, call, result (or -errno), fd (the argument; -1: none)

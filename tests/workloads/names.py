@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 MARK = 0x4E000000
-"""Offset of the workload's markers, less the number of the call behind it."""
+"""Offset of the workload's markers, less the number of the call after it."""
 DUPS = frozenset(["dup", "dup2", "dup3", "fcntl"])
 """Their new descriptor is ``handle2``."""
 MAKERS = {"ext4": ("mkfs.ext4", "-qF"), "xfs": ("mkfs.xfs", "-qf"), "btrfs": ("mkfs.btrfs", "-qf")}
@@ -129,7 +129,7 @@ class Names:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The operations in the order of their begin."""
+        """The operations in the order of their start."""
         rows: list[Row] = self.recorded.trace.operations.to_pylist()
         rows.sort(key=lambda row: (row["begin_time_ns"], row["id"]))
         return rows

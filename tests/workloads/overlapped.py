@@ -1,6 +1,6 @@
 """Writes and syncs a file: alone, beside a thread that computes, alone again. It times that by its own clocks.
 
-In: the file's path. Out: JSON on stdout. ``beside``: begin and end of the second phase, in which the thread lived, by
+In: the file's path. Out: JSON on stdout. ``beside``: start and end of the second phase, in which the thread lived, by
 CLOCK_MONOTONIC; ``computed_ns``: the thread's time on a CPU while it computed; ``pid``.
 """
 

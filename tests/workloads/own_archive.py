@@ -2,8 +2,8 @@
 
 ``own_archive.py ARCHIVE CLOCK NR``: it writes NR files in turn, each within a region of its own. CLOCK is its timer:
 ``tsc``, ``monotonic``, ``raw``, ``realtime`` or ``strange``, which nobody can guess. Each write has a size of its own,
-so that it is found again. Behind each one it enters the region ``clock``. ARCHIVE.truth has CLOCK_MONOTONIC before and
-behind that moment.
+so that it is found again. After each one it enters the region ``clock``. ARCHIVE.truth has CLOCK_MONOTONIC before and
+after that moment.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def timer(name: str) -> Callable[[], int]:
 
 
 def main(path: str, clock: str, nr_writes: int) -> None:
-    """Write files, and the archive. Score-P measures the counter's rate, too, from begin to end."""
+    """Write files, and the archive. Score-P measures the counter's rate, too, from start to end."""
     now = timer(clock)
     began, began_ns = now(), time.monotonic_ns()
     events, truth = [], []

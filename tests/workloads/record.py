@@ -35,7 +35,7 @@ class Recorded:
     stderr: str
 
     def operations(self) -> list[dict[str, Any]]:
-        """All operations in the order of their begin; ``path`` and ``path2`` are their files' names, or None.
+        """All operations in the order of their start; ``path`` and ``path2`` are their files' names, or None.
 
         ``fd`` is -1 for calls without one, as the program passed it.
         """

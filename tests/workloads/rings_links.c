@@ -36,7 +36,7 @@ static void links(void)
     submit(r, 7);
     reap_n(r, 7);
     request *last = expect(add(r, IORING_OP_NOP, -1, NULL, 0, 0), "inline|worker");
-    set_flags(last, IOSQE_IO_LINK);       /* with no request behind it: Linux 6.18 gives it to a worker */
+    set_flags(last, IOSQE_IO_LINK);       /* with no request after it: Linux 6.18 gives it to a worker */
     submit(r, 1);
     reap_n(r, 1);
     int fd = new_file("links", 8192, O_RDWR | O_CREAT);
@@ -134,7 +134,7 @@ static void link_timeout(void)
     ring_close(r);
 }
 
-/* A drained request waits for all before it, and all behind it wait for it. */
+/* A drained request waits for all before it, and all after it wait for it. */
 static void drain(void)
 {
     ring *r = ring_new(16, 0, 0);

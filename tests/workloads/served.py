@@ -48,7 +48,7 @@ def lo2io(
     """Run a command to its end, as ``subprocess.run`` does with captured output.
 
     Args:
-        words: The command line behind ``lo2io``.
+        words: The command line after ``lo2io``.
         stdin: The file to read from.
         cwd: Its working directory; None: that of the tests.
         check: Whether it must succeed.

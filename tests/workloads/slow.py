@@ -44,7 +44,7 @@ def write_much() -> None:
 
 
 def read_pairs() -> None:
-    """Read two pages one behind the other, at places far from each other: the kernel expects more."""
+    """Read two pages one after the other, at places far from each other: the kernel expects more."""
     fd = os.open("big", os.O_RDONLY)
     for number in range(400):
         place = number * 7919 % 1000 * STRIDE

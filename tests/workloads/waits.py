@@ -45,7 +45,7 @@ def write_together(folder: Path, side: int) -> None:
     """Append to a file that another thread appends to, too, less than a block and past the page cache.
 
     The writer sleeps until the disk is done, and holds the inode's lock: nobody spins for it.
-    Both begin together, and the first to finish goes on until the other has finished, too:
+    Both start together, and the first to finish goes on until the other has finished, too:
     at no time is there one writer only.
     """
     fd = os.open(folder / "shared", os.O_WRONLY | os.O_CREAT | os.O_DIRECT | os.O_APPEND)

@@ -37,7 +37,7 @@ INLINE bool lo2_has_room(const volatile struct lo2_bpf_buffer *buffer, __u64 at,
     return at + whole - buffer->tail <= lo2.config.ring_bytes;
 }
 
-/* Where the record at a position begins, behind its frame. */
+/* Where the record at a position begins, after its frame. */
 INLINE void *lo2_record_at(struct lo2_bpf_buffer *buffer, __u64 at)
 {
     return (__u8 *)buffer + LO2_BUFFER_HEAD + (at & lo2.config.ring_mask) + LO2_FRAME_BYTES;

@@ -32,7 +32,7 @@ enum {
     LO2_BUILD_ID_BYTES = 20,         /* BPF_BUILD_ID_SIZE, include/uapi/linux/bpf.h */
     LO2_STACK_WORDS = 256,           /* return addresses that lie further from the stack's end are not looked for */
     LO2_SLEEPERS_STACKS = 4,         /* stacks that are expected of a thread: a power of two */
-    LO2_BUFFER_SLACK = 40960         /* behind a buffer's data, for the record that begins before their end; as large as any record */
+    LO2_BUFFER_SLACK = 40960         /* after a buffer's data, for the record that begins before their end; as large as any record */
 };
 enum { LO2_WRITERS_SHIFT = 48 };
 enum lo2_bpf_ring_use { LO2_RING_CALLS = 0, LO2_RING_EVENTS = 1, LO2_RINGS = 2 }; /* the buffers of each CPU */
@@ -140,8 +140,8 @@ struct lo2_bpf_told {                /* in the section .rodata.lo2io */
 };
 
 /*
- * A buffer of records in memory that user space maps. Each record stands behind a frame (records.h) and ends at a multiple
- * of 8 bytes. Positions count bytes since the begin. The byte at a position lies in the data at position % size.
+ * A buffer of records in memory that user space maps. Each record stands after a frame (records.h) and ends at a multiple
+ * of 8 bytes. Positions count bytes since the start. The byte at a position lies in the data at position % size.
  *
  *     head │ data: size bytes, a power of two │ slack
  *          │  …  tail ▒▒▒▒▒▒▒▒▒▒ taken  …      │
@@ -160,7 +160,7 @@ struct lo2_bpf_buffer {
     uint64_t taken;
     uint64_t crossed;                /* the end of the last record that reached the end of the data, or went beyond */
     uint8_t writing[LO2_MAX_SAMPLED]; /* by enum lo2_sampled: not 0 while its program writes a record. Such programs do not add to the number */
-    /* LO2_BUFFER_HEAD bytes from the begin: the data */
+    /* LO2_BUFFER_HEAD bytes from the start: the data */
 };
 
 struct lo2_bpf_switch {              /* in the section .data.lo2io */
@@ -302,7 +302,7 @@ struct lo2_bpf_sleeper {
 /* The last look of a thread for a page of a mapped file, at the place tid % LO2_MAX_FAULTS. */
 struct lo2_bpf_fault {
     uint64_t begin_ns;
-    uint64_t over;                   /* faults that the thread had behind it */
+    uint64_t over;                   /* faults that the thread had after it */
     uint64_t mapping;                /* struct address_space * */
     uint64_t page;                   /* place in the file, in pages */
     uint32_t tid;                    /* 0: nobody's, or being written */

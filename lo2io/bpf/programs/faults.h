@@ -35,7 +35,7 @@ INLINE struct lo2_bpf_fault *lo2_fault_place(__u32 tid)
     return bpf_map_lookup_elem(&lo2_faults, &place);
 }
 
-/* The number of faults that the thread has behind it: mm_account_fault (mm/memory.c) counts a fault when it is over. */
+/* The number of faults that the thread has after it: mm_account_fault (mm/memory.c) counts a fault when it is over. */
 INLINE __u64 lo2_faults_over(const struct task_struct *task) { return task->maj_flt + task->min_flt; }
 
 /* The look that the thread may still be amid: no fault has ended since. After a fault that failed, it is one that is over. */
@@ -48,7 +48,7 @@ INLINE struct lo2_bpf_fault *lo2_fault_of(const struct task_struct *task)
 
 /*
  * filemap:mm_filemap_fault(struct address_space *, pgoff_t), in filemap_fault: the page is not mapped. The kernel may give up
- * its locks, wait, and look again: the first look has the begin.
+ * its locks, wait, and look again: the first look has the start.
  */
 SEC("tp_btf/mm_filemap_fault")
 int lo2_faults_mm_filemap_fault(__u64 *context)
@@ -81,7 +81,7 @@ int lo2_faults_mm_filemap_fault(__u64 *context)
 
 /*
  * The software event PERF_COUNT_SW_PAGE_FAULTS_MAJ: the fault is over, and still part of it that the file is mapped. A fault that
- * looked into no file, and one whose place another thread took, has no begin.
+ * looked into no file, and one whose place another thread took, has no start.
  */
 SEC("perf_event")
 int lo2_faults_over_event(struct lo2_software_context *context)

@@ -33,7 +33,7 @@ INLINE struct lo2_bpf_known *lo2_known(struct lo2_bpf_cpu *cpu, __u64 table, __s
     return &cpu->known[lo2_hash(table, fd) % LO2_KNOWN_FILES];
 }
 
-/* A border of a window counts like an end, for a file that was told before is unknown behind it. */
+/* A border of a window counts like an end, for a file that was told before is unknown after it. */
 INLINE __u32 lo2_count_ends(const struct lo2_bpf_cpu *cpu, __u64 table, __s32 fd)
 {
     return *(volatile __u32 *)&lo2_ends[lo2_hash(table, fd) % LO2_ENDS] +

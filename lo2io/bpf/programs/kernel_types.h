@@ -128,7 +128,7 @@ struct task_struct {
 
 struct mm_struct {
     unsigned long arg_start, arg_end; /* the arguments' place in the program's memory */
-    unsigned long start_stack;        /* where the first thread's stack began: behind it lie arguments and environment */
+    unsigned long start_stack;        /* where the first thread's stack began: after it lie arguments and environment */
 } KERNEL_TYPE;
 
 /* The arguments of a system call. They are still there at its exit, except for execve and rt_sigreturn. */

@@ -26,7 +26,7 @@ struct bpf_iter__task_file {
     struct file *file;
 } KERNEL_TYPE;
 
-/* An FD fact as in the spool. Behind the path there is room for the zero bytes up to a multiple of 8. */
+/* An FD fact as in the spool. After the path there is room for the zero bytes up to a multiple of 8. */
 struct lo2_look_file {
     __u32 type;
     __u16 misc, size;

@@ -101,7 +101,7 @@ INLINE void lo2_copy_16(void *to, const void *from)
     *((__u64 *)to + 1) = LO2_READ(from, struct timespec64, tv_nsec);
 }
 
-/* Copies the name of `dentry` behind those before. False: there is no room, or the name is too long to be one. */
+/* Copies the name of `dentry` after those before. False: there is no room, or the name is too long to be one. */
 INLINE bool lo2_copy_name(struct lo2_bpf_names *names, const struct dentry *dentry)
 {
     __u32 length = LO2_READ(dentry, struct dentry, d_name.len);
@@ -112,7 +112,7 @@ INLINE bool lo2_copy_name(struct lo2_bpf_names *names, const struct dentry *dent
     barrier_var(at);
     if (at >= LO2_NAMES_ROOM || length > LO2_MAX_NAME)
         return false;
-    if (LO2_CAN_CAST && length <= LO2_SHORT_NAME) { /* a call takes longer than these 32 bytes, whatever stands behind the name */
+    if (LO2_CAN_CAST && length <= LO2_SHORT_NAME) { /* a call takes longer than these 32 bytes, whatever stands after the name */
         lo2_copy_16(&names->record[at], name);
         lo2_copy_16(&names->record[at + 16], name + 16);
     } else if (bpf_probe_read_kernel(&names->record[at], length, name)) {

@@ -1,7 +1,7 @@
 /*
  * The layer `parts`: which file, and which bytes of it, each block request carries.
  *
- * A request is a chain of bios. Each bio's pages belong to one file and lie one behind the other (fs/ext4/page-io.c,
+ * A request is a chain of bios. Each bio's pages belong to one file and lie one after the other (fs/ext4/page-io.c,
  * fs/iomap/buffered-io.c, fs/btrfs/bio.c). While the request is issued its pages are locked or under write-back, or its direct I/O
  * is under way. So they keep their file, and it can be read without a lock.
  */
@@ -203,7 +203,7 @@ static long lo2_walk_bio(__u32 index, void *nothing)
     return 0;
 }
 
-/* Runs behind the program that records the event, if there is one. */
+/* Runs after the program that records the event, if there is one. */
 SEC("tp_btf/block_rq_issue")
 int lo2_parts_block_rq_issue(__u64 *context)
 {

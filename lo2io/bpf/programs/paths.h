@@ -61,7 +61,7 @@ INLINE __u64 lo2_find_start(struct task_struct *task, struct lo2_bpf_names *name
     return lo2_number(names, LO2_READ(names->first_dentry, struct dentry, d_inode));
 }
 
-/* Reads the path to behind the record's head. Returns its length; 0, with LO2_PATH_CUT, if it cannot be read. */
+/* Reads the path to after the record's head. Returns its length; 0, with LO2_PATH_CUT, if it cannot be read. */
 INLINE __u32 lo2_copy_path(struct lo2_bpf_cpu *cpu, __u64 string)
 {
     struct lo2_bpf_names *names = &cpu->names;

@@ -3,7 +3,7 @@
  * tracepoints lack.
  *
  * The engine reads this file, cffi does (plain declarations, see build.py), and clang for the programs. All times are
- * CLOCK_MONOTONIC. In the buffer, and so in the spool, each record stands behind a frame of 8 bytes: a u32 length, and a u32
+ * CLOCK_MONOTONIC. In the buffer, and so in the spool, each record stands after a frame of 8 bytes: a u32 length, and a u32
  * without meaning. The length does not count the padding to a multiple of 8. Older spools hold the bytes of the kernel's own
  * ring buffer: there, bit 30 of the length marks a record to be skipped, bit 31 an unfinished one.
  *
@@ -23,7 +23,7 @@
  *
  * SAMPLE records have a buffer of their own, with its own LOST records. The programs that write them interrupt one another.
  * An interrupt may come between the moments at which a record takes its time and its place. Then the records of the interrupt
- * may lie before this record or behind it.
+ * may lie before this record or after it.
  */
 
 #ifndef LO2IO_BPF_RECORDS_H
@@ -133,7 +133,7 @@ typedef struct {
     uint8_t place;           /* 0: the call's first path, 1: its second */
     uint8_t flags;           /* of the directory: WHOLE, DELETED, MOVED; and CUT */
     uint16_t path_length;    /* bytes that follow: as the program gave it, without the zero byte */
-    uint16_t names_length;   /* bytes behind those: names of the path's directory, as in FILE; 0: absolute, or not known */
+    uint16_t names_length;   /* bytes after those: names of the path's directory, as in FILE; 0: absolute, or not known */
     uint16_t reserved;
 } lo2_kernel_path;
 enum lo2_kernel_path_flag { LO2_PATH_CUT = 16 }; /* the path was not read whole */
@@ -224,7 +224,7 @@ typedef struct {
     uint64_t lost;
 } lo2_kernel_lost;
 
-/* FILL, EVICT, DIRTY: a run of pages, one behind the other, in one call or one stretch on a CPU. */
+/* FILL, EVICT, DIRTY: a run of pages, one after the other, in one call or one stretch on a CPU. */
 typedef struct {
     lo2_kernel_head head;    /* of the thread that did it; time at which the run was known to have ended */
     uint64_t begin_ns;       /* of its first page */
@@ -283,7 +283,7 @@ typedef struct {
     uint8_t reserved[7];
 } lo2_kernel_commit;
 
-/* A page fault that needed I/O. The file's facts are 0 if it is not known: the page is no file's, or its begin was not seen. */
+/* A page fault that needed I/O. The file's facts are 0 if it is not known: the page is no file's, or its start was not seen. */
 typedef struct {
     lo2_kernel_head head;    /* of the thread; time at which it had its page */
     uint64_t begin_ns;       /* 0: not known */
@@ -295,7 +295,7 @@ typedef struct {
     uint32_t generation;
     uint16_t mode;
     uint16_t unseen;         /* 1: the layer `waits` is recorded, and missed a part of a stretch */
-    uint32_t nr_sleeps;      /* stretches without a CPU since the begin: outside of recorded calls each has a SLEEP */
+    uint32_t nr_sleeps;      /* stretches without a CPU since the start: outside of recorded calls each has a SLEEP */
     uint64_t run_queue_ns;   /* parts of these stretches */
     uint64_t blocked_ns;
 } lo2_kernel_fault;
@@ -387,7 +387,7 @@ enum lo2_sleep_flag {
 typedef struct {
     lo2_kernel_head head;    /* of the thread; time of the call's exit */
     uint32_t stack;          /* place in lo2_user_stacks; UINT32_MAX: it has none */
-    uint32_t copied;         /* bytes of the program's stack that follow behind lo2_kernel_stack_copy; 0: neither follows */
+    uint32_t copied;         /* bytes of the program's stack that follow after lo2_kernel_stack_copy; 0: neither follows */
 } lo2_kernel_stack;
 
 /*

@@ -92,7 +92,7 @@ struct io_async_msghdr {
     struct msghdr msg;
 } KERNEL_TYPE;
 
-struct io_close {                  /* lies at the begin of its request */
+struct io_close {                  /* lies at the start of its request */
     int fd;
 } KERNEL_TYPE;
 

@@ -135,7 +135,7 @@ struct lo2_copied_stack {
     __u8 bytes[LO2_STACK_COPY];
 };
 
-/* How much of the stack is wanted, from `sp` on. What lies behind the first thread's stack is none: it is the environment. */
+/* How much of the stack is wanted, from `sp` on. What lies after the first thread's stack is none: it is the environment. */
 INLINE __u32 lo2_stack_bytes(struct task_struct *task, __u64 sp)
 {
     __u64 rest = BPF_CORE_READ(task, mm, start_stack) - sp;
@@ -143,7 +143,7 @@ INLINE __u32 lo2_stack_bytes(struct task_struct *task, __u64 sp)
     return rest && rest < LO2_STACK_COPY ? rest : LO2_STACK_COPY;
 }
 
-/* Copies page by page, so that a page that cannot be read costs only those behind it. Returns the number of bytes. */
+/* Copies page by page, so that a page that cannot be read costs only those after it. Returns the number of bytes. */
 INLINE __u32 lo2_copy_stack(__u8 *to, __u64 from, __u32 wanted)
 {
     enum { PAGE = 4096, PAGES = LO2_STACK_COPY / PAGE + 1 };

@@ -250,7 +250,7 @@ INLINE __u64 lo2_request_of(const struct task_struct *worker)
     return work ? work - bpf_core_field_offset(struct io_kiocb, work) : 0;
 }
 
-/* Another thread has the worker's place: the stretch is told at its begin, without an end. */
+/* Another thread has the worker's place: the stretch is told at its start, without an end. */
 INLINE void lo2_write_unfollowed(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, __u32 tid, __u64 request, __u64 time_ns)
 {
     lo2_kernel_sleep record = { .head.time_ns = time_ns, .head.tid = tid, .head.type = LO2_KERNEL_SLEEP, .out_ns = time_ns,

@@ -120,7 +120,7 @@ class OpenEvents:
 
         Programs that only tell the files of calls are enabled first and disabled last, because each call's sample needs
         its files. Programs that record calls are enabled last and disabled first, because some ends are perf samples
-        while the begins are programs' records.
+        while the starts are programs' records.
         Tracepoints are listed from begins to ends, e.g. issue before completion. The last is enabled first and disabled
         last. So an operation that begins in the recording also has its end in it. In the other order, it could seem to
         be under way for ever.

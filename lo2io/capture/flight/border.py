@@ -44,7 +44,7 @@ WAIT_S = 0.001
 """How often, and how long, to wait for a program that has lost its CPU amid its work (Linux 6.19 and later)."""
 RECORD_SAMPLE = 9
 _RAW_AT = 20
-"""Where a sample's raw data begins: behind header, time and size."""
+"""Where a sample's raw data begins: after header, time and size."""
 _TYPE = struct.Struct("<H")
 _TID = struct.Struct("<i")
 _UNDER_WAY = (1, 3)

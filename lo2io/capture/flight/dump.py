@@ -251,7 +251,7 @@ class Dumper:
 
 
 def _new_folder(trace: Folder) -> Folder:
-    """Make the folder ``dump-20261121-060000`` in a directory, with a number behind if the name exists.
+    """Make the folder ``dump-20261121-060000`` in a directory, with a number after if the name exists.
 
     Raises:
         OSError: The folder cannot be created.

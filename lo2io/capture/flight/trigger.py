@@ -34,7 +34,7 @@ MAX_HITS = 256
 """The number of hits kept between two looks. One hit is enough for a dump."""
 PERIOD_NS = 100_000_000
 MANY = 1 << 15
-"""The time, and the number of begins and ends, after which the gathered begins and ends are looked at."""
+"""The time, and the number of starts and ends, after which the gathered starts and ends are looked at."""
 _BLOCK_EVENTS = {Role.RQ_ISSUE: "block:block_rq_issue", Role.RQ_COMPLETE: "block:block_rq_complete"}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Misses(NamedTuple):
-    """Numbers since the begin of the recording, as in ``SpoolMeta``."""
+    """Numbers since the start of the recording, as in ``SpoolMeta``."""
 
     nr_left_out: int = 0
     missed_runs: int = 0

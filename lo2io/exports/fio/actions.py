@@ -1,7 +1,7 @@
 """Actions that fio can repeat: programs' operations on files, or the kernel's requests to disks.
 
 In: a trace's tables, batch by batch. Out: rows, one for each *action* (read, write, sync, datasync, trim), with time,
-job, file, offset and length, in the order of their begins. This module does not know how logs are written.
+job, file, offset and length, in the order of their starts. This module does not know how logs are written.
 
 An action has the number of bytes that were moved. Operations that failed or moved nothing are left out, as fio takes
 both for errors. Operations that are left out are counted by reason.

@@ -1,6 +1,6 @@
-"""All actions of a trace in the order of their begins, in little memory.
+"""All actions of a trace in the order of their starts, in little memory.
 
-The tables hold rows in the order of their ends. The first pass notes for each batch the earliest begin in this batch
+The tables hold rows in the order of their ends. The first pass notes for each batch the earliest start in this batch
 and all later ones. The second pass holds back only rows that a later batch may precede. The first pass also counts the
 actions of each job and file, so that a log can close a file after its last use.
 """
@@ -73,7 +73,7 @@ class Plan:
         return tuple(f"left out: {count:,} {REASONS[code]}" for code, count in sorted(self.left_out.items()) if count)
 
     def actions(self, progress: Callable[[float], None]) -> Iterator[Columns]:
-        """All actions in the order of their begins: ``actions.COLUMNS`` and ``job``, the key of the job."""
+        """All actions in the order of their starts: ``actions.COLUMNS`` and ``job``, the key of the job."""
         readers = [source.batches(None) for source in self._sources]
         places = [0] * len(readers)
         every = max(1, sum(len(least) - 1 for least in self._least))

@@ -64,7 +64,7 @@ class PerfDataFile:
         return len(self._attrs)
 
     def close(self, first_ns: int, last_ns: int) -> None:
-        """Write the sections behind the records, and the header.
+        """Write the sections after the records, and the header.
 
         Args:
             first_ns: Time of the first sample.

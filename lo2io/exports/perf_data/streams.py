@@ -215,7 +215,7 @@ def _raw_data(
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Begin and size of each sample's content, and the words of all contents: u32 size of the raw data, raw data.
 
-    ``arguments`` are the begins of each sample's arguments, and their numbers.
+    ``arguments`` are the starts of each sample's arguments, and their numbers.
     """
     places, nr_args = arguments
     nr_bytes = np.maximum(16 + 8 * nr_args, events.sizes[event])

@@ -185,7 +185,7 @@ class _Bandwidth:
                     into[place] = into.get(place, 0) + size
 
     def write(self) -> None:
-        """Write a value at the begin of each interval with bytes, and 0 after the last of adjacent intervals."""
+        """Write a value at the start of each interval with bytes, and 0 after the last of adjacent intervals."""
         for (device, operation), sizes in self._bytes.items():
             if not sizes:
                 continue

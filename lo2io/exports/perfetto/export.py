@@ -133,7 +133,7 @@ def _text_note(name: str, value: str) -> Note:
 
 
 def _draw_losses(scene: Scene) -> None:
-    """Draw the gaps of each CPU. An unknown begin or end of a gap is the recording's."""
+    """Draw the gaps of each CPU. An unknown start or end of a gap is the recording's."""
     meta = scene.trace.metadata
     for batch in scene.trace.batches("losses", ("cpu", "begin_time_ns", "end_time_ns", "lost")):
         begin, end = batch["begin_time_ns"], batch["end_time_ns"]

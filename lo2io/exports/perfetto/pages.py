@@ -97,7 +97,7 @@ def _draw_dirty(scene: Scene, times: NDArray[np.int64], changes: NDArray[np.int6
 
 
 def _draw_hits(scene: Scene) -> None:
-    """Draw the share of reads that hit, at the begin of each interval in which reads ended."""
+    """Draw the share of reads that hit, at the start of each interval in which reads ended."""
     start = int(scene.trace.metadata["start_ns"])
     width = interval_ns(int(scene.trace.metadata["stop_ns"]) - start)
     counts: dict[int, Any] = {}

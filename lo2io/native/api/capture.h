@@ -16,7 +16,7 @@ typedef struct {
     uint32_t nr_rings;          /* buffers; their numbers are from 0 on */
     uint32_t type_offset;       /* of common_type (u16) in the raw data */
     uint32_t tid_offset;        /* of common_pid (u32) in the raw data */
-    const uint16_t *types;      /* pairs of common_types: of the begin, then of the end */
+    const uint16_t *types;      /* pairs of common_types: of the start, then of the end */
     uint16_t nr_pairs;
     const lo2_event *block;     /* how to read issues and completions, which are the only pair then; NULL: the pairs are calls */
     uint32_t operations;        /* of requests: bit i watches enum lo2_rq_op i */
@@ -39,7 +39,7 @@ typedef struct lo2_watch lo2_watch;
 lo2_watch *lo2_watch_new(const lo2_watch_config *config);
 /*
  * Takes bytes just drained from a buffer, in pieces of any length. `of_programs`: BPF programs write this buffer, not perf.
- * Returns how many begins and ends are gathered.
+ * Returns how many starts and ends are gathered.
  */
 uint32_t lo2_watch_feed(lo2_watch *watch, uint32_t ring, uint8_t of_programs, const uint8_t *bytes, uint64_t length);
 /* Call when all buffers are drained. Returns the slow ones of what was gathered, at most `room`, and forgets the rest. */

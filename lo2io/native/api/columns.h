@@ -85,7 +85,7 @@ typedef struct {
     uint32_t *path_length;
 } lo2_file_columns;
 
-/* One row per path argument of a call, behind the call's row, perhaps in a later batch. */
+/* One row per path argument of a call, after the call's row, perhaps in a later batch. */
 typedef struct {
     uint64_t *operation;        /* id of the call's row */
     uint8_t *place;             /* 0: the call's first path, 1: its second */
@@ -140,7 +140,7 @@ typedef struct {
     int64_t *end_earliest_ns;   /* of an inferred end: it came at this time or later ... */
     int64_t *end_latest_ns;     /* ... and at this time or earlier; both unknown if the end is not inferred */
     uint64_t *sector;           /* 512 B units, as issued */
-    int64_t *bytes_request;     /* at the begin */
+    int64_t *bytes_request;     /* at the start */
     int64_t *bytes_issued;      /* after merging; unknown: never issued */
     int64_t *bytes_result;      /* sum of completions */
     int32_t *error;             /* errno; 0 success */
@@ -258,11 +258,11 @@ typedef struct {
 
 /* One row per page fault that needed I/O, in the order of their ends. */
 typedef struct {
-    uint64_t *operation;        /* id of the operation that it is; 0: none, for it was inside of a call, or its begin is not known */
+    uint64_t *operation;        /* id of the operation that it is; 0: none, for it was inside of a call, or its start is not known */
     uint8_t *inside;            /* 1: the thread was inside of a recorded call */
     uint32_t *task;
     uint32_t *tid;
-    int64_t *begin_time_ns;     /* unknown: the page is no file's, or the begin was not seen */
+    int64_t *begin_time_ns;     /* unknown: the page is no file's, or the start was not seen */
     int64_t *end_time_ns;
     uint64_t *address;          /* that the thread touched */
     uint64_t *device;           /* s_dev; 0: not known */

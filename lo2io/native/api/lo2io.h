@@ -88,7 +88,7 @@ typedef struct {
 } lo2_config;
 
 /*
- * What unwinding needs, in the order of time. Behind each lie its bytes, and padding to a multiple of 8.
+ * What unwinding needs, in the order of time. After each lie its bytes, and padding to a multiple of 8.
  */
 enum lo2_told_kind {
     LO2_TOLD_RECORD = 1,    /* a record of perf, or a fact of api/facts.h: which files a process has mapped */
@@ -132,7 +132,7 @@ typedef struct {
     lo2_ring_columns rings;
     lo2_iocb_columns iocbs;
     char *text;                 /* paths and names of this batch */
-    uint8_t *told;              /* lo2_told, one behind the other */
+    uint8_t *told;              /* lo2_told, one after the other */
     uint32_t capacity;          /* rows of each column set */
     uint32_t text_capacity, told_capacity;
     uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_paths, nr_tasks, nr_requests, nr_request_events, nr_losses;
@@ -161,7 +161,7 @@ typedef struct {
     uint64_t nr_files_told, nr_files_refused; /* facts of BPF programs that proved which file a descriptor is, and that did not */
     uint64_t nr_own_calls, nr_own_requests; /* lo2io's own, left out of all tables (all_tasks mode) */
     uint64_t nr_ring_requests;  /* of recorded threads, sampled or not */
-    uint64_t nr_orphan_cqes;    /* of requests that began before the trace, or whose begin was lost */
+    uint64_t nr_orphan_cqes;    /* of requests that began before the trace, or whose start was lost */
     uint64_t nr_in_flight_ring_requests;
     uint64_t nr_ring_unclear;   /* events about an unknown request or ring, which belong to no row */
     uint64_t nr_gone_in_exec;   /* recorded threads whose last record was an EXIT in the middle of an exec */
@@ -179,9 +179,9 @@ int lo2_engine_run(lo2_engine *engine, lo2_batch *batch);
 const char *lo2_engine_error(const lo2_engine *engine);
 const lo2_totals *lo2_engine_totals(const lo2_engine *engine);
 /*
- * Lists the begins of the whole records in a piece of a file, in words of 8 bytes. Returns their number. Leaves out
+ * Lists the starts of the whole records in a piece of a file, in words of 8 bytes. Returns their number. Leaves out
  * records that a BPF program discarded. kind: enum lo2_stream_kind. places: room for one per 8 bytes. end: the byte
- * behind the last record; UINT64_MAX: no record can be framed behind it.
+ * after the last record; UINT64_MAX: no record can be framed after it.
  */
 uint64_t lo2_list_records(uint8_t kind, const uint8_t *bytes, uint64_t size, int64_t *places, uint64_t *end);
 /* For each of nr_events, the samples seen on one stream (index into config.streams). */

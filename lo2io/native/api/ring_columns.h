@@ -172,7 +172,7 @@ typedef struct {
     int64_t *sleep_time_ns;     /* the thread was about to sleep for completions; unknown: that was not seen */
 } lo2_batch_columns;
 
-/* One row per request that an io_submit took, behind the operation's row, in their order. */
+/* One row per request that an io_submit took, after the operation's row, in their order. */
 typedef struct {
     uint64_t *operation;        /* id of the io_submit */
     uint64_t *request;          /* id in ring_requests */

@@ -179,7 +179,7 @@ typedef struct {
     const bool *is_io;        /* by class */
     const lo2_overlap_thread *threads; /* by task */
     const lo2_overlap_moment *known;   /* of each process, by time */
-    const int64_t *first_known;        /* by process, and behind the last one */
+    const int64_t *first_known;        /* by process, and after the last one */
     const bool *is_alone;              /* by process: it has one thread and no requests of rings */
     lo2_overlap_sums *by_process;      /* the last one is of unknown processes */
     size_t nr_tasks, nr_processes;
@@ -224,7 +224,7 @@ size_t lo2_account_calls(const lo2_account_sums *sums, const lo2_account_rows *r
 /* ---- pictures: lo2io/reports/html/grid.py ---- */
 
 typedef struct { int64_t start_ns, bin_ns, bins, lanes; } lo2_time_grid;
-/* Sums over the edges of intervals in a bin. The begin of an interval adds to a sum, and its end subtracts. */
+/* Sums over the edges of intervals in a bin. The start of an interval adds to a sum, and its end subtracts. */
 typedef struct { int64_t nr, into_ns; } lo2_edge_sums;
 
 /* Add nr amounts, or intervals, to the bins of their lanes. False: there is no such lane. */

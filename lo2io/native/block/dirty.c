@@ -10,7 +10,7 @@
 
 enum { CHUNK_SHIFT = 4, CHUNK_PAGES = 1 << CHUNK_SHIFT, MOST_CHUNKS = 1 << 17, FIRST_BUCKETS = 1 << 10, MOST_FLUSHERS = 1 << 10 };
 
-/* task NONE: not recorded; time UNKNOWN: there is none; call: begin of the thread's call, UNKNOWN: none. */
+/* task NONE: not recorded; time UNKNOWN: there is none; call: start of the thread's call, UNKNOWN: none. */
 typedef struct { int64_t time, call; uint32_t task, tid; } dirtying;
 typedef struct { dirtying newest, before; } dirty_page;
 

@@ -268,7 +268,7 @@ void requests_end_with_ring_request(engine *e, uint64_t id, int64_t submit, int6
 
 /*
  * True if the operation has its sectors to itself. A flush has none, and others may share one: zone appends name the
- * begin of their zone.
+ * start of their zone.
  */
 static bool has_place(uint8_t operation)
 {
@@ -402,7 +402,7 @@ static void requeued(engine *e, block_sample *s)
 
 static void front_merged(engine *e, const block_sample *s)
 {
-    block_sample behind = *s; /* the bio still names its partition, but its sector counts from the disk's begin already */
+    block_sample behind = *s; /* the bio still names its partition, but its sector counts from the disk's start already */
     behind.device = disk_of(e, s->device);
     behind.sector += s->nr_sectors;
     request *r = find(e, &behind, false);

@@ -1,4 +1,4 @@
-/* Calls on futexes. Each has a row of operations, and behind it the address of its futex. */
+/* Calls on futexes. Each has a row of operations, and after it the address of its futex. */
 #include "calls/futexes.h"
 
 void futex_called(engine *e, uint64_t operation, uint64_t address)

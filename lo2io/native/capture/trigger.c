@@ -4,11 +4,11 @@
  * Input are the bytes just drained from each buffer, in pieces of any length: perf's samples, and records of BPF programs
  * (bpf/programs/records.h). A request is issued on one CPU and
  * completed on another, and a thread may enter a call on one CPU and leave it on another. Either buffer may be drained
- * first. So begins and ends are gathered, and paired in the order of their times when all buffers have been drained. A
+ * first. So starts and ends are gathered, and paired in the order of their times when all buffers have been drained. A
  * completion belongs to the latest issue of its device, sector and operation, an exit to the thread's latest entry.
  *
- * The table of begins is bounded: the oldest make way. If a buffer lost records, all begins are forgotten. For an end and
- * the next begin may be lost, and the next end would then meet the wrong begin. Forgotten begins are counted.
+ * The table of starts is bounded: the oldest make way. If a buffer lost records, all starts are forgotten. For an end and
+ * the next start may be lost, and the next end would then meet the wrong start. Forgotten starts are counted.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ typedef struct { uint8_t *bytes; uint32_t filled; } carried; /* a record whose r
 
 struct lo2_watch {
     lo2_watch_config config;
-    uint16_t *places;       /* by common_type: 2 * pair + 1 for a begin, 2 * pair + 2 for an end, 0 if not watched */
+    uint16_t *places;       /* by common_type: 2 * pair + 1 for a start, 2 * pair + 2 for an end, 0 if not watched */
     uint32_t *devices;
     bool is_block;
     lo2_event events[2];
@@ -87,7 +87,7 @@ static void forget_oldest(lo2_watch *w)
     w->nr_forgotten++;
 }
 
-/* Adds a begin. Replaces one with the same key, which was issued again, or whose end was lost. */
+/* Adds a start. Replaces one with the same key, which was issued again, or whose end was lost. */
 static void put_in(lo2_watch *w, entry begun)
 {
     uint32_t *link = link_to(w, &begun);
@@ -278,7 +278,7 @@ static int by_time(const void *a, const void *b)
     return (int)x->what - (int)y->what;
 }
 
-/* True if the end makes a slow pair with its begin. */
+/* True if the end makes a slow pair with its start. */
 static bool is_hit(lo2_watch *w, const entry *end, lo2_hit *hit)
 {
     uint32_t *link = link_to(w, end);

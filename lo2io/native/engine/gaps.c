@@ -1,7 +1,7 @@
 /*
  * Gaps: spans in which a buffer lost records. A lost record may have given a descriptor to another file. So all that
  * the tables state about descriptors ends with a gap, and a call that overlaps a gap is not known to have met the file
- * in its slot. The record of a loss stands behind its gap. So if the spool's counts say that records were lost, all
+ * in its slot. The record of a loss stands after its gap. So if the spool's counts say that records were lost, all
  * gaps are found before anything else is read. docs/explanation/rules/order.md has the rules.
  */
 #include "cache/cache.h"
@@ -113,7 +113,7 @@ void gaps_pass(engine *e, int64_t time)
 {
     while (e->gaps_passed < e->gaps.count) {
         const gap *g = &e->gaps.at[e->gaps_passed];
-        if (time <= g->begin) { /* a record at the gap's begin is still known */
+        if (time <= g->begin) { /* a record at the gap's start is still known */
             e->gap_mark = plus(g->begin, 1);
             return;
         }

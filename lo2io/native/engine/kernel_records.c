@@ -3,7 +3,7 @@
  *
  * on_enter() and on_exit_call() expect a sample's raw data: argument i at 16 + 8 * i, the result at 16
  * (lo2io/catalog/layouts.py checks that). A program's record has the same values elsewhere. So the functions get a
- * pointer that lies as far before the record's arguments, or its result, as the sample's lie behind its begin.
+ * pointer that lies as far before the record's arguments, or its result, as the sample's lie after its start.
  *
  * A record is undecoded if its type is unknown, if it is too short for its type, or if the call's format has another
  * number of arguments. One that is not finished, or shorter than any record, ends the file (input/stream.c).
@@ -101,7 +101,7 @@ static void on_kernel_lost(engine *e, const stream *s, const uint8_t *record, ui
     add_loss(e, s, begin < time ? begin : time, time, lost.lost);
 }
 
-/* What the request asks for, behind the fields of its submission, is handed on as if it stood in a record before. */
+/* What the request asks for, after the fields of its submission, is handed on as if it stood in a record before. */
 static void submitted(engine *e, const uint8_t *record, uint32_t length)
 {
     lo2_submitted submission = {.asked = {.bytes = UINT64_MAX}};
@@ -116,7 +116,7 @@ static void submitted(engine *e, const uint8_t *record, uint32_t length)
     on_kernel_fact(e, (const uint8_t *)&sqe, sizeof sqe, &sqe.head);
 }
 
-/* The fields lie behind the head as they lie behind the common fields in raw data. */
+/* The fields lie after the head as they lie after the common fields in raw data. */
 static void on_kernel_sample(engine *e, const stream *s, const uint8_t *record, uint32_t length, int64_t time)
 {
     enum { RAW_AT = sizeof(lo2_kernel_head) - LO2_FIELDS_AT };

@@ -39,7 +39,7 @@ static void task_ends(engine *e, task *t, int64_t time)
 }
 
 /*
- * Right behind the COMM of an exec, an EXIT need not be the task's end. The program may get other rights than its
+ * Right after the COMM of an exec, an EXIT need not be the task's end. The program may get other rights than its
  * caller (set-uid, set-gid, file capabilities), or be unreadable to it. Then exec ends the task's perf events, which
  * writes an EXIT, and the task lives on (begin_new_exec in fs/exec.c, perf_event_exit_task). The task's next record
  * proves that it lives (task_lives()). If none comes, the EXIT was the end.

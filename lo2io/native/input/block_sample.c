@@ -5,7 +5,7 @@
 enum { SECTOR_BYTES = 512 };
 
 /*
- * blk_fill_rwbs, kernel/trace/blktrace.c: F before the operation is a preflush, F behind it FUA. An F alone is a flush,
+ * blk_fill_rwbs, kernel/trace/blktrace.c: F before the operation is a preflush, F after it FUA. An F alone is a flush,
  * and so are data to be moved without sectors. N says that the kernel has no letter for the operation, such as write
  * zeroes on Linux 6.18.
  */

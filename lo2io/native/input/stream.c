@@ -156,7 +156,7 @@ static bool entry_fits(stream *s, uint32_t place)
     return false;
 }
 
-/* Lists the whole records of the buffer, and returns their number. *end: the byte behind the last. */
+/* Lists the whole records of the buffer, and returns their number. *end: the byte after the last. */
 static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
 {
     uint32_t count = 0, at = 0;
@@ -208,7 +208,7 @@ static void put_before_exit(stream *s, uint32_t last)
 
 /*
  * Lists the records of BPF programs in the same way. The record of a call has two entries, at its entry and at its
- * exit. Facts about an exit lie behind it, with its time. They come before it, as they do if calls are samples.
+ * exit. Facts about an exit lie after it, with its time. They come before it, as they do if calls are samples.
  */
 static uint32_t list_kernel_records(stream *s, uint32_t *end)
 {
@@ -272,12 +272,12 @@ static uint32_t list_block(stream *s, const facts_clock *clock, uint32_t *end)
 }
 
 /*
- * The last place at or before `kept` where the entries may be divided: no entry behind it is older than one before it, and
+ * The last place at or before `kept` where the entries may be divided: no entry after it is older than one before it, and
  * a record's entry, its exit and its facts stay together. 0: there is none.
  */
 static uint32_t divide(const stream *s, uint32_t kept, uint32_t count)
 {
-    int64_t oldest = INT64_MAX; /* of the entries behind */
+    int64_t oldest = INT64_MAX; /* of the entries after */
     uint32_t looked = count, ordered;
     for (;; kept = ordered) {
         while (kept && stream_of_programs(s) && (s->entries[kept].offset & STREAM_BOUND))
@@ -307,7 +307,7 @@ static uint32_t hold_back(const stream *s, uint32_t count, uint32_t *end)
         *end = s->entries[kept].offset;
         return kept;
     }
-    for (uint32_t i = kept; i < count; i++) { /* a fact stands before its exit, but lies behind it */
+    for (uint32_t i = kept; i < count; i++) { /* a fact stands before its exit, but lies after it */
         uint32_t offset = (s->entries[i].offset & ~(uint32_t)STREAM_MARKS) - HEADER_BYTES;
         *end = offset < *end ? offset : *end;
     }
@@ -335,7 +335,7 @@ int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals)
     }
     if (count == 0) {
         totals->truncated_bytes += s->filled;
-        /* No record here: the stream ends, for nothing behind can be framed. */
+        /* No record here: the stream ends, for nothing after can be framed. */
         while (!s->at_end) {
             s->block_end = s->filled;
             if (read_more(s))

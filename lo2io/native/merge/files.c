@@ -5,7 +5,7 @@
  */
 #include "merge/merge.h"
 
-/* File systems that several hosts have in common, by their name in mountinfo; "fuse.": with any of the names behind it. */
+/* File systems that several hosts have in common, by their name in mountinfo; "fuse.": with any of the names after it. */
 static const char *const shared_file_systems[] = {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p",
                                                   "afs", "ocfs2", "gfs2", "orangefs", "glusterfs", "cephfs", "sshfs",
                                                   "juicefs", "daos", "weka", "wekafs", "panfs", "pvfs2", "quobyte"};

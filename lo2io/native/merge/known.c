@@ -1,5 +1,5 @@
 /*
- * Notes the definitions of an application's archive, which keeps its ids: the hosts' archives come behind it. Some of a host's
+ * Notes the definitions of an application's archive, which keeps its ids: the hosts' archives come after it. Some of a host's
  * processes are those of the application.
  */
 #include "merge/merge.h"

@@ -73,7 +73,7 @@ typedef struct { uint32_t *to; size_t size, room; } id_map;
 
 /* ---- what the merged archive has ---- */
 
-/* First words of contents, behind all kinds of merge/shared.c. */
+/* First words of contents, after all kinds of merge/shared.c. */
 enum { SHARED_FILE = 100, KNOWN_PARADIGM, KNOWN_PROPERTY };
 
 typedef struct { uint64_t offset; uint32_t length, value; } content;

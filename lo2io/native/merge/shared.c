@@ -1,7 +1,7 @@
 /*
  * Definitions that hosts have in common: paradigms, attributes, regions, calling contexts, interrupt generators, members and
  * classes of metrics. Equal contents are one definition. Contents are compared after their references were mapped, and
- * behind a first word that tells their kind.
+ * after a first word that tells their kind.
  */
 #include "merge/merge.h"
 

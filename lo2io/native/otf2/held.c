@@ -1,5 +1,5 @@
 /*
- * Leaves that wait: the paths of a call, and the stack of its program, are rows behind the call's own.
+ * Leaves that wait: the paths of a call, and the stack of its program, are rows after the call's own.
  *
  * They stand in the same batch as a rule. If they do not, the Leave waits for the thread's next event or for the next
  * batch, which has them if there are any.

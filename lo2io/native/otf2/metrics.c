@@ -86,7 +86,7 @@ static int64_t begin_of(const lo2_otf2_writer *w, int64_t interval)
     return (int64_t)((uint64_t)w->config.start_ns + (uint64_t)interval * INTERVAL_NS);
 }
 
-/* Writes the meter's interval if `time` lies behind it, and begins the interval of `time`. */
+/* Writes the meter's interval if `time` lies after it, and begins the interval of `time`. */
 static int reach(lo2_otf2_writer *w, meter *m, int64_t time)
 {
     int64_t start = w->config.start_ns;

@@ -70,13 +70,13 @@ typedef struct {
     uint64_t id;     /* 0: the place is free */
     uint64_t previous; /* 0: none, or not known yet */
     uint32_t handle; /* the engine's; NONE: none, or not known yet */
-    uint32_t ref;    /* OTF2's, as soon as the begin is written; NONE */
+    uint32_t ref;    /* OTF2's, as soon as the begin event is written; NONE */
     uint64_t since;  /* time of the last record written about it */
     uint32_t nr_waiting; /* events about it that wait */
     uint32_t task;       /* the task that began it */
     bool issued;
     bool on_ring;    /* it began without a file */
-    bool linked;     /* its begin named its predecessor */
+    bool linked;     /* its begin event named its predecessor */
     bool given_up;   /* no further event about it will come */
 } open_request;
 typedef struct { open_request *at; size_t room, used; } open_requests;

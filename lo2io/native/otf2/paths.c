@@ -43,7 +43,7 @@ static uint32_t string_of(lo2_otf2_writer *w, size_t length)
     return ref;
 }
 
-/* The whole path of a row as a string, behind its directory if that is known. NONE: the row has no text, or failed. */
+/* The whole path of a row as a string, after its directory if that is known. NONE: the row has no text, or failed. */
 static uint32_t path_of(lo2_otf2_writer *w, const lo2_batch *b, uint32_t row)
 {
     const char *path = b->text + b->paths.path_offset[row], *directory = b->text + b->paths.directory_offset[row];

@@ -276,7 +276,7 @@ static bool open_file(event_source *source)
         return fail(source, 0);
     reader->nr_open++;
     int error = ((register_fn)config->register_evt_callbacks)(config->reader, source->file, config->callbacks, source);
-    if (!error && source->nr_read) { /* positions count from 1; there may be none behind the last event read */
+    if (!error && source->nr_read) { /* positions count from 1; there may be none after the last event read */
         error = ((seek_event_fn)config->seek)(source->file, source->nr_read);
         source->repeats = true;
     }

@@ -1,10 +1,10 @@
 /*
  * Writes events of rings' requests, with the texts and handles that they name.
  *
- * The kernel names a request's file at the execution, which may come after the request's begin. OTF2 wants the handle
- * at the begin. A begin that still waits gets the handle. So a begin outside of any call waits for one more event. A
- * begin without a known file is written on the ring itself, and so are the records that follow. The last one tells the
- * handle of the file.
+ * The kernel names a request's file at the execution, which may come after the request's start. OTF2 wants the handle
+ * in the begin event. A begin event that still waits gets the handle. So a begin event outside of any call waits for
+ * one more event. A begin event without a known file is written on the ring itself, and so are the records that follow.
+ * The last record tells the handle of the file.
  *
  * No function here looks up a location: a location that ends writes what waits there, and that may be such an event.
  */

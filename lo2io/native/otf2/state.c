@@ -271,7 +271,7 @@ static void open_request_remove(open_requests *map, uint64_t id)
         return;
     size_t gap = (size_t)(found - map->at), mask = map->room - 1;
     for (size_t at = (gap + 1) & mask; map->at[at].id; at = (at + 1) & mask) {
-        /* Moves the entry up, unless its search begins behind the free place. */
+        /* Moves the entry up, unless its search begins after the free place. */
         if (((at - home_of(map, map->at[at].id)) & mask) < ((at - gap) & mask))
             continue;
         map->at[gap] = map->at[at];

@@ -9,15 +9,15 @@
  *      location 901      |====== thread 5013 ======|   |== thread 5049 ==|
  *
  * On a shared location, each thread's life is a region around all that the thread does, from its first event to its end.
- * Attributes at the begin of the region name the thread.
+ * Attributes at the start of the region name the thread.
  *
  * A thread's row in the tasks table says that it has ended. The row usually comes in the batch of its last event. A new
  * thread looks for a free location when its first event is written. So threads of this batch that ended before that event
  * give up their locations first.
  *
- * Events become known in the order of their ends, while a location wants them in the order of their begins. So a location
- * is not taken if it was written to after the begin of the new thread's first event. Workers of rings have shared
- * locations of their own, for their events are written behind all others of the batch.
+ * Events become known in the order of their ends, while a location wants them in the order of their starts. So a location
+ * is not taken if it was written to after the start of the new thread's first event. Workers of rings have shared
+ * locations of their own, for their events are written after all others of the batch.
  *
  * A thread keeps its location while a ring's request that it began is under way, or while a call waits for its paths. A
  * thread of which an event comes after its end all the same gets a location once more.
@@ -190,7 +190,7 @@ int otf2_end_threads(lo2_otf2_writer *w)
     return 0;
 }
 
-/* ---- the begin of a thread ---- */
+/* ---- the start of a thread ---- */
 
 static lo2_otf2_location *new_location(lo2_otf2_writer *w, uint32_t task, uint32_t process, bool worker, uint64_t time)
 {

@@ -95,7 +95,7 @@ static int write_operations(lo2_otf2_writer *w, const lo2_batch *b)
             TRY(otf2_ring_event_arrives(w, &b->ring_events, ring++));
         while (off < b->nr_off_cpu && b->off_cpu.before[off] <= b->first_operation + row)
             TRY(otf2_off_cpu_waits(w, &b->off_cpu, off++));
-        /* + 1: handles that the call itself destroyed come behind its row. */
+        /* + 1: handles that the call itself destroyed come after its row. */
         while (event < b->nr_handle_events && b->handle_events.before[event] <= b->first_operation + row + 1)
             TRY(otf2_handle_event_waits(w, &b->handle_events, event++));
         TRY(write_call(w, b, row, &batch));

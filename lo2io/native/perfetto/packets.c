@@ -41,7 +41,7 @@ static uint8_t *put_fixed(uint8_t *p, uint32_t field, uint64_t value)
     return p;
 }
 
-/* Returns the begin of the content, which close_message needs. */
+/* Returns the start of the content, which close_message needs. */
 static uint8_t *open_message(uint8_t *p, uint32_t field, int width)
 {
     return put_varint(p, field << 3 | BYTES) + width;

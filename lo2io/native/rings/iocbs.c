@@ -250,7 +250,7 @@ void iocbs_submitted(engine *e, task *t, int64_t result)
     uint32_t ring_index = result > 0 && is_followed(e, t) ? aio_ring_of_call(e, t) : NONE;
     for (uint32_t at = t->iocbs; at && ring_index != NONE && place < result; at = asked_at(e, at)->next, place++) {
         const asked_iocb *a = asked_at(e, at);
-        if (a->iocb.place != place) /* one was lost: those behind it may be another call's */
+        if (a->iocb.place != place) /* one was lost: those after it may be another call's */
             break;
         if (!ROW_ROOM(e, set->queue)) {
             e->out_of_memory = true;

@@ -47,7 +47,7 @@ cache_deeds *ring_waiting(engine *e, const task *t)
 
 /*
  * True if a wait would have been seen: a worker waits as calls do. A request that was executed once, by the thread that submitted it,
- * did not wait: it may not. If the begin of a worker's execution is inferred, the worker may have waited for another request.
+ * did not wait: it may not. If the start of a worker's execution is inferred, the worker may have waited for another request.
  */
 static bool shows_waits(const ring_request *r)
 {

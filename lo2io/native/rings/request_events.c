@@ -8,7 +8,7 @@
  * - An event with an address: the request that lives there. link and fail_link may name one that has ended there, too;
  *   fail_link without a ring looks in all rings.
  * - ... with other user_data, of file_get, punt, poll_arm, wake, defer or complete: the request there has ended unseen,
- *   and the begin of this one was lost. Not so for POLL_ADD, whose user_data POLL_REMOVE can change, and for unknown
+ *   and the start of this one was lost. Not so for POLL_ADD, whose user_data POLL_REMOVE can change, and for unknown
  *   opcodes.
  * - An unknown address: the request that this thread executes, if its address is unknown, and ring and user_data agree.
  *   Else by order, among the first 16 of a class, one without an address. It gets the address (identity inferred).

@@ -19,14 +19,14 @@
  *
  * The first execution (`issue`) is
  * - of a free request the file_get, if that is the thread's next event, else the submission (inferred). A request is
- *   free without LINK, HARDLINK, DRAIN and ASYNC, if it is no LINK_TIMEOUT, and if it does not come right behind a
+ *   free without LINK, HARDLINK, DRAIN and ASYNC, if it is no LINK_TIMEOUT, and if it does not come right after a
  *   request of this thread and ring with LINK or HARDLINK (link events in between do not count). A link or defer right
- *   behind takes this back;
+ *   after takes this back;
  * - of the head of a chain, without DRAIN and ASYNC, the same, from the link of a member without LINK and HARDLINK on.
  *   A chain with a refused member never runs;
  * - of a LINK_TIMEOUT that was not cancelled, its predecessor's (inferred);
- * - of others the first file_get, or the begin in a worker. If poll_arm or a CQE (not -ECANCELED) comes first: the
- *   predecessor's completion, if that is known and behind the submission, else that event (inferred), of unknown
+ * - of others the first file_get, or the start in a worker. If poll_arm or a CQE (not -ECANCELED) comes first: the
+ *   predecessor's completion, if that is known and after the submission, else that event (inferred), of unknown
  *   length;
  * - unknown of refused requests, and with -ECANCELED and no sign of an execution: never executed. A request older than
  *   the trace has an issue only if a file_get or a worker tells it, and nothing showed an earlier execution.
@@ -231,7 +231,7 @@ static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t tim
  * there.
  * - link(request, other): `previous` is the last member of other's chain, for older kernels name the head. If the
  *   head's place is another request's by now, `previous` is `other`.
- * - refuse right behind a request of this thread and ring with LINK or HARDLINK (link events in between do not count):
+ * - refuse right after a request of this thread and ring with LINK or HARDLINK (link events in between do not count):
  *   the refused request is a member, though no event says so, and the culprit of the chain's head, unless there is one
  *   (inferred).
  * - fail_link(request, victim): the culprit is the request, or that one's culprit (inferred). The first stays. Refused
@@ -289,7 +289,7 @@ void chain_submitted(engine *e, ring_thread *th, ring_request *r)
         th->running_since = r->submit;
         request_executed(e, r, th, r->submit, true);
     }
-    if (!last) /* else it is a member, as the link event behind this one will say */
+    if (!last) /* else it is a member, as the link event after this one will say */
         th->chain = goes_on(r) ? ref_to(e, r) : (request_ref){0, 0};
 }
 
@@ -406,7 +406,7 @@ void chain_shows_ended(engine *e, const ring_request *r, const ring_thread *th, 
  *
  * A row of ring_works is one execution.
  * - Begin: file_get in the worker. Else, at a CQE or poll_arm, the latest of these (inferred): the punt, or without one
- *   the predecessor's completion; the end (else the begin) of what the worker did before; the worker's start; the first
+ *   the predecessor's completion; the end (else the start) of what the worker did before; the worker's start; the first
  *   time it got a CPU since; the submission.
  * - End: a CQE or poll_arm in this worker. Else the worker's next event with another request, or the CQE in another
  *   thread, or when the worker last left its CPU before that CQE (inferred). Unknown if the worker exits or the trace

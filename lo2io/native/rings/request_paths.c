@@ -3,8 +3,8 @@
  *
  * CQEs of requests that were done during their submission look like CQEs of requests that came back from a device. But
  * the former are posted all together at the end of a batch, the latter by task work. After each run of task work, the
- * kernel tells how many items the run had. So the path of a CQE behind its own submission stays open until the thread's
- * next event of another kind. Until then, all that follows on the thread's location waits behind it.
+ * kernel tells how many items the run had. So the path of a CQE after its own submission stays open until the thread's
+ * next event of another kind. Until then, all that follows on the thread's location waits after it.
  *
  * The path is the first that holds:
  * 1. refused, cancelled: by status; cancelled only if the request was never executed (inferred, if punted).
@@ -17,7 +17,7 @@
  * 7. Executed when submitted, and none of that before the CQE: the thread's next event decides, see below.
  * 8. Executed later, with file_get: inline if the CQE comes in the same thread and no run of task work ended between,
  *    else device.
- * 9. Executed later, without file_get (inferred): the request runs behind its predecessor's CQE, in the same run of
+ * 9. Executed later, without file_get (inferred): the request runs after its predecessor's CQE, in the same run of
  *    task work, or in the next run if that CQE came out of a run. inline if its CQE comes before that run ends, else
  *    device. The CQE of a predecessor that was executed when submitted and cannot be queued came out of a run only if
  *    its thread entered or left a call, waited or ran task work in between.
@@ -178,7 +178,7 @@ static uint8_t path_by_signs(ring_request *r)
     return r->nr_polls ? LO2_PATH_POLL : LO2_PATH_UNKNOWN;
 }
 
-/* Neither its begin nor the events behind that were seen, or they were lost. */
+/* Neither its start nor the events after that were seen, or they were lost. */
 static uint8_t path_of_older(const engine *e, ring_request *r)
 {
     if (r->wake == UNKNOWN)
@@ -231,7 +231,7 @@ static void decide(engine *e, ring_request *r, bool claimed)
     if (r->at_submission) {
         r->in_run = claimed;
         r->path = claimed ? infer(r, LO2_PATH_DEVICE) : at_once(r);
-    } else { /* it runs behind its predecessor: in the same run, or in the next one if the predecessor came out of a run */
+    } else { /* it runs after its predecessor: in the same run, or in the next one if the predecessor came out of a run */
         uint32_t run = r->before_runs + r->before_in_run;
         r->path = infer(r, !r->before_known || r->end_runs <= run ? LO2_PATH_INLINE : LO2_PATH_DEVICE);
     }

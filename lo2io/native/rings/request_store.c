@@ -5,7 +5,7 @@
  * The request stays known by its address after its end, for some events come later than the CQE, until the address is
  * used again.
  *
- * Of requests with equal ring, user_data and class, only the oldest is in the bucket. The others queue behind it in the
+ * Of requests with equal ring, user_data and class, only the oldest is in the bucket. The others queue after it in the
  * order of submission (data_next, data_older). So many equal ones cost no more than one.
  */
 #include "rings/requests.h"
@@ -61,7 +61,7 @@ ring_request *request_by_address(engine *e, uint64_t address, uint64_t ctx, bool
 }
 
 /*
- * The last request at the event's address. If it lives and has another user_data, its end and the begin of the event's
+ * The last request at the event's address. If it lives and has another user_data, its end and the start of the event's
  * request were lost. But POLL_REMOVE may change the user_data of a poll.
  */
 ring_request *request_at_address(engine *e, const ring_sample *s)

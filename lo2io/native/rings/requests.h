@@ -63,7 +63,7 @@ typedef struct {
     uint32_t before_runs;         /* `runs` at the last CQE of its predecessor */
     uint32_t counted;             /* `runs` + 1 when it was counted as an item, for each run counts it once */
     int64_t submit, seen, issue, punt, arm, wake, work_begin, work_end, complete, notify, end;
-    int64_t end_call;             /* begin of the call in which its submitter was at the end */
+    int64_t end_call;             /* start of the call in which its submitter was at the end */
     int64_t before_time;          /* completion of its predecessor */
     int64_t executing, queued, waiting;
     int64_t looked, offset, length, bytes;
@@ -101,7 +101,7 @@ typedef struct {
     bool worker;
     request_ref running;          /* the request that it executes, unless it is a worker */
     int64_t running_since;
-    request_ref fresh;            /* the request whose begin waits for the thread's next event */
+    request_ref fresh;            /* the request whose start waits for the thread's next event */
     int64_t fresh_call;
     request_ref chain;            /* the last member of the chain that it submits */
     uint32_t phase, runs;         /* phase: counts calls, waits and runs of task work */
@@ -188,7 +188,7 @@ static inline bool opcode_has(const engine *e, uint8_t opcode, uint32_t any_trai
 
 /* rings/request_store.c */
 ring_request *request_by_address(engine *e, uint64_t address, uint64_t ctx, bool has_ctx);
-ring_request *request_at_address(engine *e, const ring_sample *s); /* its request, unless that one's begin was lost */
+ring_request *request_at_address(engine *e, const ring_sample *s); /* its request, unless that one's start was lost */
 ring_request *request_by_data(engine *e, uint64_t ctx, uint64_t user_data, uint8_t data_class, bool *several);
 ring_request *request_newest(engine *e, uint64_t ctx, uint64_t user_data); /* the newest that completes once; NULL: none lives */
 /* Makes a request in all lists. Pointers to requests are no longer valid. NULL: memory is short. */
@@ -219,7 +219,7 @@ void on_fail_link(engine *e, const ring_sample *s);
 void chain_shows_ended(engine *e, const ring_request *r, const ring_thread *th, int64_t time);
 void chain_member_ended(engine *e, ring_request *r);  /* its successor may begin */
 void work_begins(engine *e, task *t, ring_request *r, int64_t time);
-/* an event of a worker shows that it executes r, whose begin in this worker was not seen */
+/* an event of a worker shows that it executes r, whose start in this worker was not seen */
 void work_shown(engine *e, task *t, ring_request *r, int64_t time);
 void work_ends(engine *e, uint32_t task_index, int64_t time, bool known);
 void request_bound(engine *e, ring_request *r, bool hashed);

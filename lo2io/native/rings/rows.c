@@ -252,7 +252,7 @@ static void write_work_row(lo2_batch *b, const ring_work_row *x)
     c->end_time_ns[row] = x->end;
 }
 
-/* Puts a row into the batch if none waits and there is room; else behind those that wait. */
+/* Puts a row into the batch if none waits and there is room; else after those that wait. */
 #define PUT(e, queue, nr, write, row)                                                       \
     do {                                                                                    \
         ring_request_set *set_ = (e)->ring_requests;                                        \

@@ -2,7 +2,7 @@
  * What a ring looks like: requests in flight, workers, and how many CQEs may lie in its completion queue
  * (docs/explanation/rules/rings.md). A row of ring_states is written
  * - for the last of several changes up (a request begins or is first punted) or down (a CQE or overflow, and the end
- *   behind it), when the direction turns or another row comes;
+ *   after it), when the direction turns or another row comes;
  * - at overflows that prove a full queue, waits, births and deaths of workers, a submitter's exit, the first submission
  *   of a thread with workers, and exits of an io_uring_enter that had proven cq_least > 0;
  * - at the ring's known end, if that changes anything: cq_least 0, no workers, no requests that may end without a CQE.
@@ -177,7 +177,7 @@ void ring_cqe_posted(engine *e, uint32_t index, int64_t time, uint32_t tid)
     }
 }
 
-/* True if the queue has no room. Otherwise the CQE may only wait behind others, although there is room again. */
+/* True if the queue has no room. Otherwise the CQE may only wait after others, although there is room again. */
 static bool proves_full(const ring *r)
 {
     return !r->overflowing && r->cq_limit && !(r->flags != NONE && (r->flags & SETUP_CQE_MIXED));

@@ -4,7 +4,7 @@
 
 #include "api/all.h"
 
-/* A point of time: its bin, and how far it lies behind the begin of the bin. */
+/* A point of time: its bin, and how far it lies after the start of the bin. */
 typedef struct { uint64_t bin, into_ns; } grid_place;
 
 /* Time since the grid's start. Times outside of the grid lie at its ends. */

@@ -116,7 +116,7 @@ void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec)
 
 /*
  * Makes a child's copy, whose slots refer to the parent's handles until the child uses them. The kernel makes the copy
- * at an unknown moment of the call. So slots that others may have changed since the call's begin are unknown in the
+ * at an unknown moment of the call. So slots that others may have changed since the call's start are unknown in the
  * copy. If the entry was not seen, all are.
  */
 uint32_t table_copy(engine *e, uint32_t table, int64_t begin)

@@ -16,7 +16,7 @@ void position_doubtful(engine *e, task *t, uint32_t handle_index, uint8_t bit, i
 int64_t offset_of(engine *e, const pending_call *p, uint8_t *source);
 /*
  * Compares the row's offset with the position that a BPF program told: settles the offset, or makes it unknown. True if
- * `after`, the position behind the call, holds.
+ * `after`, the position after the call, holds.
  */
 bool position_told(engine *e, const pending_call *p, int64_t result, uint32_t row, int64_t *after);
 void position_set(engine *e, const pending_call *p, int64_t position);

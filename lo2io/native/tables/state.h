@@ -77,7 +77,7 @@ typedef struct {
     uint32_t first, last, count;  /* runs of pages: index + 1, 0: none */
     int64_t wait_ns;              /* waits for I/O */
     bool apart;                   /* runs are not joined */
-    bool waited, unseen, cut;     /* unseen: the begin or end of a wait is lacking; cut: further runs found no room */
+    bool waited, unseen, cut;     /* unseen: the start or end of a wait is lacking; cut: further runs found no room */
 } cache_deeds;
 
 typedef struct {
@@ -202,7 +202,7 @@ typedef struct { known_inode *at; uint32_t count, room; } inode_table;
 enum cached { CACHED_UNKNOWN = 0, CACHED_NOT = 1, CACHED_MEMORY = 2, CACHED_PAGES = 3, CACHED_BELOW = 4, CACHED_DEVICE = 5 };
 typedef struct { uint64_t device, inode; uint32_t generation, file; uint8_t cached; bool direct, flags_known; } cache_file;
 
-/* Pages that a thread put into the page cache, or took out of it, one behind the other. */
+/* Pages that a thread put into the page cache, or took out of it, one after the other. */
 typedef struct { uint64_t device, inode, first; int64_t time; uint32_t pages, page_bytes, generation, next; uint16_t mode;
                  bool evicts; } page_run;
 typedef struct { int64_t time; uint64_t cause, device, inode, first, first_use; uint32_t task, tid, file, pages, page_bytes, used;
@@ -218,7 +218,7 @@ typedef struct request {
     uint64_t issued_sector;
     uint32_t device, task, pid, tid;
     uint32_t task_index;          /* where the task was; that place may hold another task by now */
-    int64_t call;                 /* begin of the call in which the thread sent it; UNKNOWN: none */
+    int64_t call;                 /* start of the call in which the thread sent it; UNKNOWN: none */
     int64_t begin, insert, issue, complete, bytes_request, bytes_issued, bytes_result;
     int64_t end_latest;           /* of an end that was not seen: no later than this */
     int32_t error;
@@ -398,7 +398,7 @@ struct lo2_engine {
     VEC(carried_part) carried;    /* the last ones, at their number modulo their count */
     uint32_t nr_carried;
     VEC(stack_entry) stack_queue;
-    VEC(uint8_t) told_bytes;      /* of the entries, one behind the other */
+    VEC(uint8_t) told_bytes;      /* of the entries, one after the other */
     uint32_t stacks_out, told_out;
     VEC(futex_row) futex_queue;
     uint32_t futexes_out;

@@ -1,5 +1,5 @@
 /*
- * Threads and processes: which are recorded, which share a table of descriptors. engine/lives.c has their begins and
+ * Threads and processes: which are recorded, which share a table of descriptors. engine/lives.c has their starts and
  * ends.
  */
 #ifndef LO2IO_TASKS_H

@@ -1,7 +1,7 @@
 """I/O events of any OTF2 trace, in the order of their times, as rows of calls and requests.
 
 A transfer belongs to the call that its thread is in (``calls.py``). Several transfers at once belong to one vector:
-Score-P begins one for each buffer of a ``readv``. A transfer is a row of its own, from begin to completion, if it is
+Score-P begins one for each buffer of a ``readv``. A transfer is a row of its own, from start to completion, if it is
 outside of any call, non-blocking, or not the first in its call. Requests of disks and of io_uring are no calls.
 """
 

@@ -297,7 +297,7 @@ class TableMaker:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The names, with a number behind repeated ones: names of a table's codes must differ."""
+    """The names, with a number after repeated ones: names of a table's codes must differ."""
     seen: dict[str, int] = {}
     found = []
     for name in names:

@@ -1,7 +1,7 @@
 """The archive that an application wrote about itself while lo2io recorded it, as a part of a merged archive.
 
 In: an archive of another tool, such as Score-P. Out: its definitions and markers in the merged archive, and the local
-definitions of its locations. It keeps all its ids; lo2io's definitions are numbered behind them. So its mapping tables
+definitions of its locations. It keeps all its ids; lo2io's definitions are numbered after them. So its mapping tables
 stay as they are, and every kind of definition that libotf2 knows is carried over: each callback of a reader has the
 arguments of the writer's function, with the writer in the place of the user data.
 """
@@ -137,7 +137,7 @@ class Application:
         """The first free id of a kind of definition.
 
         Raises:
-            UsageError: There is no room behind the ids of the application.
+            UsageError: There is no room after the ids of the application.
         """
         found = max(self.definitions.table(kind), default=-1) + 1
         if found > (0xFE if kind == "paradigm" else _MOST_IDS):

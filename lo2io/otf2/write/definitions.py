@@ -70,7 +70,7 @@ ATTRIBUTES = {
     "request_id": ("RequestId", "The request's id in lo2io's tables, and its matching id", "UINT64"),
     "queue_latency": ("QueueLatency", "Time from insert to issue in ns", "UINT64"),
     "device_latency": ("DeviceLatency", "Time from issue to completion in ns", "UINT64"),
-    "given_path": ("Path", "Path that the call was given, behind the directory it starts in", "STRING"),
+    "given_path": ("Path", "Path that the call was given, after the directory it starts in", "STRING"),
     "given_path2": ("Path 2", "Second path that the call was given, likewise: the new name", "STRING"),
 }
 """Member of ``lo2_otf2_attributes`` → name, description, type. The references are the places in this order."""

@@ -103,7 +103,7 @@ class Rows:
         self.tasks: dict[int, TaskRow] = {}
         self.rings: dict[int, RingRow] = {}
         self.losses: list[tuple[int, int, int, int]] = []
-        """CPU, begin and end in ns, number of records."""
+        """CPU, start and end in ns, number of records."""
         self.nr_without_data = 0
 
     def add(self, batch: Batch) -> None:

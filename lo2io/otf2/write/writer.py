@@ -262,7 +262,7 @@ class Otf2Writer:
                 text += f"; {end.completeness.elsewhere} of them elsewhere" if end.completeness.elsewhere else ""
                 out.mark(_VANISHED, text, time=start_ns, duration=stop_ns - start_ns, scope=whole, scope_ref=0)
             for cpu, begin, until, lost in self._rows.losses:
-                first = min(max(begin, start_ns), stop_ns)  # an unknown begin is below every start
+                first = min(max(begin, start_ns), stop_ns)  # an unknown time is below every start
                 last = stop_ns if until == UNKNOWN_I64 else max(first, min(until, stop_ns))
                 text = f"CPU {cpu}: the kernel dropped {lost} records"
                 scope, ref = scopes.get(cpu, host)

@@ -7,7 +7,7 @@ from typing import Final
 REMEDIES: Final = {
     "many-small-reads": "read larger blocks, such as 64 KiB at a time (setvbuf, BufferedReader, dd bs=64k)",
     "many-small-writes": "collect what is written in a buffer of 64 KiB, and write that (setvbuf, BufferedWriter)",
-    "random-reads-of-whole-file": "read the file once from its begin to its end, so that the kernel reads ahead",
+    "random-reads-of-whole-file": "read the file once from its start to its end, so that the kernel reads ahead",
     "sync-per-write": "write several records before each sync (group commit); fdatasync spares the file's times",
     "one-at-a-time": "keep several accesses under way: threads, io_uring, or posix_fadvise(POSIX_FADV_WILLNEED)",
     "misaligned-direct": "make offset, size and memory multiples of the device's block (BLKSSZGET: 512 B or 4 KiB)",

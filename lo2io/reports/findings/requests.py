@@ -190,7 +190,7 @@ def _storm_finding(sums: TraceSums, device: int, process: int, storm: _Storm, ow
 
 
 def _requests(sums: TraceSums, ids: Ids | None = None, devices: Sequence[int] | None = None) -> Columns:
-    """Requests whose begin and end are known: all, these, or these devices'; with ``process``, ``begin`` and ``end``.
+    """Requests whose start and end are known: all, these, or these devices'; with ``process``, ``begin`` and ``end``.
 
     A request begins when it is queued, or issued where it is not queued.
     """

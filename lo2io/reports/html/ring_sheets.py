@@ -123,7 +123,7 @@ def _ends_of(ring: RingRow) -> Iterator[Sequence[Cell]]:
     for end in ring.ends:
         yield _name(ring), count(end.requests), Cell(end.status), Cell(end.opcode), Cell(end.error)
     for link in ring.broken_links:
-        culprit = f"behind a failed {link.opcode}" if link.opcode else "behind a failed one"
+        culprit = f"after a failed {link.opcode}" if link.opcode else "after a failed one"
         yield _name(ring), count(link.ended), Cell("cancelled"), Cell(culprit), Cell(link.error or "")
 
 

@@ -91,7 +91,7 @@ def _asset(name: str) -> str:
 
 
 def _plotly_notice() -> str:
-    """The comment at plotly.js's begin, with its version, copyright and licence."""
+    """The comment at plotly.js's start, with its version, copyright and licence."""
     return _asset(_PLOTLY).partition("*/")[0] + "*/"
 
 

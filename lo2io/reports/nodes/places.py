@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FOLDER, PATTERN = "folder", "pattern"
 _RULES: Final = {FOLDER: (r"(?s)^(.*)/[^/]*$", r"\1/"), PATTERN: (r"[0-9]+", "*")}
-"""What is replaced in a path, and by what: all behind the last slash; each number."""
+"""What is replaced in a path, and by what: all after the last slash; each number."""
 
 
 class Places(NamedTuple):

@@ -198,7 +198,7 @@ class NodesSummary:
     schema_version: int
     directory: str
     span_ns: int
-    """From the first node's begin to the last one's end, by the clock of all."""
+    """From the first node's start to the last one's end, by the clock of all."""
     error_ns: int | None
     """Times of all nodes are right within this; None: nobody knows."""
     activity: Activity
@@ -264,7 +264,7 @@ def add_up(
         directory: That of the recording.
         nodes: Yields each node and its sums, which are taken one after the other. It is called twice: only then is it
             known which paths are the largest, and memory need not have the others.
-        span_ns: From the first begin to the last end.
+        span_ns: From the first start to the last end.
         left_out: Host → why it is not among the nodes.
         nr_summed: Hosts that had no sums.
     """

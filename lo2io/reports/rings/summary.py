@@ -92,12 +92,12 @@ class RingFileRow:
     on_workers: int
     """Requests that worker threads executed."""
     worker_ns: int
-    """Time of these executions with a known begin and end."""
+    """Time of these executions with a known start and end."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFileRow:
-    """A file of one ring: its requests that workers executed, and their time, if begin and end are known."""
+    """A file of one ring: its requests that workers executed, and their time, if start and end are known."""
 
     kind: str
     path: str | None
@@ -163,7 +163,7 @@ class WorkersRow:
     busy_ns: int
     """Sum of all known executions."""
     inferred: int
-    """Executions with an inferred begin, end or thread."""
+    """Executions with an inferred start, end or thread."""
     bounded: int
     """Requests executed by workers that the kernel bounds by the number of CPUs."""
     unbounded: int
@@ -280,7 +280,7 @@ WITHOUT_FILE: Final = frozenset(
 )  # fmt: skip
 """Opcodes without a file to wait for that may go to a worker, such as the head of a chain with a draining member."""
 REASONS: Final = {
-    PuntReason.LINKED: ("behind another on its worker (link)", False),
+    PuntReason.LINKED: ("after another on its worker (link)", False),
     PuntReason.DRAINED: ("drained: it waited for all before it", True),
     PuntReason.ALWAYS: ("the kernel never tries this opcode inline", True),
     PuntReason.ASKED: ("ASYNC, set by the program or the kernel", False),

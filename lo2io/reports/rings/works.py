@@ -1,7 +1,7 @@
 """Where the time of requests went that workers executed: on a CPU, ready to run, or waiting, and for what.
 
 In: requests with their parts, and stretches without a CPU, both of the layer ``workers``. Out: sums by ring. They are
-of requests that a worker executed once, from a begin that the kernel told. Memory: 24 B for each of these that waited.
+of requests that a worker executed once, from a start that the kernel told. Memory: 24 B for each of these that waited.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class OverlapAdder:
             del kept
 
     def _batch_bounds(self) -> list[tuple[int, int]]:
-        """Earliest begin and latest end of each batch of operations."""
+        """Earliest start and latest end of each batch of operations."""
         told = self._trace.operation_bounds()
         if told is not None:
             return told
@@ -187,7 +187,7 @@ class OverlapAdder:
             reach.add(_latest(end))
 
     def _requests(self) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]:
-        """Submitter, begin and end of the requests of rings that are I/O with storage, batch by batch."""
+        """Submitter, start and end of the requests of rings that are I/O with storage, batch by batch."""
         if "ring_requests" not in self._trace.metadata["tables"]:
             return
         numbers = [row["number"] for row in self._trace.metadata["opcodes"] if row["kind"] in _IO_OPCODES]

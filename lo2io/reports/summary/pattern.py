@@ -4,8 +4,8 @@ In: operations, in the order of their ends. Out: sums by file group, histograms 
 the one before of the same kind (read or write) through the same handle. It is
 
 - *consecutive* if it begins at the byte at which the other ended,
-- *sequential* if it begins at that byte or up to :data:`NEAR_BYTES` behind it (so consecutive ones are sequential),
-- *random* otherwise: it begins before that byte, or farther behind.
+- *sequential* if it begins at that byte or up to :data:`NEAR_BYTES` after it (so consecutive ones are sequential),
+- *random* otherwise: it begins before that byte, or farther after.
 
 The first access through a handle is none of these. Only accesses that moved bytes at a known offset have a place. All
 accesses that moved bytes have a size. Memory: 16 B a handle, some 150 B a file, nothing for an operation.
@@ -60,7 +60,7 @@ class AccessSums:
         self.first: NDArray[np.int64] = rows["first"]
         """Offset of the first of these bytes."""
         self.end: NDArray[np.int64] = rows["end"]
-        """Offset behind the last of these bytes."""
+        """Offset after the last of these bytes."""
         self.waited: NDArray[np.int64] = rows["waited"]
         """Accesses at known offsets during which a request of their thread was at a device."""
         self.waited_bytes: NDArray[np.int64] = rows["waited_bytes"]

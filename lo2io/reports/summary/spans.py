@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
     _Stretches = tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]
-    """Task, begin and end of each stretch; times in ns."""
+    """Task, start and end of each stretch; times in ns."""
 
 SWITCH: Final = "sched:sched_switch"
 COLUMNS: Final = ("task", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns")
@@ -34,7 +34,7 @@ _OFF_CPU: Final = ("task", "begin_time_ns", "end_time_ns", "state")
 
 
 class Spans:
-    """Stretches of time by task, united if they overlap; their total length up to the begin of each.
+    """Stretches of time by task, united if they overlap; their total length up to the start of each.
 
     Args:
         task: shape (n,), the task of each stretch.

@@ -684,7 +684,7 @@ def _why_nothing(
 
 
 def _span_ns(meta: Mapping[str, Any]) -> int:
-    """The length of the trace. An end before the begin counts as length 0."""
+    """The length of the trace. An end before the start counts as length 0."""
     return max(0, int(meta["stop_ns"] - meta["start_ns"]))
 
 

@@ -191,7 +191,7 @@ _NO_WAITS: Final[_Waits] = (
 def _read_waits(trace: Trace, journal: int) -> _Waits:
     """Id of the call, reason, and time until the wakeup of each stretch that is a wait, in the order of ids.
 
-    A stretch is no wait if its thread could run from its begin on, or if nobody saw the wakeup. Last come the phases of
+    A stretch is no wait if its thread could run from its start on, or if nobody saw the wakeup. Last come the phases of
     those waits alone whose reason is ``journal``, in the same order.
     """
     columns = ("operation", "reason", "begin_time_ns", "wake_time_ns", "waker_tid", "stack")
@@ -210,7 +210,7 @@ def _read_waits(trace: Trace, journal: int) -> _Waits:
 
 
 def _ranges(begin: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.intp]:
-    """All numbers of several ranges, one range behind the other."""
+    """All numbers of several ranges, one range after the other."""
     lengths = end - begin
     starts = np.cumsum(lengths) - lengths
     numbers: NDArray[np.intp] = np.arange(int(lengths.sum())) + np.repeat(begin - starts, lengths)

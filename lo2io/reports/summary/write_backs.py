@@ -156,7 +156,7 @@ def summarize_write_backs(sums: TraceSums) -> WriteBackSummary | None:
 
 
 def _process_of(rows: Columns, owners: Owners) -> Integers:
-    """The charged process; behind the last one first those that are not recorded, then unknown."""
+    """The charged process; after the last one first those that are not recorded, then unknown."""
     known = owners.processes(rows["task"])
     return np.where(rows["charged"] == _UNKNOWN, owners.nr_processes + 1, known)
 

@@ -228,7 +228,7 @@ def _broken(row: BrokenLinkRow) -> str:
     if row.opcode is None:
         return f"{count_of(row.ended, 'request')} by what is not in the trace"
     why = row.error or "without an error"
-    return f"{row.opcode} {why} ended {count_of(row.ended, 'request')} behind {row.culprits:,} of them"
+    return f"{row.opcode} {why} ended {count_of(row.ended, 'request')} linked after {row.culprits:,} of them"
 
 
 def _named(texts: Sequence[str]) -> str:

@@ -46,11 +46,11 @@ def ways_of(stacks: StacksSummary) -> str:
 
 
 def path_of(row: StackRow, frames: int = _FRAMES) -> str:
-    """The innermost functions, each behind its caller."""
+    """The innermost functions, each after its caller."""
     return names_of(row.functions, frames)
 
 
 def names_of(functions: tuple[str, ...], frames: int) -> str:
-    """The innermost of these functions, each behind its caller."""
+    """The innermost of these functions, each after its caller."""
     shown = functions[-frames:]
     return printable(("… > " if len(shown) < len(functions) else "") + " > ".join(shown))

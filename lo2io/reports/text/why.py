@@ -21,7 +21,7 @@ _BUSY, _IDLE, _MOMENT = "█", "·", "│"
 def render_chain(chain: Chain, console: Console) -> None:
     """Print one call: what it was, where its time went, what happened meanwhile, and who else used the device."""
     print_line(console, _title(chain), "bold")
-    place = f"{chain.kind} {chain.id} · {format_duration(chain.at_ns)} after the trace's begin"
+    place = f"{chain.kind} {chain.id} · {format_duration(chain.at_ns)} after the trace's start"
     thread = "" if chain.tid in {chain.pid, None} else f", thread {chain.tid}"
     print_line(console, f"by {who(chain.pid, chain.process)}{thread} · {place}")
     rows = [
@@ -62,7 +62,7 @@ def _fate(told: WrittenBack) -> str:
     if not told.requests:
         return f"Not written when the recording ended: {format_bytes(told.bytes_unwritten)} that the call made dirty."
     why = f" ({', '.join(told.reasons)})" if told.reasons else ""
-    when = "" if told.until_ns is None else f", the last {format_duration(told.until_ns)} after its begin"
+    when = "" if told.until_ns is None else f", the last {format_duration(told.until_ns)} after its start"
     rest = f"; {format_bytes(told.bytes_unwritten)} not yet when the recording ended" if told.bytes_unwritten else ""
     written = f"{format_bytes(told.bytes)} by {count_of(told.requests, 'request')}"
     return f"Written to the disk for this call: {written}{why}{when}{rest}."

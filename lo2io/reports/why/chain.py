@@ -69,7 +69,7 @@ class Step:
     """Something that happened during the call."""
 
     at_ns: int
-    """Since the call's begin."""
+    """Since the call's start."""
     duration_ns: int
     """0: a moment."""
     text: str
@@ -94,7 +94,7 @@ class WrittenBack:
     """Written to disks, with bytes that were written twice."""
     requests: int
     until_ns: int | None
-    """From the call's begin until the last of them was on the disk; None: that was not seen."""
+    """From the call's start until the last of them was on the disk; None: that was not seen."""
     reasons: tuple[str, ...]
     """Why workers of the kernel wrote them."""
     bytes_unwritten: int
@@ -119,7 +119,7 @@ class Chain:
     """Moved, or else asked for."""
     error: str | None
     at_ns: int
-    """Since the trace's begin."""
+    """Since the trace's start."""
     duration_ns: int
     shares: tuple[Share, ...]
     """They add up to the duration. The largest comes first."""
@@ -159,7 +159,7 @@ def explain(trace: Trace, calls: Sequence[int]) -> tuple[Chain, ...]:
         if found[number]["end_time_ns"] is None:
             raise UsageError(tried, "its end is not known", "take a call that ended")
         if found[number]["begin_time_ns"] is None:
-            raise UsageError(tried, "its begin is not known", "take a request that began during the recording")
+            raise UsageError(tried, "its start is not known", "take a request that began during the recording")
     names = _Names(trace, list(found.values()))
     return tuple(
         (_explain_request if "opcode" in found[number] else _explain)(trace, names, found[number]) for number in calls

@@ -19,7 +19,7 @@ def parse_moment(text: str, metadata: Mapping[str, Any]) -> int:
     """A moment in nanoseconds on the trace's clock.
 
     Args:
-        text: ``2.5s``: 2.5 s after the trace's begin; ``-10s``: 10 s before its end; ``@NS``: a time of the tables; or
+        text: ``2.5s``: 2.5 s after the trace's start; ``-10s``: 10 s before its end; ``@NS``: a time of the tables; or
             a date and time of day (ISO 8601), in this machine's local time unless an offset follows.
         metadata: The trace's metadata. ``start_ns``, ``stop_ns`` and ``syncs`` are used.
 

@@ -3,10 +3,10 @@
 In: a trace. Out: a trace again, which yields only the rows of the part, batch by batch. Memory: one bit for each row.
 Filters mean the same as when recording: ``filter/rows.py`` and ``filter/batches.py`` decide.
 
-A row belongs to a span if it began before the span's end, and ended after the span's begin or lasts until the trace's
+A row belongs to a span if it began before the span's end, and ended after the span's start or lasts until the trace's
 end. Such a row stays unchanged. So a row across a border belongs to both sides. ``filter/batches.py`` says which other
 rows stay. The tables of threads, rings, losses and devices, and the proof of completeness, stay whole. Of
-``ring_states`` the span's rows stay, and for each ring the row that held at the span's begin.
+``ring_states`` the span's rows stay, and for each ring the row that held at the span's start.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class _Span:
         first = start if moments[0] is None else max(start, moments[0])
         last = stop if moments[1] is None else min(stop, moments[1])
         if first >= last:
-            asked = f"from {begin or 'its begin'} until {end or 'its end'}"
+            asked = f"from {begin or 'its start'} until {end or 'its end'}"
             length = format_duration(stop - start)
             raise UsageError(
                 f"take the part of the trace {asked}", f"nothing lies there: it is {length} long", "name another span"
@@ -133,7 +133,7 @@ class _Span:
     def holds(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Flags:
         """True for rows that lie at least partly in the span.
 
-        An unknown begin is before, an unknown end after all times.
+        An unknown start is before, an unknown end after all times.
         """
         inside = np.ones(len(begin), np.bool_)
         if self.end is not None:
@@ -338,7 +338,7 @@ class _Waits:
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
         self._claims = np.full(len(keys), UNKNOWN_I64, np.int64)
-        """One number for each wait, in that order: twice the begin of the last call between the previous wait and this
+        """One number for each wait, in that order: twice the start of the last call between the previous wait and this
         one, plus 1 if that call stays. Unknown: no call began between the two waits."""
 
     def _keys(self, tasks: NDArray[Any], times: NDArray[Any]) -> NDArray[np.uint64]:

@@ -96,7 +96,7 @@ def test_arguments_by_number(name: str, expected: dict[str, int]) -> None:
 
 
 def test_a_string_in_the_sample_is_no_argument() -> None:
-    """Linux 6.19 adds the path itself behind the arguments."""
+    """Linux 6.19 adds the path itself after the arguments."""
     added = FieldLayout("__filename_val", "__data_loc char[]", 16 + 8 * 4, 4, signed=False, is_data_loc=True)
     (call,) = plan_calls([entry("openat", added=(added,))], load_catalog())
     assert call.spec.nr_args == 4

@@ -16,7 +16,7 @@ SIZE = 4096
 
 
 def test_what_waits_is_shown_in_its_order_and_given_back(tmp_path: Path) -> None:
-    """It begins at the tail, ends at the head, and goes on at the buffer's begin. The kernel sees the new tail."""
+    """It begins at the tail, ends at the head, and goes on at the buffer's start. The kernel sees the new tail."""
     head, tail = SIZE + 6, SIZE - 4
     content = bytearray(PAGE_BYTES + SIZE)
     for place, value in ((HEAD_OFFSET, head), (TAIL_OFFSET, tail), (SIZE_OFFSET, SIZE)):

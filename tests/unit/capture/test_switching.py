@@ -1,4 +1,4 @@
-"""In which order events begin and end, without a kernel."""
+"""In which order events start and end, without a kernel."""
 
 from __future__ import annotations
 

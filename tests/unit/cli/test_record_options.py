@@ -149,6 +149,6 @@ def test_other_command_lines_are_left_to_typer(words: tuple[str, ...]) -> None:
 def test_a_plain_command_line_reads_as_with_typer(
     monkeypatch: pytest.MonkeyPatch, words: str, expected: dict[str, Any]
 ) -> None:
-    """Words behind the first argument are the command's, a value may begin with a dash, and the last value counts."""
+    """Words after the first argument are the command's, a value may begin with a dash, and the last value counts."""
     assert read_plain(words.split(), options("record")) == expected
     asked(monkeypatch, "record", *words.split())

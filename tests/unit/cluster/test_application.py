@@ -91,7 +91,7 @@ def test_all_rules_are_kept(tmp_path: Path) -> None:
 
 
 def test_what_the_application_breaks_is_told_apart(tmp_path: Path) -> None:
-    """An operation that ends without a begin is no fault of lo2io's. The same on a location of lo2io's would be."""
+    """An operation that ends without a start is no fault of lo2io's. The same on a location of lo2io's would be."""
     trace, _host = machine(tmp_path / "T")
     theirs = correct()
     theirs.events[1].append(complete(START + 120, DISK, 99))
@@ -260,7 +260,7 @@ def test_the_archives_own_offsets_count(tmp_path: Path) -> None:
 
 
 def test_chunks_are_spread(tmp_path: Path) -> None:
-    """lo2io's chunks of events are smaller than Score-P's. Readers find the same events behind larger steps."""
+    """lo2io's chunks of events are smaller than Score-P's. Readers find the same events after larger steps."""
     for name, chunk_bytes in (("own", OWN_CHUNK_BYTES), ("theirs", CHUNK_BYTES)):
         with otf2.writer.open(str(tmp_path / name), timer_resolution=1, chunk_size_events=chunk_bytes) as writer:
             node = writer.definitions.system_tree_node("node")

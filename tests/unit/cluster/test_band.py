@@ -77,7 +77,7 @@ def test_contradictions_are_named() -> None:
     assert {raised.value.pair, raised.value.other} == {0, 1}
     with pytest.raises(Contradiction) as raised:
         band().within(pairs([FIRST], [FIRST + 9], [STOP + 2 * S], [STOP + 2 * S]))
-    assert raised.value.other is None, "it lies behind what the recording allows"
+    assert raised.value.other is None, "it lies after what the recording allows"
     bent = np.array([FIRST, FIRST + 5 * S, LAST - 9])
     times = bent - FIRST + START + np.array([0, 100, 0])
     with pytest.raises(Contradiction) as raised:

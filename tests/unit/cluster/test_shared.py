@@ -29,7 +29,7 @@ RATE = 2_400_000_000
 ONE, TWO = Thread(0, 10, 10, None), Thread(1, 10, 11, None)
 
 Own = list[tuple[int, int, int, int, int]]
-"""Call, bytes asked for and moved, begin and end in ns."""
+"""Call, bytes asked for and moved, start and end in ns."""
 
 
 def calls(rows: Own) -> Calls:
@@ -146,7 +146,7 @@ def test_contradictions_are_refused() -> None:
 
 
 def test_calls_of_a_trace(tmp_path: Path) -> None:
-    """In the order of their begin, by thread; system calls by the functions' names; none that has not ended."""
+    """In the order of their start, by thread; system calls by the functions' names; none that has not ended."""
     names = [call.abi_name for call in CATALOG]
     rows = [
         ("write", 0, 30, 40, 9, 9), ("read", 0, 10, 20, 8, None), ("close", 0, 50, 60, None, None),

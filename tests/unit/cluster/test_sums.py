@@ -190,7 +190,7 @@ def test_a_rank_on_several_hosts_has_a_row_on_each(tmp_path: Path) -> None:
 
 
 def test_nodes_have_ranks_and_ranks_have_processes(tmp_path: Path) -> None:
-    """What the rows of a node add up to is the node's; a process of no rank stands behind those of ranks."""
+    """What the rows of a node add up to is the node's; a process of no rank stands after those of ranks."""
     processes = [("app", 0), ("helper", 0), ("app", 1), ("daemon", UNKNOWN_U32), ("app", 1)]
     calls = [("/data", 10 * (number + 1), 100) for number in range(10)]
     host_with(tmp_path / "T", "n0", calls, processes=processes)

@@ -63,7 +63,7 @@ WRITES_TWICE = [
     completion(RequestOp.FLUSH, 0),
     completion(RequestOp.WRITE, 0, sector=800),
 ]
-"""A write with a flush behind it, as block/blk-flush.c completes it: the data, the flush, and the whole."""
+"""A write with a flush after it, as block/blk-flush.c completes it: the data, the flush, and the whole."""
 
 
 @pytest.mark.parametrize(

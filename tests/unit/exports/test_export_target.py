@@ -174,7 +174,7 @@ def test_a_folder_that_is_no_export_is_not_gone_through(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("nth", [1, 2])
 def test_ended_while_one_replaces_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
-    """Ctrl-C between the two renames, or behind them: one of both is there, whole, and nothing else."""
+    """Ctrl-C between the two renames, or after them: one of both is there, whole, and nothing else."""
     write_folder(tmp_path / "D", "old")
     rename, calls = Folder.rename, iter(range(1, 9))
 

@@ -269,7 +269,7 @@ def test_disks(tmp_path: Path) -> None:
 def test_order_is_that_of_begins(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[tuple[int, int]]]
 ) -> None:
-    """However the rows of a table lie, actions come in the order of their begin, each once."""
+    """However the rows of a table lie, actions come in the order of their start, each once."""
     rows = [[call(begin, READ, 0, index * 100 + place, size) for place, (begin, size) in enumerate(part)]
             for index, part in enumerate(batches)]  # fmt: skip
     trace = make_trace(tmp_path_factory.mktemp("order") / "T", *rows)

@@ -154,7 +154,7 @@ def samples(profile: Any, thread: int) -> list[tuple[float, str, float]]:
 
 
 def test_calls_are_samples_as_heavy_as_they_are_long(tmp_path: Path) -> None:
-    """Between two calls of a thread, it has no stack. Times count from the trace's begin."""
+    """Between two calls of a thread, it has no stack. Times count from the trace's start."""
     rows = [call(1, 2, 3), call(2, 3, 5, call=WRITE), call(4, 4, 8, call=FSTAT, task=1), call(3, 6, 7)]
     profile = exported(tmp_path, rows, {1: 7, 2: 8, 4: UNKNOWN_U32, 3: 7})
     assert samples(profile, 0) == [
@@ -227,7 +227,7 @@ def test_threads_and_files_of_code_have_their_names(tmp_path: Path) -> None:
 
 
 def test_the_profile_tells_when_and_what_was_recorded(tmp_path: Path) -> None:
-    """Its begin is a time of day: the clocks were read at 0, 1 ms before."""
+    """Its start is a time of day: the clocks were read at 0, 1 ms before."""
     meta = exported(tmp_path, [call(1, 2, 3)], {1: 7})["meta"]
     assert meta["startTime"] == 1_700_000_000_001
     assert (meta["profilingStartTime"], meta["profilingEndTime"]) == (0, 10)

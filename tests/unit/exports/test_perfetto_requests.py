@@ -138,7 +138,7 @@ def test_ends_that_nobody_saw(processor: TraceProcessor, tmp_path: Path) -> None
 
 
 def test_bandwidth(processor: TraceProcessor, tmp_path: Path) -> None:
-    """Bytes of an interval's requests over its length, and 0 behind it."""
+    """Bytes of an interval's requests over its length, and 0 after it."""
     width = 500_000  # a second in at most 2,000 parts
     moved = [(1, width - 1, 512, READ), (2, width - 1, 512, READ), (3, width, 4096, READ), (4, 9 * width, 8, WRITE)]
     rows = [block(n, None, end - 10, end, bytes_result=size, operation=what) for n, end, size, what in moved]

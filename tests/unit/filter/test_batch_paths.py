@@ -87,5 +87,5 @@ def test_calls_without_a_handle_go_by_the_paths_they_were_given(
     [("/", "/x", "/x"), ("/", "x", "/x"), ("/a", "b/c", "/a/b/c"), ("/root", "/etc", "/root/etc"), ("/a", "", "/a")],
 )
 def test_a_path_stands_behind_its_directory(directory: str, path: str, whole: str) -> None:
-    """Behind an absolute one's, the thread's root."""
+    """After an absolute one's, the thread's root."""
     assert whole_path(directory, path) == whole

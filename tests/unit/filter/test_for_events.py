@@ -172,7 +172,7 @@ LETTERS = {
     RequestOp.ZONE: "ZA",
     RequestOp.OTHER: "N",
 }
-"""Behind an F if the request flushes first; flags follow (blk_fill_rwbs)."""
+"""After an F if the request flushes first; flags follow (blk_fill_rwbs)."""
 FLAGS = st.sets(st.sampled_from("FASM")).map(lambda flags: "".join(f for f in "FASM" if f in flags))
 
 

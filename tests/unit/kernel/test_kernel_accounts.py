@@ -76,7 +76,7 @@ def test_a_process(root: Path) -> None:
 
 
 def test_a_cgroup_of_version_2(tmp_path: Path) -> None:
-    """A line a device; what controllers add behind is passed over, and a line without numbers too."""
+    """A line a device; what controllers add after is passed over, and a line without numbers too."""
     (tmp_path / "io.stat").write_text(
         "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6 cost.vrate=100.00\n259:1 \n\nx rbytes=1\n"
     )

@@ -30,13 +30,13 @@ def names(tmp_path: Path, table: str, *addresses: int) -> list[str | None]:
 
 
 def test_the_function_around_a_return_address(tmp_path: Path) -> None:
-    """A call at a function's very end returns behind it, and modules are in no order."""
+    """A call at a function's very end returns after it, and modules are in no order."""
     addresses = 0xFFFFFFFF81000110, 0xFFFFFFFF81000200, 0xFFFFFFFFC0200010, 0xFFFFFFFFC0200041, 0xFFFFFFFFC0300001
     assert names(tmp_path, TABLE, *addresses) == ["first", "first", "of_module", "of_module_too", "of_late"]
 
 
 def test_addresses_without_a_function(tmp_path: Path) -> None:
-    """Before the first one, far behind the last one, and between kernel and modules."""
+    """Before the first one, far after the last one, and between kernel and modules."""
     addresses = 0xFFFFFFFF80000000, 0xFFFFFFFFD0000000, 0xFFFFFFFF91000000
     assert names(tmp_path, TABLE, *addresses) == [None, None, None]
 

@@ -42,7 +42,7 @@ def one_field(line: str) -> FieldLayout:
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_format_of_the_test_data_parses(file: str) -> None:
-    """Fields lie one behind the other, after the common header."""
+    """Fields lie one after the other, after the common header."""
     release, _, subsystem, name, _ = file.split("/")
     layout = read(release, f"{subsystem}:{name}")
     assert layout.name == f"{subsystem}:{name}"

@@ -10,7 +10,7 @@ from lo2io.native.columns import allocate_batch, pointer_to
 
 
 def test_a_pointer_to_values_of_another_size_is_refused() -> None:
-    """A loop that takes 32 bits for 64 would read behind the array."""
+    """A loop that takes 32 bits for 64 would read after the array."""
     with pytest.raises(ValueError, match="int64_t, of values of uint32"):
         pointer_to(np.zeros(4, np.uint32), "int64_t")
 

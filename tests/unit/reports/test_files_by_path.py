@@ -80,7 +80,7 @@ def test_one_row_a_path(trace: Trace) -> None:
 
 
 def test_what_is_about_bytes_is_each_files_own(trace: Trace) -> None:
-    """The second journal does not write the first one's bytes again, though both begin at 0."""
+    """The second journal does not write the first one's bytes again, though both start at 0."""
     found = summarize(trace).io
     assert found is not None
     (journal,) = (row for row in found.patterns if row.path == "/db-journal" and row.operation == "write")
@@ -91,7 +91,7 @@ def test_what_is_about_bytes_is_each_files_own(trace: Trace) -> None:
 
 
 def test_the_page_says_how_many(trace: Trace) -> None:
-    """Behind the path, where it was more than one."""
+    """After the path, where it was more than one."""
     out = io.StringIO()
     render_page(summarize(trace), report_console(out))
     lines = [line.split("  ")[0] for line in out.getvalue().splitlines()]

@@ -408,7 +408,7 @@ def test_many_small_writes(found: Any) -> None:
 
 
 def waiting(number: int) -> tuple[list[Row], list[Row]]:
-    """Reads that jump, one behind the other, each of 1 ms with a request at a device for all of it."""
+    """Reads that jump, one after the other, each of 1 ms with a request at a device for all of it."""
     rows = [
         {
             **access(READ, index * 7919 % 1000 * MIB, 4096),
@@ -425,7 +425,7 @@ def waiting(number: int) -> tuple[list[Row], list[Row]]:
 
 
 def test_one_at_a_time(found: Any) -> None:
-    """100 reads that jump and that wait for a device one behind the other, for 50 ms and a tenth of the recording.
+    """100 reads that jump and that wait for a device one after the other, for 50 ms and a tenth of the recording.
 
     So do reads with O_DIRECT that do not jump, and writes with it. Not 99, not without the device, not sequential
     ones, not a smaller part of the recording, not of 64 KiB and more, and not two at a time.
@@ -520,7 +520,7 @@ def test_the_time_of_workers_stands_with_its_parts(found: Any) -> None:
     ids=lambda changes: next(iter(changes)),
 )
 def test_the_time_of_workers_that_is_not_exact(found: Any, changes: dict[str, int]) -> None:
-    """Of requests with unknown parts, an inferred begin or worker, or several executions, nothing is said."""
+    """Of requests with unknown parts, an inferred start or worker, or several executions, nothing is said."""
     finding = found([], **worked(10, **changes))["punted-requests"]
     assert "spent" not in finding.text
     assert finding.evidence == {"on_workers": 10, "requests": 100}

@@ -104,7 +104,7 @@ def test_syncs_are_meant_to_wait_for_the_journal(found: Any) -> None:
 @pytest.mark.parametrize("seen", [True, False])
 @pytest.mark.parametrize(("rule", "reason"), [("lock-contention", "lock"), ("journal-bound", "journal")])
 def test_a_stretch_without_a_sleep_is_no_wait(found: Any, rule: str, reason: str, seen: bool) -> None:
-    """One of 20 stretches: its thread could run from the begin on, or nobody saw when its thread could."""
+    """One of 20 stretches: its thread could run from the start on, or nobody saw when its thread could."""
     calls, waits = waiting(20, reason, 10 * MS)
     assert rule in found(calls, off_cpu=waits)
     waits[7]["wake_time_ns"] = waits[7]["begin_time_ns"] if seen else UNKNOWN_I64

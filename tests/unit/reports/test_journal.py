@@ -71,7 +71,7 @@ def test_what_the_journals_thread_did_meanwhile(tmp_path: Path, wait: tuple[int,
     ids=["begin not seen", "a moment lost", "a commit lost"],
 )
 def test_what_was_not_seen(tmp_path: Path, between: list[dict[str, Any]], phases: list[int]) -> None:
-    """From the end of the commit before to the begin of the next one that is whole, the phase is not known."""
+    """From the end of the commit before to the start of the next one that is whole, the phase is not known."""
     last = commit(between[0]["transaction"] + 1, 405, 405, 405, 405, 405)
     assert divided(tmp_path, [FIRST, *between, last], (130, 410, JOURNAL)) == [phases]
 

@@ -329,7 +329,7 @@ def test_terminal_is_coloured_and_says_the_same(tmp_path: Path) -> None:
 
 
 def test_late_samples_make_no_negative_time(tmp_path: Path) -> None:
-    """An end before its begin counts as no time at all."""
+    """An end before its start counts as no time at all."""
     trace = write_trace(tmp_path, [make_batch(operations=[{"begin_time_ns": 9, "end_time_ns": 4, "call": READ}])])
     summary = summarize(trace)
     assert (summary.activity.time_ns, summary.calls[0].latency.max_ns) == (0, 0)

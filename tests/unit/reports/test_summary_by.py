@@ -132,7 +132,7 @@ def test_of_many_command_lines_the_rest_is_one_row(tmp_path: Path) -> None:
 
 
 def test_long_command_lines_are_cut_at_their_end(tmp_path: Path) -> None:
-    """Their begins show the program; the JSON has them whole."""
+    """Their starts show the program; the JSON has them whole."""
     line = b"cc1\0-O2\0" + b"\0".join(b"-I/usr/include/%d" % each for each in range(9))
     threads = [{"task": pid, "process": pid, "pid": pid, "tid": pid, "cmdline": line} for pid in (1, 2)]
     calls = [{"id": pid, "call": READ, "task": pid, "bytes_result": 3} for pid in (1, 2)]

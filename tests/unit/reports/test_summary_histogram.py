@@ -53,5 +53,5 @@ def test_beyond_the_last_bin(value: int) -> None:
 
 
 def test_negative_counts_as_none() -> None:
-    """Late samples can make an end precede its begin."""
+    """Late samples can make an end precede its start."""
     assert histogram([-5, 3]).min_ns == 0

@@ -386,7 +386,7 @@ def test_nobody_waits_for_zeros(tmp_path: Path) -> None:
 
 
 def test_how_near_is_near(tmp_path: Path) -> None:
-    """128 KiB behind the last end are still sequential, a byte more or a byte back is not."""
+    """128 KiB after the last end are still sequential, a byte more or a byte back is not."""
     places = [0, 10, 20 + NEAR, 30 + NEAR + NEAR + 1, 39 + 2 * NEAR + 1]
     rows = [
         {"id": number + 1, "call": READ, "task": 0, "handle": 0, "offset_bytes": offset, "bytes_request": 10,
@@ -399,7 +399,7 @@ def test_how_near_is_near(tmp_path: Path) -> None:
 
 
 def test_slow_calls_without_a_descriptor_show_their_path(tmp_path: Path) -> None:
-    """The argument, behind its directory; no path if it could not be read."""
+    """The argument, after its directory; no path if it could not be read."""
     calls = [
         {"id": number, "call": tablemaker.UNLINKAT, "task": 0, "end_time_ns": 10 - number} for number in range(1, 5)
     ]
@@ -437,7 +437,7 @@ def test_force_is_for_pages(tmp_path: Path) -> None:
 
 
 def test_a_slow_call_has_both_times(tmp_path: Path) -> None:
-    """On the trace's clock, which mostly is far from 0, and since the trace's begin."""
+    """On the trace's clock, which mostly is far from 0, and since the trace's start."""
     row = {"id": 1, "call": READ, "handle": 0, "begin_time_ns": 5_700, "end_time_ns": 5_900}
     batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=[row])
     found = summarize(write_trace(tmp_path, [batch], span=(5_000, 9_000))).io

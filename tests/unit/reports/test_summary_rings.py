@@ -204,7 +204,7 @@ def test_files_agree_with_plain_python(rows: list[Row], tmp_path_factory: pytest
 @pytest.mark.parametrize(
     ("row", "words", "inferred"),
     [
-        ({"traits": CONTINUED | HASHED}, "behind another on its worker", False),
+        ({"traits": CONTINUED | HASHED}, "after another on its worker", False),
         ({"traits": DRAINED, "sqe_flags": ASYNC}, "drained", True),
         ({"opcode": FSYNC, "sqe_flags": ASYNC}, "never tries this opcode inline", True),
         ({"opcode": READV, "sqe_flags": ASYNC}, "ASYNC, set by the program or the kernel", False),

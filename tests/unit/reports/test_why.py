@@ -106,7 +106,7 @@ def test_requests(explained: Callable[..., Chain], golden: Callable[[str, str], 
 
 
 def test_what_became_of_written_pages(tmp_path: Path) -> None:
-    """Rows of the thread and the call's begin alone; the last of them counts, and what nobody has written."""
+    """Rows of the thread and the call's start alone; the last of them counts, and what nobody has written."""
     mine = {"task": 0, "call_begin_ns": 1000, "bytes": 4096}
     charges = [
         mine | {"request": 10, "complete_time_ns": 31_000},
@@ -123,7 +123,7 @@ def test_what_became_of_written_pages(tmp_path: Path) -> None:
     assert chain.written_back == WrittenBack(8192, 2, 30_000, ("sync",), 4096)
     text = io.StringIO()
     render_chain(chain, Console(file=text, width=120, no_color=True))
-    assert "8 KiB by 2 requests (sync), the last 30 µs after its begin; 4 KiB not yet" in text.getvalue()
+    assert "8 KiB by 2 requests (sync), the last 30 µs after its start; 4 KiB not yet" in text.getvalue()
 
 
 def test_what_is_not_recorded_is_said(explained: Callable[..., Chain]) -> None:
@@ -217,9 +217,9 @@ def test_a_request_of_unknown_phases(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "answer"), [("submit_time_ns", "begin is not known"), ("complete_time_ns", "end is not known")]
+    ("column", "answer"), [("submit_time_ns", "start is not known"), ("complete_time_ns", "end is not known")]
 )
 def test_requests_that_cannot_be_explained(tmp_path: Path, column: str, answer: str) -> None:
-    """One whose begin or end was not seen."""
+    """One whose start or end was not seen."""
     with pytest.raises(UsageError, match=answer):
         of_request(tmp_path, ("waits",), **{column: -(2**63)})

@@ -50,7 +50,7 @@ def _two_hours_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_moments(text: str, moment: int) -> None:
-    """From the begin, from the end, on the clock itself, or by the nearest tie to the time of day."""
+    """From the start, from the end, on the clock itself, or by the nearest tie to the time of day."""
     assert parse_moment(text, META) == moment
 
 

@@ -77,7 +77,7 @@ def test_each_byte_of_a_function_has_its_name(library: Path) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the rule is that of x86-64")
 def test_where_the_return_address_is_on_top(library: Path) -> None:
-    """At a function's first instruction; not behind its push, and not where another register counts."""
+    """At a function's first instruction; not after its push, and not where another register counts."""
     module, known = Module(library), symbols(library)
     offset = offset_of(module, known["first"][0])
     assert library.read_bytes()[offset] == 0x55, "the function begins with push %rbp"

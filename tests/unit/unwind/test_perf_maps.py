@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_functions_have_names(folder: Path) -> None:
-    """By address, with their begins; a later line replaces an earlier one; lines that are none are passed over."""
+    """By address, with their starts; a later line replaces an earlier one; lines that are none are passed over."""
     names = PerfMap(7, os.getuid(), folder=folder)
     found = [names.at(address) for address in (0x7EFF, 0x7F00, 0x7F07, 0x7F08, 0x7F1F, 0x7F30, 0x7F40)]
     run = 0x7F10, "py::run:/home/a b.py"

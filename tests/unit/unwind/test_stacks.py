@@ -101,7 +101,7 @@ def unwound(stacks: Stacks) -> dict[int, tuple[list[tuple[str, int, Way]], End]]
 
 
 def test_equal_stacks_have_one_number(library: Path) -> None:
-    """The third frame lies behind the copied word, and is cut off. Another stack has another number."""
+    """The third frame lies after the copied word, and is cut off. Another stack has another number."""
     made, stacks = Made(library), Stacks(())
     other = copied(1, registers(ip=BASE + made.inner, sp=SP), b"", row=2)
     assert taken([made.mapped, made.copy(row=0), made.copy(row=1), other], stacks, *[UNKNOWN_U32] * 3) == [0, 0, 1]

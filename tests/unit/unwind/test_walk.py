@@ -27,7 +27,7 @@ RETURN = Rule("OFFSET", -8)
 def rules(
     base: int | None, offset: object, of: Mapping[int, Rule] | None = None, *, interrupted: bool = False
 ) -> Rules:
-    """Rules of a function; the return address lies right below the frame's begin."""
+    """Rules of a function; the return address lies right below the frame's start."""
     return Rules(0, base, offset, {16: RETURN} if of is None else of, interrupted)
 
 
@@ -57,7 +57,7 @@ def test_a_kept_register_is_that_of_the_function_before() -> None:
 
 
 def test_a_frame_beyond_the_copy_is_cut() -> None:
-    """The return address lies behind the copied words."""
+    """The return address lies after the copied words."""
     assert found({0x1100: rules(7, 64)}, 0, 0) == (by_tables(0x1100), End.CUT)
 
 

@@ -97,7 +97,7 @@ def test_exit_code(broken: Verification, tmp_path: Path) -> None:
 
 
 def test_requests_grow(tmp_path: Path) -> None:
-    """A disk's request takes in others after its begin: that is no finding. A file's operation does not."""
+    """A disk's request takes in others after its start: that is no finding. A file's operation does not."""
     trace = correct()
     trace.events[2][trace.events[2].index(complete(START + 330, DISK, 4))] = complete(START + 330, DISK, 4, 1024)
     assert not verify(trace.write(tmp_path / "merged")).broken

@@ -19,7 +19,7 @@ PROVEN = Completeness(0, 0, 0, 0, 0, 7, True)
 
 
 def test_the_words_travel_with_the_trace(maker: Any, write: Any, tmp_path: Path) -> None:
-    """They are a property; verify repeats them behind the four counters, and in JSON."""
+    """They are a property; verify repeats them after the four counters, and in JSON."""
     facts = {"RECONCILIATION": SAID, "SHORTFALL": SHORT}
     write(maker.make(), end=TraceEnd(1_000_000, 2_000_000, PROVEN, Totals(), facts))
     said, short = read_reconciliation(tmp_path)

@@ -145,7 +145,7 @@ def test_bytes_may_be_taken_in_any_pieces(lengths: list[int], piece: int) -> Non
 
 
 def test_a_record_that_ends_with_the_data(rings: tuple[Producer, KernelRing]) -> None:
-    """The next one lies at their begin, and both can be read at once."""
+    """The next one lies at their start, and both can be read at once."""
     producer, ring = rings
     producer.put(b"a" * (SIZE // 2 - 8))
     assert len(take(ring)) == SIZE // 2

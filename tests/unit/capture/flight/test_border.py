@@ -17,7 +17,7 @@ def border_reader() -> BorderReader:
 
 
 def test_counts_are_carried_to_the_border() -> None:
-    """Samples behind the reading are added. Those during it are uncertain, except for the reader's own call."""
+    """Samples after the reading are added. Those during it are uncertain, except for the reader's own call."""
     ring = FakeRing()
     own = 77
     for serial, (event, tid) in enumerate([(0, 5), (0, own), (1, own), (1, 5), (0, 5), (1, 5)]):

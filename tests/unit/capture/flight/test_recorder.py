@@ -282,7 +282,7 @@ def test_a_request_amid_the_deciding_is_followed(
 
 
 def test_a_number_used_again_is_not_taken_for_a_converters(rig: Callable[[FlightOptions], Rig]) -> None:
-    """lo2io's own are the converters that lived at the window's begin, and no earlier ones."""
+    """lo2io's own are the converters that lived at the window's start, and no earlier ones."""
     recorder = rig(FlightOptions(last_s=2.0))
     recorder.start()
     begin = recorder.clock.now

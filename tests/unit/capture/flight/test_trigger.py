@@ -357,7 +357,7 @@ def test_the_oldest_calls_are_forgotten_and_counted() -> None:
 
 
 def test_a_begin_and_an_end_around_lost_records_are_no_pair() -> None:
-    """The end of one call and the begin of the next may be lost."""
+    """The end of one call and the start of the next may be lost."""
     builder = SpoolBuilder(Path(), cpus=2, calls=("fsync",))
     builder.enter(10, 0, NOBODY, "fsync").lost(80_000, 0, 7).exit(90_000, 0, NOBODY, "fsync")
     builder.enter(70_000, 1, NOBODY + 1, "fsync").enter(85_000, 1, NOBODY + 2, "fsync")

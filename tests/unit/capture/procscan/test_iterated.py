@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Sink:
-    """Keeps the records, taken apart: kind, begin, end, all behind the times."""
+    """Keeps the records, taken apart: kind, begin, end, all after the times."""
 
     records: list[tuple[int, int, int, bytes]] = field(default_factory=list)
 
@@ -189,7 +189,7 @@ def test_older_threads_are_stated_to_have_lived_at_the_border(machine: Machine) 
 
 
 def test_rings_are_described_by_proc(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind the iterator's facts, and for no file whose name only begins or ends like a ring's."""
+    """After the iterator's facts, and for no file whose name only begins or ends like a ring's."""
     rings = (5, b"anon_inode:[io_uring]"), (6, b"/x/anon_inode:[io_uring]"), (7, b"anon_inode:[io_uring]")
     rings += ((8, b"anon_inode:[io_uring] (deleted)"),)
     for pid, path in rings:

@@ -219,7 +219,7 @@ def test_a_completion_names_the_one_thread_that_is_charged(spool: KernelSpool) -
 
 
 def test_charges_name_the_call(spool: KernelSpool) -> None:
-    """By its begin. Neighbours of two calls are two rows; a store outside of calls has none."""
+    """By its start. Neighbours of two calls are two rows; a store outside of calls has none."""
     for t in (60_000, 60_100):
         spool.kernel_call(t, 0, 10, "write", PAGE, duration=50, fd=3, buf=0, count=PAGE)
     dirty(spool, 60_040, 10, 0, 2, begin_ns=60_010)

@@ -221,7 +221,7 @@ def test_facts_outside_of_calls_change_nothing(run: Run, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_facts_of_a_call_are_known_before_its_row_is_written(spool: KernelSpool, *, leaves: bool) -> None:
-    """They lie behind the call in the file.
+    """They lie after the call in the file.
 
     The second read met another file than the first, and the change was not seen.
     """
@@ -327,7 +327,7 @@ def test_discarded_records_are_passed_over(run: Run, spool: KernelSpool) -> None
 
 
 def test_what_a_full_ring_lost_is_a_row(run: Run, spool: KernelSpool) -> None:
-    """From the first to the last entry or exit; a beginning behind the end is none."""
+    """From the first to the last entry or exit; a beginning after the end is none."""
     spool.kernel_call(60_000, 1, 10, "sync").kernel_lost(64_000, 1, 7, begin=61_000).kernel_call(65_000, 1, 10, "sync")
     spool.kernel_lost(66_000, 0, 2, begin=70_000)
     tables = run(spool)

@@ -41,7 +41,7 @@ def samples_of(builder: KernelSpool, machine: Witness, *, facts: bool) -> Path:
 
 
 def records_of(builder: KernelSpool, machine: Witness, leaves: list[bool]) -> Path:
-    """Calls are records; facts about a call come just behind its exit."""
+    """Calls are records; facts about a call come just after its exit."""
 
     def forever() -> Iterator[bool]:
         yield from leaves

@@ -140,7 +140,7 @@ def test_where_nothing_was_met_nothing_is_known(
 
 
 def test_an_earlier_look_does_not_tell_what_is_there_then(run: Run, spool: SpoolBuilder) -> None:
-    """It may have seen the file before; a look behind the read proves the name."""
+    """It may have seen the file before; a look after the read proves the name."""
     spool.fact_fd(55_000, 10, 3, b"/old", open_flags=2).call(60_000, 0, 10, "read", EBADF, fd=3, count=1)
     spool.fact_fd(61_000, 10, 3, b"/old", begin=58_000).call(62_000, 0, 10, "fsync", fd=3)
     spool.call(63_000, 0, 10, "dup2", 3, oldfd=4, newfd=3)

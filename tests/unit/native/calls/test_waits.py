@@ -138,7 +138,7 @@ def test_short_sleeps_have_no_stack(run: Run, spool: KernelSpool, flags: int, re
 def test_records_that_contradict_themselves_are_not_decoded(
     run: Run, spool: KernelSpool, broken: tuple[int, int, int]
 ) -> None:
-    """A wakeup before the sleep or behind its end, and a sleep that begins within the one before."""
+    """A wakeup before the sleep or after its end, and a sleep that begins within the one before."""
     tables = run(call(spool, (60_100, 110_000, 120_000), broken, (200_000, 200_000, 200_010)))
     assert shares(tables) == [(None, None)]
     assert [row["begin_time_ns"] for row in tables["off_cpu"]] == [60_100, 200_000]

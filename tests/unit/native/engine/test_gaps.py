@@ -63,7 +63,7 @@ def test_what_was_known_before_a_gap_is_not_known_in_it(run: Run, spool: SpoolBu
 
 
 def test_a_later_look_names_it_anew(run: Run, spool: SpoolBuilder, *, known: bool) -> None:
-    """A look that began behind the gap proves the name, one that began before its end does not."""
+    """A look that began after the gap proves the name, one that began before its end does not."""
     with_a_gap(spool, known=known).fact_fd(79_000, 10, 3, b"/doubtful", begin=65_000)
     spool.fact_fd(90_000, 10, 3, b"/new", begin=75_000).call(95_000, 0, 10, "read", 1, fd=3, count=1)
     tables = run(spool)
@@ -80,7 +80,7 @@ def test_a_call_that_overlaps_a_gap_has_no_handle(run: Run, spool: SpoolBuilder,
 
 
 def story_with_a_gap(path: Path, backend: str, *, known: bool) -> Story:
-    """The same with programs: facts about descriptor 3 come before, inside of and behind the gap."""
+    """The same with programs: facts about descriptor 3 come before, inside of and after the gap."""
     story = Story(path, backend)
     story.fact_task(1_000, 10, 10, ppid=1, comm=b"ten").fork(51_000, 0, 10, 11, 10, 10)
     story.does(55_000, 10, "openat", 3, returned(3, b"/old"), flags=0)

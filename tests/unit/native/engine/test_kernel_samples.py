@@ -65,7 +65,7 @@ def test_a_request_of_a_ring_is_told_by_records(run: Run, spool: KernelSpool) ->
 
 
 def test_a_block_request_is_told_by_records_and_by_samples(run: Run, spool: KernelSpool, tmp_path: Path) -> None:
-    """Its end may be a perf sample though its begin is a record."""
+    """Its end may be a perf sample though its start is a record."""
     request = {"dev": DISK, "sector": 64, "nr_sector": 8, "rwbs": b"R"}
     spool.block(60_000, 0, 10, "rq_issue", **request).block(61_000, 0, 0, "rq_complete", **request)
     mixed = KernelSpool(tmp_path / "mixed", rings="6.18", sampled=("io_uring",), start_ns=50_000)
@@ -85,7 +85,7 @@ def test_a_record_that_is_too_short_is_no_event(spool: KernelSpool) -> None:
 
 
 def test_a_record_that_was_not_finished_ends_the_file(run: Run, spool: KernelSpool) -> None:
-    """The bytes behind it are counted."""
+    """The bytes after it are counted."""
     spool.switch(60_000, 0, 10, 0)
     spool.events[0].append(framed(pack("sample", 60_001, 10, tail=bytes(56)), UNFINISHED))
     tables = run(spool)

@@ -21,7 +21,7 @@ HELD_BACK = 64
 def test_a_record_that_interrupts_overtook_is_put_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: int
 ) -> None:
-    """It lies behind later ones, and a block often ends between them."""
+    """It lies after later ones, and a block often ends between them."""
     monkeypatch.setattr(engine, "BUFFER_BYTES", BLOCK_BYTES)
     spool = SpoolBuilder(tmp_path / "spool", 1)
     for number in range(CALLS):

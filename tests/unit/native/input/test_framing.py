@@ -1,4 +1,4 @@
-"""The begins of records in a spool's file."""
+"""The starts of records in a spool's file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_kernel_records() -> None:
     ids=["no size", "half a word", "no time", "zeroes", "never finished"],
 )
 def test_what_is_no_record_ends_a_file(kind: int, before: bytes, behind: bytes) -> None:
-    """Records behind it cannot be framed."""
+    """Records after it cannot be framed."""
     places, end = list_records(kind, before + behind + before)
     assert places[0] == 0
     assert end is None

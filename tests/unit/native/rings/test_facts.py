@@ -49,7 +49,7 @@ def test_a_ring_that_was_heard_of_before_it_was_used(tmp_path: Path) -> None:
 
 
 def test_the_fact_of_a_ring_gives_what_events_cannot(tmp_path: Path) -> None:
-    """Sizes, poller and registered files: behind the fact of its descriptor, before the ring is known."""
+    """Sizes, poller and registered files: after the fact of its descriptor, before the ring is known."""
     rig = Rig(tmp_path, born=False)
     rig.spool.fact_task(1_000, PID, 11, ppid=1, comm=b"iou-sqp-10")
     rig.spool.fact_fd(2_000, PID, 7, b"anon_inode:[io_uring]")

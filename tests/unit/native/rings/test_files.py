@@ -46,7 +46,7 @@ def read(rig: Rig, fd: int) -> None:
 
 
 def handles(rig: Rig, fd: int) -> list[tuple[int | None, ...]]:
-    """Handles of a number, in the order of their begins: origin, open time, close time."""
+    """Handles of a number, in the order of their starts: origin, open time, close time."""
     found = sorted((h for h in rig.rows["handles"] if h["fd"] == fd), key=lambda h: h["handle"])
     return [(h["origin"], h["open_time_ns"], h["close_time_ns"]) for h in found]
 
@@ -134,7 +134,7 @@ def test_a_later_look_names_what_is_left(rig: Rig) -> None:
 
 
 def test_who_is_amid_a_call_moves_what_comes_there(rig: Rig) -> None:
-    """A read from before the close may read the file that is opened behind it, whose position is then unknown."""
+    """A read from before the close may read the file that is opened after it, whose position is then unknown."""
     rig.fork(PID, 11, PID)
     rig.enter("read", 11, fd=7, count=10)
     close_by_ring(rig)

@@ -82,7 +82,7 @@ def test_each_call_has_its_own(rig: SqeRig) -> None:
 
 
 def test_a_lost_record_ends_the_row_of_places(rig: SqeRig) -> None:
-    """Records behind it may be another call's."""
+    """Records after it may be another call's."""
     time = rig.iocb(0, fd=7)
     rig.iocb(2, time=time, fd=7)
     rig.call("io_submit", 3, ctx_id=CONTEXT, nr=3)
@@ -99,7 +99,7 @@ def test_what_is_told_of_a_lost_call_is_not_the_next_ones(rig: SqeRig) -> None:
 
 
 def test_the_handle_is_that_of_the_entry(rig: SqeRig) -> None:
-    """A fact names it, at its own time; another thread closes the descriptor behind the call."""
+    """A fact names it, at its own time; another thread closes the descriptor after the call."""
     rig.fork(PID, 11, PID)
     opened = rig.call("openat", 7, dfd=-100)
     rig.told(7, b"data")

@@ -67,7 +67,7 @@ def test_a_full_queue_stays_full_while_its_user_is_in_the_kernel(rig: Rig) -> No
 
 
 def test_a_second_overflow_proves_nothing(rig: Rig) -> None:
-    """It waits behind the first, though there may be room. A CQE that is posted shows that none waits any more."""
+    """It waits after the first, though there may be room. A CQE that is posted shows that none waits any more."""
     rig.setup(cq=4, sq=2)
     for req in (1, 2, 3, 4):
         rig.submit(req)

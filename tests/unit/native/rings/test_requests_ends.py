@@ -118,7 +118,7 @@ def test_torn_down_with_its_ring(rig: RequestRig) -> None:
 
 
 def test_a_cqe_of_what_was_torn_down_is_passed_over(rig: RequestRig) -> None:
-    """Its ring is gone, and the address another's: nobody can fetch it, and nobody misses its begin."""
+    """Its ring is gone, and the address another's: nobody can fetch it, and nobody misses its start."""
     rig.setup()
     rig.submit(1)
     rig.ends(PID, PID)
@@ -303,7 +303,7 @@ def test_an_older_request_that_nobody_shows(rig: RequestRig) -> None:
 
 
 def test_a_wake_of_what_has_ended_makes_nothing(rig: RequestRig) -> None:
-    """The wake came too late; other events there are of a request whose begin was lost."""
+    """The wake came too late; other events there are of a request whose start was lost."""
     rig.setup()
     rig.submit(1, opcode=RECV, user_data=5)
     rig.cqe(1, 4, user_data=5)

@@ -251,7 +251,7 @@ def wild(rig: RequestRig, draw: random.Random) -> None:
 
 
 def of_tasks(rig: RequestRig, draw: random.Random) -> None:
-    """A call, a thread's begin or end, a switch."""
+    """A call, a thread's start or end, a switch."""
     what = draw.randrange(6)
     if what == 0:
         rig.enter("io_uring_enter", fd=5, to_submit=draw.randrange(4))

@@ -76,7 +76,7 @@ def test_two_chains_of_two_rings(rig: RequestRig) -> None:
 
 
 def test_culprit_and_victims(rig: RequestRig) -> None:
-    """fail_link comes behind the culprit's CQE."""
+    """fail_link comes after the culprit's CQE."""
     for req in (1, 2, 3):
         rig.submit(req, flags=LINK if req < 3 else 0)
         if req > 1:
@@ -148,7 +148,7 @@ def test_an_execution_by_a_worker(rig: RequestRig) -> None:
 
 
 def test_tried_before_it_is_punted(rig: RequestRig) -> None:
-    """The try counts; the worker's begin is then bounded by the punt."""
+    """The try counts; the worker's start is then bounded by the punt."""
     begun = rig.submit(1, opcode=WRITE)
     got = rig.gets(1, 3)
     punted = rig.punt(1, hashed=1)
@@ -327,7 +327,7 @@ def test_a_chain_that_goes_on_in_another_worker(rig: RequestRig) -> None:
 
 
 def test_a_chain_that_goes_on_in_a_worker(rig: RequestRig) -> None:
-    """Without being queued; the begin of one without a descriptor is bounded by its predecessor's end."""
+    """Without being queued; the start of one without a descriptor is bounded by its predecessor's end."""
     rig.submit(1, opcode=WRITE, flags=LINK | ASYNC)
     rig.submit(2, opcode=FSYNC, flags=LINK)
     rig.link(2, 1)

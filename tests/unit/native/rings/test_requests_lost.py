@@ -1,4 +1,4 @@
-"""docs/explanation/rules/ring-requests.md: an address that is another request's by now, whose begin was lost."""
+"""docs/explanation/rules/ring-requests.md: an address that is another request's by now, whose start was lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rig(tmp_path: Path) -> RequestRig:
 
 @pytest.mark.parametrize("shown_by", ["gets", "arm", "punt", "wake"])
 def test_what_another_request_does_is_not_its_own(rig: RequestRig, shown_by: str) -> None:
-    """Descriptor, wait and result are those of one whose begin is not known."""
+    """Descriptor, wait and result are those of one whose start is not known."""
     if shown_by == "gets":
         rig.gets(1, 9, user_data=OTHERS)
     else:

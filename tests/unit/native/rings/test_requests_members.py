@@ -133,7 +133,7 @@ def test_a_member_counts_once_in_a_run(rig: RequestRig) -> None:
 
 @pytest.mark.parametrize(("runs", "path"), [(0, INLINE), (1, DEVICE)])
 def test_a_member_without_a_descriptor(rig: RequestRig, runs: int, path: int) -> None:
-    """Registered files: it was executed in the first run behind its predecessor."""
+    """Registered files: it was executed in the first run after its predecessor."""
     rig.submit(1, opcode=READ, flags=LINK | 1)
     rig.submit(2, opcode=READ, flags=1)
     rig.link(2, 1)

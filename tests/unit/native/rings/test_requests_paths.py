@@ -118,7 +118,7 @@ def test_polls_and_wakes(rig: RequestRig) -> None:
 
 
 def test_inline_in_a_batch(rig: RequestRig) -> None:
-    """CQEs behind all submissions, then the call's exit."""
+    """CQEs after all submissions, then the call's exit."""
     rig.enter("io_uring_enter", fd=5, to_submit=3)
     for req in (1, 2, 3):
         rig.submit(req, opcode=READ)
@@ -150,7 +150,7 @@ def test_local_work_does_so_too(rig: RequestRig) -> None:
 
 @pytest.mark.parametrize("decides", ["submit", "refuse", "wait", "enter", "exit", "end", "thread"])
 def test_what_decides_for_inline(rig: RequestRig, decides: str) -> None:
-    """A run of task work behind it claims nothing any more."""
+    """A run of task work after it claims nothing any more."""
     rig.enter("io_uring_enter", fd=5, to_submit=1)
     rig.submit(1, opcode=READ)
     rig.cqe(1, 5)

@@ -140,7 +140,7 @@ def test_a_head_is_executed_when_its_chain_is_complete(rig: RequestRig) -> None:
 
 
 def test_a_head_that_looks_up_its_descriptor(rig: RequestRig) -> None:
-    """Behind the event that closes the chain."""
+    """After the event that closes the chain."""
     rig.submit(1, opcode=READ, flags=LINK)
     rig.submit(2)
     rig.link(2, 1)

@@ -111,7 +111,7 @@ def test_a_successor_that_proves_nothing(rig: RequestRig, opcode: int, res: int)
 
 
 def test_a_silent_one_before_a_timeout_has_ended_when_the_next_begins(rig: RequestRig) -> None:
-    """The chain goes on behind both."""
+    """The chain goes on after both."""
     for req, opcode in ((1, READ), (2, LINK_TIMEOUT), (3, READ)):
         rig.submit(req, opcode=opcode, flags=LINK | SKIP if req == 1 else LINK if req == 2 else 0, user_data=req)
         if req > 1:

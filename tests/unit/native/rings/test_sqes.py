@@ -38,7 +38,7 @@ def asks(rig: SqeRig) -> list[tuple[Any, ...]]:
 
 
 def handles(rig: SqeRig, fd: int) -> list[tuple[int | None, ...]]:
-    """Handles of a number, in the order of their begins: origin, open time, close time."""
+    """Handles of a number, in the order of their starts: origin, open time, close time."""
     found = sorted((h for h in rig.rows["handles"] if h["fd"] == fd), key=lambda h: h["handle"])
     return [(h["origin"], h["open_time_ns"], h["close_time_ns"]) for h in found]
 
@@ -83,7 +83,7 @@ def test_what_a_request_asks_for(rig: SqeRig, asked: dict[str, int], expected: t
 
 
 def test_the_begin_in_the_trace_bears_the_bytes(rig: SqeRig) -> None:
-    """OTF2's bytes at the begin of the operation."""
+    """OTF2's bytes at the start of the operation."""
     rig.request(1, 100, opcode=READ, fd=7, length=4096)
     rig.run()
     assert rig.of("ring_events", "kind", "bytes") == [(0, 4096), (1, 4096), (2, 100)]

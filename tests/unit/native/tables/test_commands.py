@@ -58,7 +58,7 @@ def test_a_title_replaces_it(run: Run, spool: KernelSpool) -> None:
 
 
 def test_a_look_before_an_exec_is_of_another_program(run: Run, spool: KernelSpool) -> None:
-    """Also if it was over only behind the exec; a look that began behind the exec counts."""
+    """Also if it was over only after the exec; a look that began after the exec counts."""
     spool.comm(61_000, 0, 10, 10, b"cat", is_exec=True).exec(61_010, 0, 10, b"cat\0")
     spool.fact_command(62_000, 10, b"ten\0-x\0", begin=60_990)
     assert commands(run(spool)) == {10: (b"cat", 0)}

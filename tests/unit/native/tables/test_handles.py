@@ -272,7 +272,7 @@ def test_a_fact_after_the_first_use_gives_what_nobody_knew(run: Run, spool: Spoo
 
 
 def test_the_clocks_of_facts_are_put_right(run: Run, tmp_path: Path) -> None:
-    """Facts have CLOCK_MONOTONIC, here 1 ms behind the spool's clock."""
+    """Facts have CLOCK_MONOTONIC, here 1 ms after the spool's clock."""
     spool = SpoolBuilder(tmp_path / "spool", shift_ns=1_000_000).fact_task(1_000, 10, 10)
     spool.call(1_060_000, 0, 10, "openat", 3).call(1_090_000, 0, 10, "close", fd=3).fact_fd(70_000, 10, 3, b"/a")
     assert names(run(spool)) == [(b"/a", 1)]

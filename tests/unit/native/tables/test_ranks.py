@@ -35,7 +35,7 @@ def ranks(tables: Tables) -> dict[int, int | None]:
 
 
 def test_threads_and_children_bear_it(run: Run, spool: KernelSpool) -> None:
-    """Their environment is the parent's, also behind an exec. Who is no rank has no children that are."""
+    """Their environment is the parent's, also after an exec. Who is no rank has no children that are."""
     spool.fork(60_000, 0, 10, 11, 10, 10).fork(60_100, 0, 30, 30, 10, 10).fork(60_200, 0, 40, 40, 20, 20)
     spool.comm(61_000, 0, 30, 30, b"dd", is_exec=True)
     assert ranks(run(spool)) == {10: 7, 11: 7, 20: None, 30: 7, 40: None}

@@ -148,7 +148,7 @@ def test_totals_of_lo2ios_own_archive_equal_those_of_its_tables(
 
 
 def ended(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
-    """Requests of rings with known begin and end that may carry data, in OTF2's columns."""
+    """Requests of rings with known start and end that may carry data, in OTF2's columns."""
     names = ("opcode", "user_data", "status", "path", "submit_time_ns", "complete_time_ns", "result", "bytes_result")
     rows = [row for row in rows if row["opcode"] not in WITHOUT_DATA]
     known = (row for row in rows if row["complete_time_ns"] is not None and row["submit_time_ns"] is not None)
@@ -328,7 +328,7 @@ def seek(time: int, handle: int, to: int) -> tuple[Any, ...]:
 
 
 def test_offsets_are_those_that_seeks_tell(tmp_path: Path) -> None:
-    """From a seek on, at the position; none before it, none behind calls that may move it unseen or that overlap."""
+    """From a seek on, at the position; none before it, none after calls that may move it unseen or that overlap."""
     archive = Archive("Score-P 9.0")
     file, other = archive.handle(0, "/data/in"), archive.handle(1, "/data/log")
     archive.call("open", 0, 2, created(1, file))
@@ -390,7 +390,7 @@ def test_threads_that_number_their_calls_alike(tmp_path: Path) -> None:
 
 
 def test_vectors_are_one_call(tmp_path: Path) -> None:
-    """For a readv that filled one buffer and a part of the next; a second transfer behind it is a call of its own."""
+    """For a readv that filled one buffer and a part of the next; a second transfer after it is a call of its own."""
     archive = Archive("Score-P 9.0", resolution=1_000_000_000)
     file = archive.handle(0, "/data/in")
     parts = [transfer(11, 19, file, number, 100) for number in range(3)]

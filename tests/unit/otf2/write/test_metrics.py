@@ -87,7 +87,7 @@ def test_merged_request_never_reached_the_device(maker: BatchMaker, write: Write
 
 
 def test_rates_of_one_interval(maker: BatchMaker, write: Write) -> None:
-    """Counts and bytes of what completed, times ten; the mean latency in ns; 0 at the beginning and behind."""
+    """Counts and bytes of what completed, times ten; the mean latency in ns; 0 at the beginning and after."""
     maker.request(1001, None, at(0.1), at(0.1) + 300, operation=RequestOp.READ)
     maker.request(1003, None, at(0.2), at(0.2) + 500, operation=RequestOp.READ, bytes=512)
     maker.request(1005, None, at(0.3), at(0.3) + 700)
@@ -128,7 +128,7 @@ def test_intervals_begin_with_the_trace(maker: BatchMaker, write: Write) -> None
 
 
 def test_last_interval_is_as_long_as_it_is(maker: BatchMaker, write: Write) -> None:
-    """The trace ends in its midst: the rate is over what there was of it, and no point lies behind the end."""
+    """The trace ends in its midst: the rate is over what there was of it, and no point lies after the end."""
     maker.request(1001, None, at(0.1), at(0.1) + 5)
     written = write(maker.make(), meta=META, end=finish(0.5))
     assert curve(written, VDA, "writes per second") == [(0, 0), (0.5, 20)]
@@ -143,14 +143,14 @@ def test_trace_that_ends_at_its_only_event(maker: BatchMaker, write: Write) -> N
 
 
 def test_short_rest_after_the_last_interval(maker: BatchMaker, write: Write) -> None:
-    """The 0 behind comes at the trace's end if that is sooner than an interval."""
+    """The 0 after comes at the trace's end if that is sooner than an interval."""
     maker.request(1001, None, at(0.1), at(0.1) + 5)
     written = write(maker.make(), meta=META, end=finish(1.25))
     assert curve(written, VDA, "writes per second") == [(0, 0), (1, 10), (1.25, 0)]
 
 
 def test_interval_that_the_clock_cuts_off(maker: BatchMaker, write: Write) -> None:
-    """Damaged times lie anywhere: no interval ends behind the last that there is, and none of its points moves."""
+    """Damaged times lie anywhere: no interval ends after the last that there is, and none of its points moves."""
     highest = 2**63 - 1
     maker.request(1001, None, at(0.1), highest)
     written = write(maker.make(), meta=META, end=TraceEnd(START, highest, complete(), Totals()))

@@ -42,7 +42,7 @@ def test_call_in_flight_ends_with_its_thread(maker: BatchMaker, write: Write) ->
 
 
 def test_dup_target_is_destroyed_within_the_call(before: BatchMaker, write: Write) -> None:
-    """The engine orders dup2's silent close behind the row; it happened inside the call, before the new handle."""
+    """The engine orders dup2's silent close after the row; it happened inside the call, before the new handle."""
     before.row("handles", handle=1, fd=4, origin=3)
     before.row("handles", handle=2, fd=4, origin=1, parent=0)
     before.call("dup3", T, T + 9, handle=0, handle2=2, fd=3, result=4)

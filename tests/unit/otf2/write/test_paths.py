@@ -37,7 +37,7 @@ def paths_of(written: Any, location: str = "thread fio 100") -> list[tuple[str, 
 def test_a_path_stands_behind_its_directory(
     write: Write, maker: BatchMaker, path: bytes, directory: bytes, whole: str
 ) -> None:
-    """An absolute one behind the thread's root, if that is not the root; where the start is unknown as it was given."""
+    """An absolute one after the thread's root, if that is not the root; where the start is unknown as it was given."""
     maker.task(0)
     maker.path(maker.call("newstat", T, T + 10), path, directory)
     assert paths_of(write(maker.make())) == [("stat", {"Path": whole})]

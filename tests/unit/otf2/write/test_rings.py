@@ -160,7 +160,7 @@ def test_file_that_becomes_known_later(ring: BatchMaker, write: Write, *, inside
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_predecessor_that_becomes_known_later(ring: BatchMaker, write: Write, *, inside: bool) -> None:
-    """It is written once, on the begin if that is still possible."""
+    """It is written once, on the begin event if that is still possible."""
     at = {"call": T} if inside else {}
     on_ring(ring, 501, T - 9, T - 9, T - 8, handle=9)
     ring.ring_event(503, BEGIN, T + 2, handle=9, **at)

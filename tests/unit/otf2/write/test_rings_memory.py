@@ -53,7 +53,7 @@ def poller(maker: BatchMaker) -> None:
 
 
 def silent(maker: BatchMaker) -> None:
-    """Requests that have no end, within calls and without; of some the row comes before their begin is written."""
+    """Requests that have no end, within calls and without; of some the row comes before their start is written."""
     for number in range(REQUESTS):
         at = FIRST + 900 * number
         call = {"call": at - 5} if number % 2 else {}
@@ -83,7 +83,7 @@ def calls(maker: BatchMaker) -> None:
 
 
 def late(maker: BatchMaker, task: int = 0) -> None:
-    """Two threads by turns: a call's row comes two rounds behind its requests, which have no end."""
+    """Two threads by turns: a call's row comes two rounds after its requests, which have no end."""
     ids = {"task": task, "pid": 100, "tid": 100 + task}
     begin = FIRST + task * SPAN
     maker.call("io_uring_enter", begin - THREADS * SPAN, begin - 1, **ids)

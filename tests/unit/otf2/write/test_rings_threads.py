@@ -103,7 +103,7 @@ def test_stretches_off_the_cpu_come_behind_what_fell_into_them(write: Write, bat
 
 
 def test_insertion_is_cheap_and_right_whatever_the_order(ring: BatchMaker, write: Write) -> None:
-    """Stretches before, between and behind, given late and not in order: all end up by their times."""
+    """Stretches before, between and after, given late and not in order: all end up by their times."""
     for number in range(30):
         request(ring, 501 + 2 * number, T + 10 * number, T + 10 * number, call=T)
     for begin in (205, 5, 105, 55, 155):
@@ -280,7 +280,7 @@ def test_ring_is_created_as_a_descriptor(ring: BatchMaker, write: Write) -> None
 
 @pytest.mark.parametrize("records", ["begin-end", "samples"])
 def test_block_request_names_what_caused_it(ring: BatchMaker, write: Write, records: str) -> None:
-    """On its begin, or on each of its samples; one of unknown cause has no such attribute."""
+    """On its start, or on each of its samples; one of unknown cause has no such attribute."""
     ring.request(1001, T, T + 5, T + 9, ring_request=501)
     ring.request(1003, T + 20, T + 25, T + 29, sector=64)
     written = verified(write(ring.make(), meta=SYSTEM, block_records=records), "ring.reference")

@@ -225,7 +225,7 @@ def test_stretch_whose_end_was_not_seen(maker: BatchMaker, write: Write) -> None
 
 
 def test_stretch_outside_of_any_call_is_left_out(maker: BatchMaker, write: Write) -> None:
-    """No call would enclose it; the call behind it does not change."""
+    """No call would enclose it; the call after it does not change."""
     maker.task(0)
     maker.row("off_cpu", before=0, task=0, begin_time_ns=T - 9, end_time_ns=T - 2, state=0)
     maker.call("newfstat", T, T + 9)

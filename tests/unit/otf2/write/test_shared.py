@@ -40,7 +40,7 @@ def thread(maker: BatchMaker, task: int, begin: int, end: int, exit_ns: int | No
 
 
 def lives(written: Written, location: str) -> list[tuple[str, int, int]]:
-    """Region, begin and end of each thread's life on a location."""
+    """Region, start and end of each thread's life on a location."""
     found, begin = [], {}
     for event in written.of(location):
         region = region_of(event)
@@ -116,7 +116,7 @@ def test_call_that_began_early_gets_a_location_where_nothing_is_later(before: Ba
 
 
 def test_end_in_a_later_batch(before: BatchMaker, write: Write) -> None:
-    """A row may come behind the events of its thread."""
+    """A row may come after the events of its thread."""
     before.call("read", T, T + 1, handle=0, bytes_result=1)
     before.call("read", T + 100, T + 110, task=1, handle=0, bytes_result=1)
     second, third = BatchMaker(first_id=50), BatchMaker(first_id=60)
@@ -139,7 +139,7 @@ def test_thread_of_which_more_comes_after_its_end(before: BatchMaker, write: Wri
 
 
 def test_request_under_way_keeps_the_location(before: BatchMaker, write: Write) -> None:
-    """Its completion has to stand beside its begin, though its thread has ended."""
+    """Its completion has to stand beside its start, though its thread has ended."""
     before.row("rings", ring=0)
     before.call("read", T, T + 1, handle=0, bytes_result=1)
     ids = {"task": 1, "tid": 101, "opcode": OPCODE["READ"], "handle": 0}
@@ -195,7 +195,7 @@ def test_descriptors_closed_at_exec_before_the_first_call(before: BatchMaker, wr
 
 
 def test_workers_have_locations_apart(before: BatchMaker, write: Write) -> None:
-    """Their regions lie in their lives; a batch has them behind all calls."""
+    """Their regions lie in their lives; a batch has them after all calls."""
     before.row("rings", ring=0)
     before.call("read", T, T + 1, handle=0, bytes_result=1)
     for task in (1, 3):
