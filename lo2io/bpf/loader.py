@@ -62,8 +62,8 @@ this program and also does this program's work."""
 _BOTH = {"sched_switch": "lo2_waits_sched_switch"}
 """Tracepoint → the program of a layer there. The program that records the tracepoint's events does its work, too."""
 _OPTIONAL = {layer.programs[event.partition(":")[2]] for layer in LAYERS.values() for event in layer.optional}
-"""Programs of layers, also untyped, whose tracepoints a kernel may lack. An interrupt that comes during one may spin
-for a lock, and miss another run of it: nothing is lost by that."""
+"""Programs of layers, also untyped, whose tracepoints a kernel may lack. An interrupt during such a program may spin
+for a lock. The kernel then does not run the program a second time, and nothing is lost by that."""
 _OF_MODULES = {program for layer in LAYERS.values() if not layer.typed for program in layer.programs.values()}
 _UNTYPED = {*_OPTIONAL, *_OF_MODULES, *_SWITCH.values(), *_FOLLOW.values(), *_LIVES.values(), *_RINGS.values()}
 _FAULT_OVER = "lo2_faults_over_event"

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 BPF, PERF = BACKENDS = ("bpf", "perf")
 KERNEL, PROC = NAMES = ("kernel", "proc")
 FEW_CALLS = 12
-"""So many calls at most are watched singly: as many as the groups of ``tracepoints/syscalls.toml`` have, but for the
-largest. Programs make such calls seldom enough that sparing the others is worth more (docs/explanation/performance.md).
-"""
+"""At most this many calls are watched singly. Each group of ``tracepoints/syscalls.toml`` but the largest has no more
+calls. A recorded process makes such calls so seldom that it is worth more to spare all its other calls
+(docs/explanation/performance.md)."""
 _ENTRY = "syscalls:sys_enter_"
 
 

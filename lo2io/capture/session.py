@@ -293,8 +293,8 @@ class Session:
     def _drain(self, rings: Iterable[int], kernel_rings: Iterable[int]) -> None:
         """Write the present contents of these buffers. A full disk ends the recording.
 
-        The programs' buffers with calls come last. If nothing follows them, the births of their threads are in the
-        spool already.
+        The programs' buffers with calls come last. If the recording ends after them, the births of the threads that
+        made these calls are in the spool already.
         """
         with self._failing():
             filled = [(index, self._kernel_rings[index].fill_bytes) for index in kernel_rings]

@@ -182,9 +182,10 @@ def wait_for_command(
 
 
 def outlive(pid: int) -> int | None:
-    """Wait for a child without any of this module's means, which may be what the kernel has refused.
+    """Wait for a child without the rest of this module: the kernel may have refused what the rest needs.
 
-    As in system(3), SIGINT and SIGQUIT are left to the child, which gets a terminal's, too. Others are passed on.
+    As in system(3), SIGINT and SIGQUIT are ignored here: a terminal sends them to the child, too. Other signals are
+    passed on.
 
     Returns:
         Its exit code as from :func:`wait_for_command`; None: there is no such child, or the kernel lets nobody wait.

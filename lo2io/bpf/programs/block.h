@@ -14,8 +14,8 @@ enum { LO2_REQ_OP_BITS = 8, LO2_SECTOR_SHIFT = 9, LO2_MINOR_BITS = 20 };
 /*
  * ---- the letters of an operation and its flags, as blk_fill_rwbs (kernel/trace/blktrace.c) writes them ----
  *
- * They are put together in the CPU's memory, which the verifier does not follow: on the stack, each combination of letters would
- * be a state of its own for it, and verifying would take thirty times as long.
+ * The letters are put together in the CPU's memory, whose contents the verifier does not follow. On the stack, each combination
+ * of letters would be a state of its own for the verifier, and verifying would take thirty times as long.
  */
 
 INLINE void lo2_letter(volatile struct lo2_bpf_letters *letters, char letter)

@@ -84,8 +84,8 @@ INLINE void *lo2_begin(struct lo2_bpf_buffer *buffer, __u64 most)
 }
 
 /*
- * Adds in an atomic step, before which all earlier accesses end, and after which all later ones begin. On x86, each atomic step is such a
- * barrier. Elsewhere only a step that fetches the value is one, and clang takes that step only if the value is used.
+ * Adds atomically, and is a full memory barrier. On x86, each atomic instruction is a full barrier. Elsewhere, only an
+ * instruction that fetches the old value is one, and clang emits that instruction only if the value is used.
  */
 INLINE void lo2_add(__u64 *number, __u64 value)
 {
@@ -98,8 +98,8 @@ INLINE void lo2_add(__u64 *number, __u64 value)
 }
 
 /*
- * The reader sees the record with the new position, so the position comes last. x86 never exchanges stores (Intel SDM 3A, 9.2.2),
- * and an atomic addition would wait there until the record has reached the cache.
+ * The reader sees the record with the new position, so the position comes last. x86 never reorders stores (Intel SDM 3A, 9.2.2),
+ * and an atomic addition would wait until the record has reached the cache.
  */
 INLINE void lo2_finish(struct lo2_bpf_buffer *buffer, __u64 size)
 {
@@ -117,8 +117,8 @@ INLINE void lo2_finish(struct lo2_bpf_buffer *buffer, __u64 size)
 }
 
 /*
- * Copies a record, of at most LO2_BUFFER_SLACK bytes with its frame. False: there is no room. If the size is not constant, a call
- * copies, for the verifier does not follow what a call copies.
+ * Copies a record, of at most LO2_BUFFER_SLACK bytes with its frame. False: there is no room. If the size is not constant, a
+ * helper copies, for the verifier does not follow the bytes that a helper copies.
  */
 INLINE bool lo2_put(struct lo2_bpf_buffer *buffer, const void *record, __u64 size)
 {
@@ -200,9 +200,9 @@ INLINE bool lo2_put_shared(struct lo2_bpf_buffer *buffer, const void *record, __
 /* ---- for programs of tracepoints, each of which has a mark of its own in `writing` ---- */
 
 /*
- * Only this program writes its mark: plain steps do what takes atomic ones with a common number. The second of those would wait until
- * the record has reached the cache. Before Linux 6.1, an interrupt may start the program within itself. When that run ends, the mark
- * is what it was before.
+ * Only this program writes its mark, so plain loads and stores are enough. A number that programs share would need atomic steps,
+ * and the second of these would wait until the record has reached the cache. Before Linux 6.1, an interrupt may start the program
+ * within itself. When that run ends, the mark is what it was before.
  *
  *   program       mark + 1 ── taken moves ── count, write ── mark - 1
  *   reader                                   taken ── all marks 0? ── records before taken are finished

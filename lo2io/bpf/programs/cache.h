@@ -1,8 +1,8 @@
 /*
  * The layer `cache`: who puts which pages into the page cache, who takes them out, and who waits for I/O.
  *
- * A read that finds its pages does nothing here. The adds of a thread come in the order of the file, so they are one run until
- * another file, or another place in the file, comes; the thread loses its CPU; a call or a request of a ring begins or ends:
+ * A read that finds its pages does nothing here. A thread adds pages in the order of the file, so its adds form one run. The run
+ * ends when the thread adds a page of another file or place, or loses its CPU, or when a call or a ring's request begins or ends:
  *
  *   call        entry ──────────────── switch ┄┄┄┄ switch ─────── exit
  *   adds              0 1 2 3   64 65                    66 67

@@ -146,8 +146,8 @@ struct lo2_bpf_told {                /* in the section .rodata.lo2io */
  *     head │ data: size bytes, a power of two │ slack
  *          │  …  tail ▒▒▒▒▒▒▒▒▒▒ taken  …      │
  *
- * A record is never cut: if it begins before the end of the data, its rest lies in the slack. The next one then begins at
- * the place that its own position has, and the bytes before that place stay unused.
+ * A record is never cut. If it reaches beyond the end of the data, its rest lies in the slack. The next record then begins at
+ * the place of its own position, and the bytes from the start of the data up to that place stay unused.
  */
 struct lo2_bpf_buffer {
     uint64_t tail;                   /* records before it were read; user space writes it */
@@ -205,7 +205,7 @@ struct lo2_bpf_names {
     uint8_t record[LO2_NAMES_ROOM + 256];
 };
 
-/* The file that a descriptor of a process was when this CPU last told it. */
+/* The file behind a descriptor of a process when this CPU last wrote FILE for that descriptor. */
 struct lo2_bpf_known {
     uint64_t table;                  /* struct files_struct *, or the ring that has the registered files */
     uint64_t file, inode, number;    /* struct file *, struct inode *, i_ino */
@@ -302,7 +302,7 @@ struct lo2_bpf_sleeper {
 /* The last look of a thread for a page of a mapped file, at the place tid % LO2_MAX_FAULTS. */
 struct lo2_bpf_fault {
     uint64_t begin_ns;
-    uint64_t over;                   /* faults that the thread had after it */
+    uint64_t over;                   /* number of the thread's faults that were over at this look: lo2_faults_over() */
     uint64_t mapping;                /* struct address_space * */
     uint64_t page;                   /* place in the file, in pages */
     uint32_t tid;                    /* 0: nobody's, or being written */
@@ -311,7 +311,10 @@ struct lo2_bpf_fault {
     uint64_t unseen;
 };
 
-/* A kernel stack, the innermost function first. The one who exchanges `sum` for 0 fills it, and sets `frames` last. */
+/*
+ * A kernel stack, the innermost function first. The program whose compare-and-swap changes `sum` from 0 fills the place, and
+ * sets `frames` last.
+ */
 struct lo2_bpf_stack {
     uint64_t sum;                    /* hash of the addresses; 0: the place is free */
     uint64_t frames;                 /* number of addresses; 0: not written yet */
@@ -334,7 +337,7 @@ struct lo2_bpf_frame {
 };
 enum lo2_frame_status { LO2_FRAME_NONE = 0, LO2_FRAME_VALID = 1, LO2_FRAME_IP = 2 };
 
-/* A program's stack, the innermost function first. The one who exchanges `sum` for 0 fills it, and sets `frames` last. */
+/* The stack of a recorded program, the innermost function first. It is filled as struct lo2_bpf_stack is. */
 struct lo2_bpf_user_stack {
     uint64_t sum;                    /* hash of what follows; 0: the place is free */
     uint64_t frames;                 /* number of frames; 0: not written yet */
@@ -364,7 +367,7 @@ struct lo2_bpf_cpu {
     uint64_t busy;                   /* a program is at work on this memory: lo2_take_cpu() */
     uint64_t borders;                /* user space adds 1 at each border of a window; then each file is told again */
     uint32_t given[8];               /* arguments of a 32 bit call, from 1 on */
-    struct lo2_bpf_lock lock;        /* that the current thread waits for; when the thread leaves the CPU, it takes this with it */
+    struct lo2_bpf_lock lock;        /* the current thread waits for it; moves to lo2_bpf_sleeper when the thread leaves the CPU */
     uint64_t stack[LO2_STACK_FRAMES]; /* the one that waits.h has just taken */
     struct lo2_bpf_user_stack user_stack; /* the one that stacks.h has just taken, and its addresses */
     uint64_t user_addresses[LO2_USER_FRAMES];

@@ -3,11 +3,11 @@
  * the kernel write them back.
  *
  * The tracepoint fires where a clean folio becomes dirty, in the thread that writes (filemap_dirty_folio, mm/page-writeback.c): there
- * the kernel counts write_bytes of /proc/PID/io, too. Folios are joined to runs as in cache.h. Each thread is told, recorded or not,
- * for whoever dirtied a page before is no longer the last one.
+ * the kernel counts write_bytes of /proc/PID/io, too. Folios are joined to runs as in cache.h. Records are written for
+ * threads that are not recorded, too: once such a thread has dirtied a page, an earlier thread is no longer the last one that did.
  *
- * A worker says why it writes before each of its rounds. The block layer may hold its requests back until it ends (fs/fs-writeback.c,
- * wb_workfn, wb_writeback):
+ * Before each round of writing, a worker states its reason. The block layer may hold the worker's requests back until the worker
+ * ends (fs/fs-writeback.c, wb_workfn, wb_writeback):
  *
  *   worker      writeback_start (sync) ── requests ── writeback_written ── requests held back ── writeback_pages_written
  *   records     WRITEBACK sync                                                                   WRITEBACK none

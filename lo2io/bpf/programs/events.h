@@ -1,6 +1,6 @@
 /*
- * Writing into a CPU's buffer of events (LO2_RING_EVENTS). Its programs do not take the CPU's part (lo2_take_cpu), for an interrupt
- * may come during another program. They share the loss.
+ * Writing into a CPU's buffer of events (LO2_RING_EVENTS). The programs that write there do not take the CPU's part
+ * (lo2_take_cpu), for an interrupt may start one program during another. The programs share one count of losses.
  */
 #ifndef LO2IO_BPF_EVENTS_H
 #define LO2IO_BPF_EVENTS_H

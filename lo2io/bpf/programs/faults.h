@@ -5,7 +5,8 @@
  *   place                            claim                    kept
  *   record                                                                   FAULT
  *
- * A look that finds its page is no such fault. Its place is claimed in vain, and taken by the thread's next look.
+ * A look that finds its page needs no I/O, so no FAULT follows. It claims a place all the same. The thread's next look then
+ * takes that place over.
  */
 #ifndef LO2IO_BPF_FAULTS_H
 #define LO2IO_BPF_FAULTS_H
@@ -35,10 +36,10 @@ INLINE struct lo2_bpf_fault *lo2_fault_place(__u32 tid)
     return bpf_map_lookup_elem(&lo2_faults, &place);
 }
 
-/* The number of faults that the thread has after it: mm_account_fault (mm/memory.c) counts a fault when it is over. */
+/* The number of the thread's faults that are over: mm_account_fault (mm/memory.c) counts a fault when the fault ends. */
 INLINE __u64 lo2_faults_over(const struct task_struct *task) { return task->maj_flt + task->min_flt; }
 
-/* The look that the thread may still be amid: no fault has ended since. After a fault that failed, it is one that is over. */
+/* The look of the fault that the thread may still be in: no fault has ended since. If that fault failed, it may be over. */
 INLINE struct lo2_bpf_fault *lo2_fault_of(const struct task_struct *task)
 {
     struct lo2_bpf_fault *fault = lo2_has_layer(LO2_LAYER_faults) ? lo2_fault_place(task->pid) : NULL;
@@ -80,8 +81,8 @@ int lo2_faults_mm_filemap_fault(__u64 *context)
 }
 
 /*
- * The software event PERF_COUNT_SW_PAGE_FAULTS_MAJ: the fault is over, and still part of it that the file is mapped. A fault that
- * looked into no file, and one whose place another thread took, has no start.
+ * The software event PERF_COUNT_SW_PAGE_FAULTS_MAJ: the fault is over, but its file is still mapped at this moment. The start is
+ * unknown if the fault looked for no page of a file, or if another thread took the place.
  */
 SEC("perf_event")
 int lo2_faults_over_event(struct lo2_software_context *context)

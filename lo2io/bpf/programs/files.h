@@ -1,9 +1,9 @@
 /*
  * Which files descriptors stand for: records FILE.
  *
- * For a descriptor in an argument, a program writes FILE only if this CPU has not told the same before: same table,
- * process, description and inode, and neither an end of the descriptor nor a border of a window since. For a descriptor
- * that a call returned, it always writes FILE.
+ * For a descriptor in an argument, a program writes FILE if this CPU has not yet written FILE with the same table,
+ * process, description and inode. It also writes FILE if, since then, the descriptor has ended or a border of a window has
+ * passed. For a descriptor that a call returned, it always writes FILE.
  */
 #ifndef LO2IO_BPF_FILES_H
 #define LO2IO_BPF_FILES_H
@@ -33,7 +33,7 @@ INLINE struct lo2_bpf_known *lo2_known(struct lo2_bpf_cpu *cpu, __u64 table, __s
     return &cpu->known[lo2_hash(table, fd) % LO2_KNOWN_FILES];
 }
 
-/* A border of a window counts like an end, for a file that was told before is unknown after it. */
+/* A border of a window counts like an end, for the window that begins there does not have the earlier FILE records. */
 INLINE __u32 lo2_count_ends(const struct lo2_bpf_cpu *cpu, __u64 table, __s32 fd)
 {
     return *(volatile __u32 *)&lo2_ends[lo2_hash(table, fd) % LO2_ENDS] +
@@ -89,8 +89,9 @@ INLINE void lo2_look_at_descriptor(struct lo2_moment *moment, __s32 fd)
 }
 
 /*
- * True if the file's pages can be in the page cache: what reads a page is set, and the file is not memory itself (DAX). Files
- * that the kernel makes up (/proc) have nothing that reads a page. Nor has tmpfs, and what overlayfs has lies below.
+ * True if the file's pages can be in the page cache: its a_ops have a function that reads a page, and the file is not memory
+ * itself (DAX). Files that the kernel makes up (/proc) have no such function. Neither have files of tmpfs. The pages of a file of
+ * overlayfs belong to the file below.
  */
 INLINE bool lo2_is_cached(const struct file *file, const struct inode *inode)
 {
@@ -106,8 +107,8 @@ INLINE bool lo2_is_cached(const struct file *file, const struct inode *inode)
 }
 
 /*
- * Writes FILE for the file in the CPU's look, with the time of a call, or of now: 0. False: no name was told, so the next call must
- * tell the file again.
+ * Writes FILE for the file in the CPU's look. `time_ns`: the time of a call; 0: the present time. False: no name was written, so
+ * the next call must write FILE again.
  */
 LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
 {
@@ -223,9 +224,9 @@ INLINE bool lo2_has_second(const struct lo2_moment *moment)
 }
 
 /*
- * At the exit, before CALL or EXIT is written. Sets moment->position. True: something will be told, so the call's end must be
- * read after this. A thread that shares the table may put another file into the place at any time. If that begins before the
- * call's end, user space refuses what was told:
+ * At the exit, before CALL or EXIT is written. Sets moment->position. True: FILE will be written, so the clock must be read for
+ * the call's end after this look. A thread that shares the table may put another file into the slot at any time. If such a call
+ * begins before this call's end, user space refuses FILE:
  *
  *   call          ────────── exit ── look: b ── end
  *   dup2(b, fd)                 ├───────────┤

@@ -4,8 +4,8 @@
  *   thread of a call    FUSE_SEND ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ goes on
  *   server              reads the request ── writes the reply: FUSE_END
  *
- * Each end is told, for a server is recorded by chance only: the engine knows whose request it was. A request without reply, such as
- * FORGET, fires neither tracepoint.
+ * FUSE_END is written whoever ends the request, because the server need not be a recorded process. The engine knows whose request
+ * it was. A request without a reply, such as FORGET, fires neither tracepoint.
  */
 #ifndef LO2IO_BPF_FUSE_H
 #define LO2IO_BPF_FUSE_H

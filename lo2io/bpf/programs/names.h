@@ -44,7 +44,7 @@ INLINE __u64 lo2_number(struct lo2_bpf_names *names, const void *pointer)
     return lo2_number_by(&names->pointer, pointer);
 }
 
-/* The CPU does not exchange loads across this. x86 never does (Intel SDM 3A, 9.2.2). */
+/* The CPU does not reorder loads across this fence. x86 never reorders loads (Intel SDM 3A, 9.2.2). */
 INLINE void lo2_fence(struct lo2_bpf_names *names)
 {
 #if defined(__TARGET_ARCH_x86)

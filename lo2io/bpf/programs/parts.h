@@ -66,7 +66,7 @@ INLINE const struct inode *lo2_direct_inode(const struct bio *bio)
     return LO2_READ(LO2_READ(iocb, struct kiocb, ki_filp), struct file, f_inode);
 }
 
-/* Pages of a block device itself. In a journal they lie elsewhere than where they belong. */
+/* Pages of a block device itself. A journal writes such a page to another place than the page's own. */
 INLINE void lo2_name_device(lo2_kernel_part *part, const struct bio *bio, const struct inode *inode)
 {
     const struct block_device *disk = LO2_READ(bio, struct bio, bi_bdev);

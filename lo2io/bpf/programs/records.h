@@ -29,7 +29,7 @@
 #ifndef LO2IO_BPF_RECORDS_H
 #define LO2IO_BPF_RECORDS_H
 
-/* The frame: its size, and bits of the length. No record has these bits but in spools that the kernel's own buffer filled. */
+/* The frame: its size, and bits of the length. Only spools from the kernel's own ring buffer have records with these bits. */
 enum { LO2_FRAME_BYTES = 8, LO2_FRAME_DISCARDED_BIT = 30, LO2_FRAME_UNFINISHED_BIT = 31 };
 
 enum lo2_kernel_record {
@@ -162,7 +162,7 @@ typedef struct {
     uint64_t bytes;
 } lo2_asked;
 
-/* Where perf records the submission. Where a program does, `asked` stands in its record: lo2_submitted in samples.h. */
+/* Written if perf records the submission. If a program records it, `asked` is part of that record: lo2_submitted, samples.h. */
 typedef struct {
     lo2_kernel_head head;
     uint64_t request;        /* address, as in io_uring's tracepoints */
@@ -355,8 +355,8 @@ typedef struct {
 } lo2_kernel_parts;
 
 /*
- * A stretch without a CPU, written when the thread gets one again. If that was not seen, it is written when the thread
- * leaves its CPU once more, or precedes the EXIT:
+ * A stretch without a CPU, written when the thread gets a CPU again. If that moment was not seen, SLEEP is written when the
+ * thread leaves its CPU once more, or before the EXIT:
  *
  *   out_ns ────── blocked ────── wake_ns ── runnable ── head.time_ns
  */
@@ -397,7 +397,7 @@ typedef struct {
 enum { LO2_STACK_REGISTERS = 17, LO2_STACK_COPY = 8192 };
 typedef struct {
     uint32_t pid, uid;
-    uint32_t asked;          /* bytes of the stack that were wanted; more than were copied: they could not be read */
+    uint32_t asked;          /* bytes of the stack that were wanted; if fewer were copied, the rest could not be read */
     uint32_t reserved;
     uint64_t registers[LO2_STACK_REGISTERS];
 } lo2_kernel_stack_copy;

@@ -1,8 +1,8 @@
 /*
- * Tracepoints whose events the programs record, and the fields that they write for each: those that the engine reads,
- * where the event's raw data have them. Members have the names of the kernel's format files; a gap stays 0. The
- * programs record an event only if its format has the same fields (lo2io/bpf/samples.py) and the tracepoint passes the
- * arguments that its program expects (fits.h).
+ * Tracepoints whose events the programs record, and the fields that the programs write for each event. These are the
+ * fields that the engine reads, at their places in the event's raw data. Members have the names of the kernel's format
+ * files; a gap stays 0. The programs record an event only if its format has the same fields (lo2io/bpf/samples.py) and
+ * the tracepoint passes the arguments that its program expects (fits.h).
  *
  * Where an event may happen in an interrupt, perf counts it, too: on some machines no program runs while the CPU is idle,
  * and the kernel does not start a program that already runs on that CPU.

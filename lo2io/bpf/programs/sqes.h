@@ -115,8 +115,8 @@ INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const lo2_asked *aske
 INLINE bool lo2_changes_places(__u8 opcode) { return lo2.config.asks[opcode] & LO2_ASKS_PLACES; }
 
 /*
- * Makes old what CPUs know about descriptors and places of rings that a request changes. Call when it is submitted, and
- * when it is done. Arguments: addresses of the ring and of the request.
+ * Invalidates what CPUs know about the descriptors and the places of rings that a request changes. Call this when the
+ * request is submitted, and when it is done. Arguments: addresses of the ring and of the request.
  */
 LO2_ONCE int lo2_forget_asked(__u64 ctx, __u64 address)
 {
@@ -219,8 +219,8 @@ INLINE bool lo2_tell_files(const struct lo2_submission *submission, struct lo2_b
 }
 
 /*
- * Finds out what a request that is being submitted asks for, and tells of the files that it names; false: its entry could not
- * be read, or nothing of it is wanted. The time of what is told is before the submission's.
+ * Reads what a request asks for while it is being submitted, and writes FILE for the files that the request names. These
+ * records have earlier times than the submission. False: the request's entry could not be read, or is not wanted.
  */
 INLINE bool lo2_ask(const struct lo2_submission *submission, struct lo2_bpf_cpu *cpu, lo2_asked *asked)
 {
@@ -248,7 +248,7 @@ INLINE bool lo2_ask(const struct lo2_submission *submission, struct lo2_bpf_cpu 
     return !(lo2.config.asks[asked->opcode] & ~LO2_ASKS_BYTES) || lo2_tell_files(submission, cpu, asked);
 }
 
-/* A request is submitted, and perf records that: what it asks for comes before, as a record of its own. */
+/* For a submission that perf records. What the request asks for becomes a record of its own, before perf's sample. */
 INLINE void lo2_write_sqe(const struct io_kiocb *request)
 {
     struct lo2_moment moment = { .task = bpf_get_current_task_btf() };

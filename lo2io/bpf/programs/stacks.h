@@ -22,8 +22,9 @@ enum {
 };
 
 /*
- * A C library's write() has no frame of its own: its caller would be missing. Its return address is the word at the end of the
- * stack, if write() has put nothing there. Whether this is so, user space finds in the library's .eh_frame.
+ * A C library's write() has no frame of its own, so the function that calls write() would be missing. The return address into
+ * that function is the word at the end of the stack, unless write() has put something there. User space finds this out from
+ * the library's .eh_frame.
  */
 INLINE void lo2_take_top(struct lo2_bpf_cpu *cpu, const struct pt_regs *regs, __u32 frames)
 {

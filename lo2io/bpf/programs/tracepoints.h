@@ -2,8 +2,8 @@
  * Programs that record events of tracepoints as SAMPLE, each with the fields of its raw data (samples.h, and TP_fast_assign
  * in the kernel's include/trace/events). Like perf's events of CPUs, they record all tasks.
  *
- * They do not take the CPU's part (lo2_take_cpu), for an interrupt may come during another program. Each counts for itself,
- * for no program interrupts itself. They share only the loss.
+ * They do not take the CPU's part (lo2_take_cpu), for an interrupt may start one program during another. Each program has
+ * counters of its own. No program interrupts itself, so nothing else changes them. Only the count of lost events is shared.
  */
 #ifndef LO2IO_BPF_TRACEPOINTS_H
 #define LO2IO_BPF_TRACEPOINTS_H
@@ -131,7 +131,7 @@ INLINE bool lo2_is_counted(struct lo2_room *room, __u32 place)
     fields->req = (__u64)request;
 #define LO2_SETUP_SQPOLL 2
 
-/* Ends what ends with a request. */
+/* A request completes: ends the CPU's runs of pages, and forgets the descriptors and places that the request changed. */
 INLINE bool lo2_completes(struct lo2_room *room, const __u64 *context)
 {
     if (!lo2_has_cpu(room))

@@ -18,7 +18,7 @@ struct lo2_open_how {
     __u64 flags, mode, resolve;
 };
 
-/* `names->sum` has the total. In a variable, the verifier would follow its possible values, vector by vector. */
+/* `names->sum` has the total. If a variable had it, the verifier would follow the variable's values, vector by vector. */
 struct lo2_vectors {
     struct lo2_bpf_names *names;
     bool compat;

@@ -77,8 +77,8 @@ INLINE __u32 lo2_place_of_stack(const __u64 *stack, __u32 frames, __u64 sum)
 }
 
 /*
- * Unwinding a stack takes 5 us. A stack that was unwound before is recognized by its return addresses: it has the same frames if they
- * lie at the same distances from the stack's end, for nothing but the address before tells where the next one lies.
+ * Unwinding a stack takes 5 us. A stack that was unwound before is recognized by its return addresses. If these lie at the same
+ * distances from the stack's end, the frames are the same: where a return address lies depends only on the address before it.
  *
  *   sp ┄ scheduler ┄ address 0 ┄┄┄ address 1 ┄┄ … ┄┄ address n - 1 ┄┄ (random gap) ┄┄ address n ┄ registers of the program
  *                    └ distances[0]                  └ distances[n - 1]
@@ -129,8 +129,8 @@ static int lo2_find_backward(__u32 i, struct lo2_bpf_cpu **frame)
 }
 
 /*
- * A word that was left over may look like a return address. So the addresses are looked for in their order from both ends: if there
- * were two ways to find them, the two would differ.
+ * A stale word on the stack may look like a return address. So the addresses are searched in their order from both ends. If they
+ * can be found in two ways, the two searches find different words.
  */
 INLINE void lo2_learn_stack(struct lo2_bpf_cpu *cpu, struct lo2_bpf_stack *stack)
 {
@@ -164,7 +164,7 @@ INLINE bool lo2_is_stack(const struct lo2_bpf_cpu *cpu, __u32 place)
     return true;
 }
 
-/* 1 + the place of the thread's stack, if it slept with that one before and its words are this CPU's; else 0. */
+/* 1 + the place of a stack with which the thread slept before, if this CPU's words match that stack; else 0. */
 LO2_ONCE int lo2_stack_again(__u32 tid)
 {
     struct lo2_bpf_sleeper *sleeper = lo2_sleeper(tid);
@@ -221,7 +221,7 @@ INLINE __u32 lo2_stack_of(struct lo2_bpf_cpu *cpu, struct task_struct *task)
 
 /* ---- stretches ---- */
 
-/* A failure is remembered, and told by the call's next record. */
+/* If SLEEP finds no room, the call's next SLEEP says so (LO2_SLEEP_LOST). */
 INLINE bool lo2_write_sleep(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, struct lo2_bpf_sleeper *sleeper,
                             lo2_kernel_sleep *record)
 {
@@ -482,7 +482,7 @@ INLINE __u32 lo2_holder(__u64 lock, __u32 flags)
     return holder ? BPF_CORE_READ(holder, pid) : 0;
 }
 
-/* The inode around a semaphore. It is one if its own pages name it as their host. */
+/* The inode that contains a semaphore. The memory around the semaphore is an inode if its i_data names it as the host. */
 INLINE void lo2_inode_of_lock(struct lo2_bpf_lock *wait, __u64 lock)
 {
     const struct inode *inode = (const struct inode *)(lock - bpf_core_field_offset(struct inode, i_rwsem));

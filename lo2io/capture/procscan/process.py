@@ -34,7 +34,8 @@ SELDOM_S = 60.0
 """Rest between two scans if programs in the kernel tell names. They never name files that are open but not used."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 RANKS_S = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Times after the start at which such a scanner looks for ranks, which only /proc tells: launchers take their time."""
+"""Times after the start at which a scanner with ``seldom`` looks for ranks. Only /proc shows ranks, and launchers need
+some time to start them."""
 REST_FACTOR = 50
 """The rest after a scan is this many times as long as the scan, so scans take at most 2 % of one CPU."""
 _MAX_PASSES = 20

@@ -201,8 +201,8 @@ uint32_t call_beside(engine *e, task *t, const beside *read)
 }
 
 /*
- * True if the slot held the same from the call's entry on, so that the kernel met that, whenever it looked. A close
- * empties the slot itself: true if no other thread was about to end it.
+ * True if the slot held the same handle from the call's entry on. Then the kernel met this handle's file, whenever it looked
+ * the descriptor up. A close empties the slot itself: for a close, true if no other thread was about to end the slot's file.
  */
 static bool is_certain(engine *e, const task *t, const slot *s, uint32_t held, int32_t fd)
 {

@@ -29,7 +29,7 @@ static uint32_t handle_on(engine *e, const task *t, const lo2_kernel_fault *faul
 
 /* ---- a fault's part of it ---- */
 
-/* Those who slept since its start. `known`: nothing is lacking of the sums. */
+/* Sums over the thread's stretches without a CPU since the fault began. `known`: no stretch is missing from the sums. */
 typedef struct { bool known, waited; int64_t run_queue, blocked, io_wait; } slept;
 
 static slept take_sleeps(engine *e, task *t, const lo2_kernel_fault *fault, bool shown)

@@ -144,7 +144,7 @@ static void learn(engine *e, const task *t, slot *s, const sight *at)
     description_learns(e, e->handles.at[s->handle].description, &at->of, at->names);
 }
 
-/* Makes a call that is about to get its row name this handle, whatever its slot seemed to hold at its entry. */
+/* The call is about to get its row. Makes the row name this handle, whatever the call's slot seemed to hold at the entry. */
 static void point_to(engine *e, task *t, uint32_t *held, uint8_t bit, uint32_t index)
 {
     pending_call *p = &t->pending;

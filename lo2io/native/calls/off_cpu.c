@@ -99,7 +99,7 @@ uint32_t emit_sleep(engine *e, const task *t, const lo2_kernel_sleep *sleep)
     return row;
 }
 
-/* A worker makes no calls: its pending call keeps the end of its last stretch alone. The stretch of a page fault is that one's. */
+/* A worker makes no calls: its pending call keeps only the end of its last stretch. A stretch in a page fault is the fault's. */
 static void worker_slept(engine *e, task *t, const lo2_kernel_sleep *sleep)
 {
     int64_t out = (int64_t)sleep->out_ns, wake = (int64_t)sleep->wake_ns, in = (int64_t)sleep->head.time_ns;

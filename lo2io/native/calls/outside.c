@@ -1,4 +1,7 @@
-/* What a thread does outside of calls waits here for the page fault that it may be amid, and that is told when it is over. */
+/*
+ * Stretches and filled pages of threads outside of calls. They may belong to a page fault, whose record comes only when the
+ * fault is over. So they wait here.
+ */
 #include "calls/outside.h"
 #include "tables/tasks.h"
 

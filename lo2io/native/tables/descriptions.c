@@ -33,8 +33,8 @@ void description_release(engine *e, uint32_t index)
 }
 
 /*
- * A fact shows the position of a description at rest: takes it over if none is known, and follows it no more if it
- * contradicts.
+ * A fact shows the position of a description at rest. If no position is known, the description takes over the fact's. If
+ * the known position differs, the description's position is no longer followed.
  */
 void compare_position(description *d, uint32_t mode, int64_t position, int64_t begin)
 {

@@ -4,8 +4,8 @@
 #include "tables/rows.h"
 
 /*
- * The default of fs.nr_open (fs/file.c). A table is as long as its highest fd. So that damaged records cannot ask for
- * any memory, all tables together have SLOTS_FREE slots, and SLOTS_EACH more for each record read so far. A descriptor
+ * The default of fs.nr_open (fs/file.c). A table is as long as its highest fd. Damaged records must not
+ * take unlimited memory. So all tables together have SLOTS_FREE slots, and SLOTS_EACH more for each record read so far. A descriptor
  * beyond them stays unknown.
  */
 enum { FD_LIMIT = 1 << 20, SLOTS_KEPT = 1 << 10, SLOTS_FREE = 1 << 21, SLOTS_EACH = 64 };

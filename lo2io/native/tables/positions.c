@@ -2,7 +2,8 @@
  * File positions: followed from call to call, and told by BPF programs (docs/explanation/rules/calls.md).
  *
  * A followed position is unknown
- * - if nobody saw the open, until a fact tells it while no call is pending that moves or discovered the description;
+ * - if nobody saw the open, until a fact gives the position at a moment when no pending call moves, or has discovered, the
+ *   description;
  * - after a write that appends or may append (the write itself has no offset), after a call in flight, and after a copy
  *   that moved bytes, on both sides;
  * - for calls that overlap another call which moves it, on the description or, before the handle was known, on the

@@ -21,8 +21,8 @@ int64_t offset_of(engine *e, const pending_call *p, uint8_t *source);
 bool position_told(engine *e, const pending_call *p, int64_t result, uint32_t row, int64_t *after);
 void position_set(engine *e, const pending_call *p, int64_t position);
 /*
- * True if calls of others are under way that move the position of what the slot holds, whether its file is known to
- * them or not.
+ * True if calls of other threads are under way that move the position of the slot's file. This includes calls at whose entry
+ * the file was not known.
  */
 bool others_move(const task *t, const slot *s, int32_t fd);
 /* its call no longer counts in the slots of the table that the thread is about to leave */

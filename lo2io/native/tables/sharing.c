@@ -27,8 +27,8 @@ static uint32_t table_at(const engine *e, uint64_t address)
 }
 
 /*
- * A supposed copy is none. A descriptor that is the same in both was never changed, or was put back. All other slots
- * are unknown. If one of both handles is inherited from the other, the other stays.
+ * The supposed copy does not exist. A descriptor that is the same in both tables was never changed, or was put back. All other
+ * slots are unknown. If one of the two handles is inherited from the other, the original handle stays.
  */
 static void agree(engine *e, uint32_t own, uint32_t with)
 {
