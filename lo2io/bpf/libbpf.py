@@ -20,7 +20,7 @@ from lo2io.errors import AccessError
 from lo2io.native._lib import ffi, lib
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 LIBRARY = "libbpf.so.1"
 _ARRAY = 2
@@ -289,11 +289,18 @@ def link_iterator(program_fd: int) -> int:
     return check(library().bpf_link_create(program_fd, 0, _ITERATOR, None))
 
 
-def iterate(link_fd: int) -> list[bytes]:
-    """Run an iterator's program for all objects. Return what it wrote: pieces of whole records."""
+def iterate(link_fd: int) -> Iterator[bytes]:
+    """Run an iterator's program for all objects. Yield what it writes: pieces of whole records."""
     fd = check(library().bpf_iter_create(link_fd))
     try:
-        return list(iter(lambda: os.read(fd, _READ_BYTES), b""))
+        while True:
+            try:
+                piece = os.read(fd, _READ_BYTES)
+            except BlockingIOError:  # a million objects in a row wrote nothing: kernel/bpf/bpf_iter.c
+                continue  # with the next object
+            if not piece:
+                return
+            yield piece
     finally:
         os.close(fd)
 

@@ -9,11 +9,14 @@ import contextlib
 import os
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lo2io.bpf import libbpf
 from lo2io.bpf.prepared import PreparedObject
 from lo2io.bpf.refusals import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OBJECT = Path(__file__).parent / "programs" / "looks.bpf.o"
 _TASK = struct.Struct("<QQQQIIII16s")
@@ -69,7 +72,7 @@ class Looks:
         size = _TASK.size
         return [piece[at : at + size] for piece in libbpf.iterate(self._tasks) for at in range(0, len(piece), size)]
 
-    def files(self) -> list[bytes]:
+    def files(self) -> Iterator[bytes]:
         """FD facts of all descriptors but those of this process, as the spool has them, in pieces of whole records."""
         return libbpf.iterate(self._files)
 

@@ -78,7 +78,7 @@ _RANKS: Final = tuple(each.rank.encode() + b"=" for each in LAUNCHERS)
 _TELLING: Final = frozenset(name.encode() for each in LAUNCHERS for name in (each.rank, *each.needs))
 """The variables that tell a rank."""
 MAX_RANK: Final = (1 << 31) - 1
-_GROUP = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_GROUP = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,6})\))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,7 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place | None:
         return None
 
     def number(name: str) -> int | None:
-        text = environ.get(name, "")
-        return int(text) if text.isdecimal() else None
+        return _number(environ.get(name, ""))
 
     node, sizes = number(launcher.node), _parse_sizes(environ.get(launcher.sizes, ""))
     local_size = number(launcher.local_size)
@@ -138,7 +137,13 @@ def _launcher_of(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def _is_rank(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and int(text) <= MAX_RANK
+    number = _number(text)
+    return number is not None and number <= MAX_RANK
+
+
+def _number(text: str) -> int | None:
+    """A number of at most ten digits; None: the text is none. Python raises an error for one of thousands of digits."""
+    return int(text) if re.fullmatch("[0-9]{1,10}", text) else None
 
 
 def _has(environ: Mapping[str, str], launcher: Launcher) -> bool:

@@ -361,8 +361,7 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
         for pid in roots:
             kernel.select(pid)
     scanner = _make_scanner(session, writer, plan)
-    scanner.scan_tasks(TASK_SELECT | (TASK_FROM_EXEC if options.command else 0))
-    scanner.scan_fds()
+    scanner.look_first(TASK_SELECT | (TASK_FROM_EXEC if options.command else 0))
     session.enable()
     return scanner
 

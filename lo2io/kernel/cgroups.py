@@ -87,13 +87,13 @@ def _find_mount(root: Path) -> _Mount | None:
     """The mount that shows the largest part of the hierarchy."""
     found: list[tuple[bool, int, _Mount]] = []
     try:
-        lines = (root / "proc/self/mountinfo").read_bytes().splitlines()
+        lines = (root / "proc/self/mountinfo").read_bytes().split(b"\n")
     except OSError:
         return None
     for line in lines:
         before, _, after = line.partition(b" - ")
-        fields, rest = before.split(), after.split()
-        if not fields or len(rest) < 3:  # noqa: PLR2004 - type, source, options of the file system
+        fields, rest = before.split(b" "), after.split(b" ")
+        if len(fields) < 5 or len(rest) < 3:  # noqa: PLR2004 - type, source, options of the file system
             continue
         is_v1 = rest[0] == b"cgroup" and b"perf_event" in rest[2].split(b",")
         if is_v1 or rest[0] == b"cgroup2":

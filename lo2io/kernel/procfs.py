@@ -1,11 +1,16 @@
 """Reads of ``/proc``: tasks, file descriptors, mounts. A process that ends during a read is left out.
 
+Names that users choose stand in these files: of threads, files, mounts and cgroups. The kernel escapes no more of them
+than blanks, tabs, newlines and backslashes, so newlines alone divide lines. Whatever a name has, the functions raise
+nothing.
+
 Every function takes the ``root`` under which ``proc`` lies, so that tests can build one. Formats: proc(5).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import time
@@ -19,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path("/")
-_GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionError)
-"""Errors about a task that has ended, or that belongs to another user."""
+_OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""Errors about the reader. All others are about the task: it has ended, it is another user's, its name is too long."""
 _STAT_PPID = 1
 _STAT_FLAGS = 6
 _STAT_START = 19
@@ -29,8 +34,18 @@ _MOUNT_FIELDS = 6
 _PF_KTHREAD = 0x00200000
 """include/linux/sched.h"""
 _CHUNK_BYTES = 64 << 10
+_MOST_U32 = (1 << 32) - 2
+"""The largest number that a fact of 32 bits can tell: the next one stands for an unknown number."""
+_MOST_DIGITS = 20
+_MAX_ENVIRONMENT_BYTES = 8 << 20
+"""More than the kernel takes at an exec (fs/exec.c, bprm_stack_limits). A process may claim more later: prctl(2)."""
 RING_LINK = b"anon_inode:[io_uring]"
 """The link of an io_uring's descriptor."""
+_LISTING = {RING_LINK, b"anon_inode:[eventpoll]", b"anon_inode:inotify", b"anon_inode:[fanotify]"}
+"""Links of descriptors whose fdinfo lists all that they watch, or all files of a ring: perhaps 100,000 lines."""
+_LISTING_NS, _LISTING_SHARE = 500_000_000, 50
+_SHORT_LIST_NS = 1_000_000
+_MAX_FDINFO_BYTES = 16 << 20
 _FDINFO_BASES = {
     b"pos": 10, b"flags": 8, b"mnt_id": 10,
     b"SqMask": 0, b"CqMask": 0, b"SqThread": 10, b"UserFiles": 10, b"UserBufs": 10,
@@ -51,7 +66,9 @@ _SHORT_ID = re.compile(r"[0-9a-f]{12,63}")
 _RUNTIME_FOLDERS = ("docker", "libpod", "libpod_parent", "crio")
 
 
-_CODE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) ([0-9]+) *(.*)")
+_CODE = re.compile(
+    rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ..x. ([0-9a-f]{1,16}) ([0-9a-f]+:[0-9a-f]+) ([0-9]{1,20}) *(.*)", re.DOTALL
+)
 """A line of ``/proc/PID/maps``."""
 
 
@@ -120,6 +137,30 @@ class FdState:
     """For an io_uring's descriptor, the known facts about the ring."""
 
 
+class ListingTime:
+    """How long reads of long lists in fdinfo may take: half a second at first, and later a fiftieth of the time.
+
+    The kernel makes the whole list at each read, also for each copy of a descriptor. A list of up to 1 ms is free.
+
+    Args:
+        clock: Returns nanoseconds.
+    """
+
+    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._clock = clock
+        self._left_ns = _LISTING_NS
+        self._at_ns = clock()
+
+    def read(self, path: str) -> bytes:
+        """The content of a list. Empty: no time is left."""
+        begin = self._clock()
+        self._left_ns = min(_LISTING_NS, self._left_ns + (begin - self._at_ns) // _LISTING_SHARE)
+        content = _read(path, _MAX_FDINFO_BYTES) if self._left_ns > 0 else b""
+        self._at_ns = self._clock()
+        self._left_ns -= max(0, self._at_ns - begin - _SHORT_LIST_NS)
+        return content or b""
+
+
 def iter_pids(root: Path = ROOT) -> Iterator[int]:
     """Every process."""
     return _iter_numbers(root / "proc")
@@ -168,10 +209,10 @@ def read_boot_id(root: Path = ROOT) -> str:
 
 def read_process_of(tid: int, root: Path = ROOT) -> int | None:
     """The process of a thread; None: there is no such thread."""
-    for line in (_read(root / f"proc/{tid}/status") or b"").splitlines():
+    for line in _lines(_read(root / f"proc/{tid}/status")):
         key, _, value = line.partition(b":")
         if key == b"Tgid":
-            return int(value)
+            return _number(value.strip())
     return None
 
 
@@ -194,7 +235,7 @@ def read_children(pid: int, root: Path = ROOT) -> tuple[int, ...]:
 def read_command(pid: int, root: Path = ROOT) -> tuple[bytes, bool] | None:
     """The arguments of a process, each ended by a zero byte, or its title instead; and True if they were cut.
 
-    At most :data:`MAX_COMMAND_BYTES` are read. None: the process has ended, is amid an exec, or is the kernel's.
+    At most :data:`MAX_COMMAND_BYTES` are read. None: the process has ended, is in an exec, or is the kernel's.
     """
     try:
         with (root / f"proc/{pid}/cmdline").open("rb") as file:
@@ -207,15 +248,14 @@ def read_command(pid: int, root: Path = ROOT) -> tuple[bytes, bool] | None:
 def read_environment(pid: int, root: Path = ROOT) -> bytes:
     """The environment with which a process began: each ``NAME=value`` ended by a zero byte. Empty: it is not known."""
     try:
-        return _read(f"{root / 'proc'}/{pid}/environ") or b""
-    except OSError:  # it is amid an exec, or another user's
+        return _read(f"{root / 'proc'}/{pid}/environ", _MAX_ENVIRONMENT_BYTES) or b""
+    except OSError:
         return b""
 
 
 def iter_code(pid: int, root: Path = ROOT) -> Iterator[CodeState]:
     """The pieces of files, and of memory without a file, that a process has mapped as code."""
-    content = _read(root / f"proc/{pid}/maps")
-    for line in (content or b"").splitlines():
+    for line in _lines(_read(root / f"proc/{pid}/maps")):
         match = _CODE.match(line)
         if match:
             begin, end, offset = (int(match[number], 16) for number in (1, 2, 3))
@@ -230,7 +270,7 @@ def read_cgroup(pid: int, root: Path = ROOT, controller: bytes | None = None) ->
     root: some machines mount both versions and have their containers in v1. Format: cgroups(7).
     """
     found: dict[bytes, tuple[int, bytes]] = {}
-    for line in (_read(root / f"proc/{pid}/cgroup") or b"").split(b"\n"):
+    for line in _lines(_read(root / f"proc/{pid}/cgroup")):
         number, first, rest = line.partition(b":")
         controllers, second, path = rest.partition(b":")
         if first and second and number.isdigit() and path.startswith(b"/"):
@@ -262,21 +302,34 @@ def container_id(path: str) -> str | None:
     return None
 
 
-def iter_fds(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> Iterator[FdState]:
+def iter_fds(
+    pid: int,
+    root: Path = ROOT,
+    clock: Callable[[], int] = time.monotonic_ns,
+    lists: ListingTime | None = None,
+) -> Iterator[FdState]:
     """Every open file descriptor of a process that could be read. Empty if the process has ended or is another user's.
 
     Args:
         pid: The process.
         root: The folder above ``proc``.
         clock: Returns nanoseconds. It is read before and after the reads of each descriptor.
+        lists: Bounds the time for lists in fdinfo. If no time is left, a descriptor with a list has neither position,
+            flags nor mount, and a ring has no facts. None: all lists are read.
     """
     for fd in _iter_numbers(Path(f"{root / 'proc'}/{pid}/fd")):
-        state = read_fd(pid, fd, root, clock)
+        state = read_fd(pid, fd, root, clock, lists)
         if state is not None:
             yield state
 
 
-def read_fd(pid: int, fd: int, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> FdState | None:
+def read_fd(
+    pid: int,
+    fd: int,
+    root: Path = ROOT,
+    clock: Callable[[], int] = time.monotonic_ns,
+    lists: ListingTime | None = None,
+) -> FdState | None:
     """One descriptor of a process, as for :func:`iter_fds`; None: it has been closed."""
     folder = f"{root / 'proc'}/{pid}"
     begin = clock()
@@ -285,7 +338,9 @@ def read_fd(pid: int, fd: int, root: Path = ROOT, clock: Callable[[], int] = tim
         status = os.stat(f"{folder}/fd/{fd}")  # noqa: PTH116 - no Path per descriptor
     except OSError:
         return None
-    info = _parse_fdinfo(_read(f"{folder}/fdinfo/{fd}") or b"")
+    place = f"{folder}/fdinfo/{fd}"
+    listed = lists.read(place) if lists and path in _LISTING else _read(place, _MAX_FDINFO_BYTES)
+    info = _parse_fdinfo(listed or b"")
     return FdState(
         fd, path, status.st_dev, status.st_ino, status.st_mode,
         info.get(b"pos"), info.get(b"flags"), info.get(b"mnt_id"), begin, clock(),
@@ -295,20 +350,23 @@ def read_fd(pid: int, fd: int, root: Path = ROOT, clock: Callable[[], int] = tim
 
 def read_mounts(pid: int | str = "self", root: Path = ROOT) -> tuple[Mount, ...]:
     """The mounts that a process sees, from ``mountinfo``. Empty if the process has ended."""
-    content = _read(root / f"proc/{pid}/mountinfo") or b""
-    return tuple(mount for line in content.splitlines() if (mount := _parse_mount(line)) is not None)
+    lines = _lines(_read(root / f"proc/{pid}/mountinfo"))
+    return tuple(mount for line in lines if (mount := _parse_mount(line)) is not None)
 
 
 def _parse_mount(line: bytes) -> Mount | None:
     """Parse ``36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw``; None: the line has another form."""
     before, dash, after = line.partition(b" - ")
-    fields, rest = before.split(), after.split(b" ")
+    fields, rest = before.split(b" "), after.split(b" ")
     if not dash or len(fields) < _MOUNT_FIELDS or len(rest) < 2:  # noqa: PLR2004 - file system type and source
         return None
     major, _, minor = fields[2].partition(b":")
+    number, device = _number(fields[0]), (_number(major), _number(minor))
+    if number is None or device[0] is None or device[1] is None:
+        return None
     return Mount(
-        id=int(fields[0]),
-        device=os.makedev(int(major), int(minor)),
+        id=number,
+        device=os.makedev(device[0], device[1]),
         mount_point=unescape_mount(fields[4]),
         fs_type=unescape_mount(rest[0]),
         source=unescape_mount(rest[1]),
@@ -326,13 +384,14 @@ def unescape_mount(text: bytes) -> str:
 def _parse_fdinfo(content: bytes) -> dict[bytes, int]:
     """The numbers of the known lines. ``flags`` is octal.
 
-    The first line of a key counts. Further down, old kernels print names of files, which may hold newlines.
+    A ring's file names come before ``UserBufs`` and after all other known lines. Old kernels escape nothing in them. So
+    the last line of that key counts, and the first line of any other.
     """
     values: dict[bytes, int] = {}
-    for line in content.splitlines():
+    for line in _lines(content):
         key, _, value = line.partition(b":")
         base = _FDINFO_BASES.get(key)
-        if base is not None and key not in values:
+        if base is not None and (key not in values or key == b"UserBufs") and len(value) <= 2 * _MOST_DIGITS:
             with contextlib.suppress(ValueError):
                 values[key] = int(value, base)
     return values
@@ -340,13 +399,14 @@ def _parse_fdinfo(content: bytes) -> dict[bytes, int]:
 
 def _ring_state(info: dict[bytes, int]) -> RingState | None:
     """The state of a ring from the lines of io_uring_show_fdinfo (io_uring/fdinfo.c; fs/io_uring.c before 6.0)."""
-    sq_mask, cq_mask, poller = (info.get(key) for key in (b"SqMask", b"CqMask", b"SqThread"))
+    known = {key: number for key, number in info.items() if 0 <= number < _MOST_U32}
+    sq_mask, cq_mask, poller = (known.get(key) for key in (b"SqMask", b"CqMask", b"SqThread"))
     state = RingState(
         sq_entries=None if sq_mask is None else sq_mask + 1,
         cq_entries=None if cq_mask is None else cq_mask + 1,
-        poller=None if poller is None or poller <= 0 else poller,
-        nr_files=info.get(b"UserFiles"),
-        nr_buffers=info.get(b"UserBufs"),
+        poller=poller if poller and poller < 1 << 31 else None,
+        nr_files=known.get(b"UserFiles"),
+        nr_buffers=known.get(b"UserBufs"),
     )
     return None if state == RingState() else state
 
@@ -359,25 +419,48 @@ def _children_by_parent(pid: int, root: Path) -> tuple[int, ...]:
 def _iter_numbers(folder: Path) -> Iterator[int]:
     try:
         names = os.listdir(folder)  # noqa: PTH208 - called ten times a second for every process: no Path per entry
-    except _GONE:
+    except OSError as error:
+        if error.errno in _OURS:
+            raise
         return
     for name in names:
         if name.isdecimal():
             yield int(name)
 
 
-def _read(path: Path | str) -> bytes | None:
-    """Read a file, without a file object: this is called for every descriptor of the machine."""
+def _lines(content: bytes | None) -> list[bytes]:
+    """The lines of a file of ``/proc``."""
+    return content.split(b"\n") if content else []
+
+
+def _number(text: bytes) -> int | None:
+    """A number of at most 32 bits; None: the text is none."""
+    number = int(text) if text.isdigit() and len(text) <= _MOST_DIGITS else -1
+    return number if 0 <= number <= _MOST_U32 else None
+
+
+def _read(path: Path | str, most: int | None = None) -> bytes | None:
+    """Read a file, without a file object: this is called for every descriptor of the machine.
+
+    Args:
+        path: The file.
+        most: End after about so many bytes. None: read all.
+
+    Raises:
+        OSError: One of :data:`_OURS`. All others give None.
+    """
+    fd = -1
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except _GONE:
-        return None
-    try:
-        chunks = []
-        while chunk := os.read(fd, _CHUNK_BYTES):
+        chunks, size = [], 0
+        while (most is None or size < most) and (chunk := os.read(fd, _CHUNK_BYTES)):
             chunks.append(chunk)
+            size += len(chunk)
         return b"".join(chunks)
-    except _GONE:
+    except OSError as error:
+        if error.errno in _OURS:
+            raise
         return None
     finally:
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)

@@ -70,7 +70,7 @@ def _mounted(root: Path) -> Path | None:
     except OSError:
         return None
     found: dict[str, Path] = {}
-    for line in table.splitlines():
+    for line in table.split("\n"):
         fields = line.split(" ")
         if len(fields) > 2:  # noqa: PLR2004  # source, mount point, type
             point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1])

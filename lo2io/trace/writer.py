@@ -341,13 +341,20 @@ def _number_array(values: NDArray[Any], valid: pa.Buffer | None = None) -> pa.Ar
 
 
 def _text_array(texts: Sequence[str | bytes | None], arrow_type: pa.DataType | None = None) -> pa.Array:
-    parts = [text.encode() if isinstance(text, str) else text or b"" for text in texts]
+    parts = [_encoded(text) if isinstance(text, str) else text or b"" for text in texts]
     ends = np.zeros(len(parts) + 1, np.int32)
     np.cumsum([len(part) for part in parts], out=ends[1:])
     known = np.array([text is not None for text in texts], np.bool_)
     valid = None if known.all() else _bits(known)
     buffers = [valid, pa.py_buffer(ends), pa.py_buffer(b"".join(parts))]
     return pa.Array.from_buffers(arrow_type or pa.utf8(), len(parts), buffers)
+
+
+def _encoded(text: str) -> bytes:
+    """The text in UTF-8. Bytes that are none, as in a file's name, are escaped as in other tables."""
+    if text.isascii():
+        return text.encode()
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace").encode()
 
 
 def _bits(flags: NDArray[np.bool_]) -> pa.Buffer:

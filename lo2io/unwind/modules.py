@@ -11,6 +11,7 @@ import itertools
 import os
 import shutil
 import stat
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
@@ -38,7 +39,7 @@ _SEARCH_TABLE = "PT_GNU_EH_FRAME"
 
 
 def damage() -> tuple[type[Exception], ...]:
-    """What reading a damaged file raises: pyelftools', and those of numbers that fit nothing."""
+    """What reading a damaged file raises: pyelftools', zlib's, and those of numbers that fit nothing."""
     from elftools.common.exceptions import DWARFError, ELFError  # noqa: PLC0415
 
     return (
@@ -51,18 +52,26 @@ def damage() -> tuple[type[Exception], ...]:
         IndexError,
         AssertionError,
         OverflowError,
+        MemoryError,
+        zlib.error,
         OSError,
     )
 
 
 def _open_regular(path: Path) -> BinaryIO:
-    """Open a file that somebody else may exchange at any time: a FIFO must not stop lo2io."""
-    stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), "rb")
-    found = os.fstat(stream.fileno())
-    if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
-        stream.close()
-        raise ValueError(f"{path} is no regular file, or too large")
-    return stream
+    """Open a file that somebody else may exchange at any time.
+
+    A FIFO must not stop lo2io, and opening a device may start something. So the file is opened only when it is known to
+    be regular.
+    """
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        found = os.fstat(place)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
+            raise ValueError(f"{path} is no regular file, or too large")
+        return os.fdopen(os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
+    finally:
+        os.close(place)
 
 
 class Segment(NamedTuple):
@@ -176,8 +185,21 @@ class Module:
         for name in (".symtab", ".dynsym"):
             section = self._elf.get_section_by_name(name)
             if section is not None:
-                texts = self._elf.get_section(section["sh_link"]).data()
-                yield np.frombuffer(section.data(), _SYMBOL[self._elf.elfclass]), texts
+                texts = self._content(self._elf.get_section(section["sh_link"]))
+                yield np.frombuffer(self._content(section), _SYMBOL[self._elf.elfclass]), texts
+
+    def _content(self, section: Any) -> bytes:
+        """The content of a section as it stands in the file.
+
+        pyelftools would also unpack compressed sections and make up those that stand in no file, of whatever size.
+
+        Raises:
+            ValueError: The section does not stand in the file.
+        """
+        size = os.fstat(self._stream.fileno()).st_size
+        if section.compressed or section["sh_type"] == "SHT_NOBITS" or section["sh_offset"] + section["sh_size"] > size:
+            raise ValueError(f"{self.path}: the section {section.name} does not stand in the file")
+        return bytes(section.data())
 
     def rules_at(self, offset: int) -> Rules | None:
         """How the caller is found of code at an offset in the file, by the file's unwind tables; None: they do not say.

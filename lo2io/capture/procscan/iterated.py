@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lo2io.bpf.looks import parse_task
-from lo2io.capture.procscan.process import REST_FACTOR, FactWriter, Scanner, pack_command_facts, pack_descriptor
+from lo2io.capture.procscan.process import (
+    REST_FACTOR,
+    WRITTEN_AT_ONCE,
+    FactWriter,
+    Scanner,
+    pack_command_facts,
+    pack_descriptor,
+)
 from lo2io.kernel import procfs
 from lo2io.spool import facts
 
@@ -28,7 +35,6 @@ if TYPE_CHECKING:
 
 _ASKED_AGAIN = 50
 """The number of threads whose command line and cgroup are read again at each look, those of the oldest answer first."""
-_WRITTEN_AT_ONCE = 256
 
 
 class _Task(NamedTuple):
@@ -75,6 +81,7 @@ class IteratedScanner(Scanner):
         self._controller = controller
         self._root = root
         self._code = code
+        self._lists = procfs.ListingTime()
         self._known: dict[bytes, _Task] = {}
         """The iterator's record of a thread → its facts, those of the oldest answer first."""
 
@@ -88,8 +95,8 @@ class IteratedScanner(Scanner):
         """
         begin = time.monotonic_ns()
         alive = self._looks.tasks()
-        for at in range(0, len(alive), _WRITTEN_AT_ONCE):
-            self._write(alive[at : at + _WRITTEN_AT_ONCE], begin, flags)
+        for at in range(0, len(alive), WRITTEN_AT_ONCE):
+            self._write(alive[at : at + WRITTEN_AT_ONCE], begin, flags)
         self._forget(alive)
 
     def scan_fds(self) -> None:
@@ -97,17 +104,19 @@ class IteratedScanner(Scanner):
         for piece in self._looks.files():
             self._writer.append([piece])
             for pid, fd in facts.read_descriptors(piece, procfs.RING_LINK):
-                ring = procfs.read_fd(pid, fd, self._root)
+                ring = procfs.read_fd(pid, fd, self._root, lists=self._lists)
                 if ring is not None and pid != os.getpid():
                     self._writer.append(list(pack_descriptor(pid, ring)))
 
     def stop(self) -> None:
         """End the thread, and look a last time, with each command line as it is then."""
-        self._end_thread()
+        super().stop()
+        self._looks.close()
+
+    def _look_last(self) -> None:
         self._known.clear()
         self.scan_tasks(0)
         self.scan_fds()
-        self._looks.close()
 
     def abandon(self) -> None:
         """End the thread, without another look."""

@@ -118,7 +118,7 @@ class MachineScanner(Scanner):
         for pid, process in latest:
             if self._writer.is_over or (self._over and time.monotonic() > end):
                 return
-            self._look_at(pid, process)
+            self._look_at(pid, process, end if self._over else None)
         self._queue = [(process.due, pid) for pid, process in self._processes.items()]
         heapq.heapify(self._queue)
 
@@ -156,6 +156,7 @@ class MachineScanner(Scanner):
         alive = set(procfs.iter_pids(self._root))
         for pid in self._processes.keys() - alive:
             del self._processes[pid]
+            self._writer.forget(pid)
         self._ignored &= alive | self._skip
         new = sorted(alive - self._processes.keys() - self._ignored)
         now = time.monotonic()
@@ -163,9 +164,9 @@ class MachineScanner(Scanner):
             self._processes[pid] = _Process(now)
         return new
 
-    def _look_at(self, pid: int, process: _Process) -> None:
+    def _look_at(self, pid: int, process: _Process, until: float | None = None) -> None:
         begin = time.monotonic()
-        seen = self._writer.write_fds(pid)
+        seen = self._writer.write_fds(pid, until)
         now = time.monotonic()
         process.cost_s = now - begin
         if seen != process.seen:
@@ -173,5 +174,6 @@ class MachineScanner(Scanner):
             process.seen = seen
         if not seen and procfs.read_stat(pid, root=self._root) is None:
             self._processes.pop(pid, None)
+            self._writer.forget(pid)
         quiet = min(now - process.changed, _RARELY_S)
         process.due = now + max(_SOON_S, quiet, _COST_FACTOR * process.cost_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -38,6 +39,9 @@ RANKS_S = (0.1, 0.3, 1.0, 3.0, 10.0)
 some time to start them."""
 REST_FACTOR = 50
 """The rest after a scan is this many times as long as the scan, so scans take at most 2 % of one CPU."""
+WRITTEN_AT_ONCE = 256
+"""Facts are written in pieces of so many descriptors or threads: a process may have half a million descriptors."""
+_MAX_BUILD_IDS = 65536
 _MAX_PASSES = 20
 """The most passes over a process, for one that starts threads faster than they can be listed."""
 
@@ -75,6 +79,7 @@ class FactWriter:
         self._code = code
         self._build_ids: dict[tuple[bytes, int], str] = {}
         """Device and inode of a file → its build id."""
+        self._lists = procfs.ListingTime()
 
     def write_threads(self, pid: int, flags: int, seen: set[int]) -> bool:
         """Write TASK facts of a process' new threads, the first one with the cgroup.
@@ -134,34 +139,58 @@ class FactWriter:
         self.append([facts.pack_mapping(begin_ns=begin, end_ns=end, mapping=each) for each in found])
 
     def _build_id(self, pid: int, state: procfs.CodeState) -> str:
-        """The build id of a mapped file; empty: not known. A file keeps it as long as it has its inode."""
-        if state.file not in self._build_ids:
-            build_id = ""
-            with contextlib.suppress(OSError):
-                # The link leads to the mapped file itself, whatever has its name now, and in whichever namespace.
-                place = self._root / f"proc/{pid}/map_files/{state.begin:x}-{state.end:x}"
-                fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-                try:
-                    build_id = read_build_id(fd)
-                finally:
-                    os.close(fd)
-            self._build_ids[state.file] = build_id
-        return self._build_ids[state.file]
+        """The build id of a mapped file; empty: not known. A file keeps it as long as it has its inode.
 
-    def write_fds(self, pid: int) -> frozenset[tuple[int, int, int]]:
+        Since the line was read, the process may have mapped another file there. So the id is kept for further processes
+        only if the opened file is certainly that of the line.
+        """
+        known = self._build_ids.get(state.file)
+        if known is not None:
+            return known
+        build_id, is_certain = "", False
+        with contextlib.suppress(OSError):
+            # The link leads to the mapped file itself, whatever has its name now, and in whichever namespace.
+            place = self._root / f"proc/{pid}/map_files/{state.begin:x}-{state.end:x}"
+            fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                status = os.fstat(fd)
+                numbers = os.major(status.st_dev), os.minor(status.st_dev)
+                is_certain = (b"%02x:%02x" % numbers, status.st_ino) == state.file
+                build_id = read_build_id(fd)
+            finally:
+                os.close(fd)
+        if is_certain and len(self._build_ids) < _MAX_BUILD_IDS:
+            self._build_ids[state.file] = build_id
+        return build_id
+
+    def write_fds(self, pid: int, until: float | None = None) -> frozenset[tuple[int, int, int]]:
         """Write FD facts of a process, and RING facts of its rings.
+
+        Args:
+            pid: The process.
+            until: ``time.monotonic`` at which the look ends, even if there are further descriptors; None: look at all.
 
         Returns:
             Number, device and inode of each descriptor. Empty if the process has ended.
         """
         self.write_command(pid)
-        states = list(procfs.iter_fds(pid, self._root))
-        self.append([record for state in states for record in pack_descriptor(pid, state)])
-        return frozenset((state.fd, state.device, state.inode) for state in states)
+        seen = set[tuple[int, int, int]]()
+        states = procfs.iter_fds(pid, self._root, lists=self._lists)
+        while piece := list(itertools.islice(states, WRITTEN_AT_ONCE)):
+            self.append([record for state in piece for record in pack_descriptor(pid, state)])
+            seen.update((state.fd, state.device, state.inode) for state in piece)
+            if self.is_over or (until is not None and time.monotonic() > until):
+                break
+        return frozenset(seen)
 
     def forget_commands(self) -> None:
         """Write each command line at the next look, even if it is the same: after an exec it is a new fact."""
         self._commands.clear()
+        self._build_ids.clear()  # so that the memory for them stays bounded
+
+    def forget(self, pid: int) -> None:
+        """A process has ended."""
+        self._commands.pop(pid, None)
 
     def write_command(self, pid: int) -> None:
         """Write a COMMAND fact, and a RANK fact of a rank, if the command line has changed since the last one."""
@@ -276,6 +305,22 @@ class Scanner(abc.ABC):
         """Look soon after the start."""
         self._look()
 
+    def look_first(self, flags: int) -> None:
+        """Look at everything before the recording begins.
+
+        A failure ends the looks with a notice, and not the recording.
+
+        Raises:
+            OSError: lo2io may not open further files, say.
+        """
+        try:
+            self.scan_tasks(flags)
+            self.scan_fds()
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a process must not keep others from being recorded
+            self._fail(error)
+
     def start(self) -> None:
         """Start the thread that scans again and again."""
         if self._period_s > 0:
@@ -291,10 +336,19 @@ class Scanner(abc.ABC):
         self._wake.set()
 
     def stop(self) -> None:
-        """End the thread, and look a last time at living processes."""
+        """End the thread, and look a last time at living processes. A failure is a notice, as in the thread."""
         self._end_thread()
+        try:
+            self._look_last()
+        except Exception as error:  # noqa: BLE001 - the recording is whole without these facts
+            self._fail(error)
+
+    def _look_last(self) -> None:
         self._writer.forget_commands()
         self.scan_fds()
+
+    def _fail(self, error: Exception) -> None:
+        self._writer.give_up(f"{type(error).__name__}: {error}")
 
     def abandon(self) -> None:
         """End the thread, without another look."""
@@ -311,7 +365,7 @@ class Scanner(abc.ABC):
         try:
             self._look_again_and_again()
         except Exception as error:  # noqa: BLE001 - else the user would not learn why names are missing
-            self._writer.give_up(f"{type(error).__name__}: {error}")
+            self._fail(error)
 
     def _look_again_and_again(self) -> None:
         begin = time.monotonic()
@@ -399,6 +453,7 @@ class FactScanner(Scanner):
             self.pids.update(dict.fromkeys(new))
             if not self._writer.write_fds(pid) and procfs.read_stat(pid, root=self._root) is None:
                 self.pids.pop(pid, None)
+                self._writer.forget(pid)
 
     def _look_early(self) -> None:
         if not self._seldom:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from build.tablemaker import UNLINKAT, make_batch, write_trace
 
+from lo2io.trace.writer import _text_array
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -43,3 +45,9 @@ def test_a_file_says_how_it_is_known(tmp_path: Path) -> None:
     table = write_trace(tmp_path, [make_batch(files=files)]).files.to_pylist()
     found = [(row["path"], row["generation"], row["links"], row["name_source"]) for row in table]
     assert found == [("/x", 2**32 - 1, 0, "kernel"), ("/y", None, None, "proc")]
+
+
+def test_a_path_that_is_no_utf8() -> None:
+    """A program may lie at such a path. Its stacks are written all the same."""
+    texts = ["/tmp/\udcffx", "/tmp/\N{LATIN SMALL LETTER A WITH DIAERESIS}", "plain", None, b"bytes"]
+    assert _text_array(texts).to_pylist() == ["/tmp/\\xffx", texts[1], "plain", None, "bytes"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import re
+import struct
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from lo2io.unwind.modules import Module, Modules
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CODE = """
 int data[64] = {1};
@@ -109,3 +108,45 @@ def test_a_file_too_large_to_be_read_whole_is_refused(library: Path, tmp_path: P
         Module(large)
     os.truncate(large, 1 << 30)
     Module(large).close()
+
+
+@pytest.mark.parametrize("damage", ["made up", "compressed", "beyond the end"])
+def test_a_section_that_does_not_stand_in_the_file(library: Path, tmp_path: Path, damage: str) -> None:
+    """Anybody may run such a program. Neither its memory nor an error of zlib ends the conversion."""
+    content = bytearray(library.read_bytes())
+    with Module(library)._stream as stream:
+        elf = ELFFile(stream)
+        sections = [
+            (section["sh_type"], elf["e_shoff"] + at * elf["e_shentsize"])
+            for at, section in enumerate(elf.iter_sections())
+            if at != elf["e_shstrndx"]
+        ]
+    wanted = "SHT_SYMTAB" if damage == "made up" else "SHT_STRTAB"
+    places = [place for kind, place in sections if kind == wanted]
+    assert places
+    for place in places:
+        if damage == "made up":
+            struct.pack_into("<I", content, place + 4, 8)  # SHT_NOBITS
+        if damage == "compressed":
+            struct.pack_into("<Q", content, place + 8, 0x800)  # SHF_COMPRESSED
+        else:
+            struct.pack_into("<Q", content, place + 32, 1 << 60)
+    (tmp_path / "damaged").write_bytes(content)
+    address, _ = symbols(library)["second"]
+    module = Module(tmp_path / "damaged")
+    assert not module.function_at(address)
+    assert not module.code_of(b"second", 1)
+    module.close()
+
+
+def test_only_regular_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a device may start something: a watchdog, a tape."""
+    os.mkfifo(tmp_path / "fifo")
+    opened: list[int] = []
+    original = os.open
+    monkeypatch.setattr(os, "open", lambda path, flags, *more: opened.append(flags) or original(path, flags, *more))
+    for path in (tmp_path / "fifo", Path("/dev/null"), tmp_path):
+        with pytest.raises(ValueError, match="no regular file"):
+            Module(path)
+    assert len(opened) == 3
+    assert all(flags & os.O_PATH for flags in opened)

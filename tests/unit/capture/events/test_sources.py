@@ -84,7 +84,7 @@ def test_programs_follow_the_roots_unless_everybody_is_recorded(
     recording._start(session, Mock(), plan)
     assert order.kernel.select.mock_calls == chosen
     names = [name for name, *_ in order.mock_calls]
-    expected = ["session.begin", *["kernel.select"] * len(chosen), "scanner.scan_tasks", "scanner.scan_fds"]
+    expected = ["session.begin", *["kernel.select"] * len(chosen), "scanner.look_first"]
     assert names == [*expected, "session.enable"]
 
 

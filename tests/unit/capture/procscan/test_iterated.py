@@ -197,7 +197,7 @@ def test_rings_are_described_by_proc(machine: Machine, monkeypatch: pytest.Monke
         machine.descriptors.append(fact)
     ring = procfs.RingState(8, 16, None, 1, 2)
     state = procfs.FdState(3, procfs.RING_LINK, 0, 0, 0, 0, 0, 0, 3, 4, ring)
-    monkeypatch.setattr(procfs, "read_fd", lambda pid, fd, _: state if (pid, fd) == (5, 3) else None)
+    monkeypatch.setattr(procfs, "read_fd", lambda pid, fd, _, **__: state if (pid, fd) == (5, 3) else None)
     machine.descriptors[:] = [b"".join(machine.descriptors)]
     assert facts.read_descriptors(machine.descriptors[0], procfs.RING_LINK) == [(5, 3), (7, 3)]
     sink = Sink()

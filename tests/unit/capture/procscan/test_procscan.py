@@ -299,3 +299,83 @@ def test_births_are_told_in_ticks_of_a_clock_that_goes_on_while_the_machine_slee
         return process._was_born(Mock(start_ticks=start_ticks), 2 * 10**9)
 
     assert [was_born(22 * ticks + more) for more in (-1, 0, 1)] == [True, False, False]
+
+
+def test_ended_processes_are_forgotten(proc: Proc, clock: Clock) -> None:
+    """Else a recording of weeks would keep the command line of each process that there ever was."""
+    for pid in (7, 8):
+        proc.add(pid, fds=(3,))
+        (proc.root / f"proc/{pid}/cmdline").write_bytes(b"app\0")
+    found = scanner(proc, Sink())
+    followed = FactScanner(Sink(), (7, 8), 0.1, pytest.fail, proc.root)
+    followed.scan_fds()
+    kept = [each._writer._commands for each in (found, followed)]
+    assert [set(each) for each in kept] == [{7, 8}] * 2
+    proc.remove(7)
+    proc.last_pid += 1
+    proc.tell()
+    found._find_new()
+    followed.scan_fds()
+    assert [set(each) for each in kept] == [{8}] * 2
+
+
+def test_many_descriptors_are_written_in_pieces(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of a recording, one process with half a million of them does not keep all others waiting."""
+    monkeypatch.setattr(process, "WRITTEN_AT_ONCE", 3)
+    proc.add(7, fds=tuple(range(8)))
+    sink = Sink()
+    writer = process.FactWriter(sink, pytest.fail, proc.root)
+    appended = Mock(wraps=sink.append)
+    monkeypatch.setattr(sink, "append", appended)
+    assert {fd for fd, _, _ in writer.write_fds(7)} == set(range(8))
+    assert appended.call_count == 3
+    assert len(writer.write_fds(7, until=0.0)) == 3
+
+
+class Broken(process.Scanner):
+    """A scanner all of whose looks fail."""
+
+    error: Exception = ValueError("odd")
+
+    def scan_tasks(self, flags: int) -> None:
+        """The first look."""
+        assert flags == 0
+        raise self.error
+
+    def scan_fds(self) -> None:
+        """The last look."""
+        raise self.error
+
+    def _look(self) -> float:
+        raise AssertionError
+
+
+def test_a_failed_look_does_not_end_the_recording(tmp_path: Path) -> None:
+    """The notice says why names are missing. But if lo2io may open no more files, a recording does not begin."""
+    told: list[Notice] = []
+    broken = Broken(process.FactWriter(Sink(), told.append, tmp_path), 0)
+    broken.look_first(0)
+    assert [each.text for each in told] == ["no names are looked up any more: ValueError: odd"]
+    broken.stop()
+    assert len(told) == 2
+    broken.error = OSError(24, "Too many open files")
+    with pytest.raises(OSError, match="Too many"):
+        broken.look_first(0)
+    broken.stop()
+    assert len(told) == 3
+
+
+def test_a_build_id_is_kept_for_the_file_of_the_line_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may map another file between the look at its maps and that at the file."""
+    writer = process.FactWriter(Sink(), pytest.fail)
+    state = next(each for each in process.procfs.iter_code(os.getpid()) if each.path.startswith(b"/"))
+    found = writer._build_id(os.getpid(), state)
+    assert writer._build_ids == {state.file: found}
+    assert found
+    victim = state._replace(file=(state.file[0], state.file[1] + 1))
+    assert writer._build_id(os.getpid(), victim) == found
+    assert victim.file not in writer._build_ids
+    monkeypatch.setattr(process, "read_build_id", pytest.fail)
+    assert writer._build_id(os.getpid(), state) == found
+    writer.forget_commands()
+    assert not writer._build_ids
