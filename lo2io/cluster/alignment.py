@@ -5,9 +5,9 @@
     node's time ─► CLOCK_MONOTONIC ─► ..._RAW ─► RAW of node 0 ─► CLOCK_MONOTONIC of node 0
              syncs          readings       comparisons      readings of node 0
 
-NTP turns CLOCK_MONOTONIC, differently on each node and at any time; no NTP turns CLOCK_MONOTONIC_RAW. So the line
+NTP slews CLOCK_MONOTONIC, differently on each node and at any time. NTP never slews CLOCK_MONOTONIC_RAW. So the line
 between two comparisons is straight on RAW alone (docs/explanation/clocks.md has the figures). Without comparisons, the
-nodes' own CLOCK_REALTIME stands in for RAW: as good as whatever sets it.
+nodes' own CLOCK_REALTIME replaces RAW. The result is then as good as the source that sets CLOCK_REALTIME.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _by_realtime(node: NodeClock) -> _Path | None:
 
 
 def _without_steps(line: Line) -> tuple[Line, float]:
-    """The line as if each step had been made before its first point: whoever sets a clock knows better than it.
+    """The line as if each step had been made before the line's first point: a clock is more accurate once it is set.
 
     Returns:
         The line, and the sum of the steps' lengths in ns.

@@ -1,10 +1,11 @@
-"""All lines that keep within bounds: what calls that two clocks saw leave open of the way from one to the other.
+"""All lines that keep within bounds: the ways from one clock to another that agree with the calls that both saw.
 
 A call lies in the region in which the application made it. So the line passes below the call's start at the region's
-start, and above the call's end at the region's end. A line is known by its heights at the two ends of the application's
-time. So it is a point, and all lines within bounds are a convex polygon, which each bound cuts by a straight line. The
-middle of the box around the polygon is one of them: a convex set that touches all four sides of a box has its middle.
-Two lines are nowhere further from each other than at one of the ends. So half of the box's longer side is the error.
+start, and above the call's end at the region's end. Two heights define a line: those at the two ends of the
+application's time. So each line is a point, and all lines within bounds form a convex polygon. Each bound cuts the
+polygon along a straight line. The middle of the box around the polygon is one of these lines: a convex set that touches
+all four sides of a box contains the middle of the box. Two lines are furthest from each other at one of the ends. So
+half of the box's longer side is the error.
 
 Heights are ns above a line of nominal rate, as float64: below 10^14 ns (a day) they are exact to 0.02 ns.
 """
@@ -57,8 +58,8 @@ class Contradiction(Exception):  # noqa: N818 - it is an answer, which the calle
     """No line keeps within the bounds.
 
     Attributes:
-        pair: The place of a pair that no line meets which meets those before.
-        other: The place of a pair with which it cannot be met at all; None: it takes more than one.
+        pair: The place of a pair that does not fit: no line meets both this pair and those before it.
+        other: The place of one pair that no line can meet together with ``pair``; None: no single pair excludes it.
     """
 
     def __init__(self, pair: int, other: int | None) -> None:

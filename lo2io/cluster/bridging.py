@@ -6,9 +6,9 @@
               its own ClockOffsets      readings          syncs       correction
 
 The archive's own offsets lead to the clock of one machine: that of its first location. lo2io reads that machine's
-clocks once a second. Which of them ticks in the archive is told by the user, by the tool's configuration, or by the
-archive's resolution and the times of its events. Where two clocks are possible, they must tell the same. Else calls
-that both recorded tell (:mod:`lo2io.cluster.shared`).
+clocks once a second. The user tells which of these clocks the archive has, or the tool's configuration does, or the
+archive's resolution and the times of its events. If two clocks are possible, both must lead to the same times. Else
+calls that both the tool and lo2io recorded lead to the node's time (:mod:`lo2io.cluster.shared`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Bridge:
     notices: tuple[str, ...] = field(default=())
 
     def correct(self, own: Correction) -> list[tuple[int, int]]:
-        """The correction of a location that has this one in its own archive: points of its ticks and what is added."""
+        """A location's correction: ticks, and what is added there. ``own``: its correction in its own archive."""
         start, stop = self.span
         breaks, ends = self.line.own, np.array([start, max(stop, start + 1)], np.int64)
         if len(own):
@@ -108,7 +108,7 @@ def bridge(
 
     Raises:
         OtherRunError: The clock that the user or the tool names does not put the archive's events into the recording.
-        UsageError: The clock is not known, or no clock that it may be puts them there.
+        UsageError: The clock is not known, or none of the possible clocks puts the events into the recording.
     """
     names, source = _possible(anchor, clock[0], node, named)
     found = [(name, *way) for name in names if (way := _way(name, clock[0], node)) is not None]

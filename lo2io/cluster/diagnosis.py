@@ -21,8 +21,8 @@ def gather_diagnoses(own: Diagnosis, tell: Callable[[dict[str, Diagnosis]], None
 
     Args:
         own: This rank's diagnosis.
-        tell: Rank 0 calls it, with host → its diagnosis. Of a host with several ranks it is that of the first. Of hosts
-            with one name, the later ones have the id of their clock after it.
+        tell: Rank 0 calls it, with host → its diagnosis. A host with several ranks has the diagnosis of the first. If
+            hosts share a name, the later ones have the id of their clock after the name.
 
     Returns:
         The exit code of all, which is that of the worst node.

@@ -251,7 +251,7 @@ def _times(name: str) -> set[str]:
 
 
 def _constants(number: int) -> list[pa.Field]:
-    """Columns for one line of a correction: before which time it ends stands with the next one."""
+    """Columns for one line of a correction. The line ends where the next one begins."""
     return [
         pa.field(f"_begin{number}", pa.int64()),
         pa.field(f"_offset{number}", pa.int64()),

@@ -1,8 +1,9 @@
 """Calls that an application's tool and lo2io both saw: they tell the tool's clock, and which threads are the same.
 
 In: the application's calls in ticks, and the calls of a node in ns. A call of the application is one of lo2io's of the
-same thread, of the same name and with the same bytes. Threads do one call after the other. So where both have equally
-many such calls, the first is the first, and so on. Where lo2io has more of them, any could be meant, and none is used.
+same thread, of the same name and with the same bytes. Threads do one call after the other. So if both have equally
+many such calls, the tool's first call is lo2io's first call, and so on. If lo2io has more of them, none is used, for
+nothing tells which of lo2io's calls are the tool's.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def pairs_of(application: Calls, recorded: Calls) -> Pairs | None:
         for each in (ours, theirs)
         for rows in (np.flatnonzero((nr_ours == nr_theirs)[each]),)
     )
-    last = application.end[first] + 1  # a clock tells ticks that are over, so a region ends amid the next one
+    last = application.end[first] + 1  # a clock counts ticks that are over, so a region ends within the next tick
     return Pairs(first, application.begin[first], last, recorded.begin[second], recorded.end[second])
 
 
@@ -130,7 +131,7 @@ def possible_threads(
 def settle(
     band: Band, calls: Mapping[int, Calls], possible: Mapping[int, Mapping[Thread, Pairs]], *, tried: str
 ) -> Settled:
-    """Find the lines that the shared calls leave of a band, and the threads that only such a line allows.
+    """Find the lines of a band that agree with the shared calls, and each location's only possible thread.
 
     Args:
         band: All lines that are possible.

@@ -142,7 +142,7 @@ def fresh_directory(trace: Folder, *, force: bool) -> Iterator[Folder]:
 def whole_trace(trace: Folder, spool: Folder | None, *, force: bool) -> Iterator[Folder]:
     """Yield a folder whose contents become the trace at the end. After an error, nothing of the contents stays.
 
-    A former trace stays until the end. An interrupt amid the renames waits for the last rename.
+    A former trace stays until the end. An interrupt during the renames waits for the last rename.
 
     Args:
         trace: The trace's directory, locked.

@@ -91,8 +91,8 @@ EARLIEST_BEGIN, LATEST_END = "earliest_begin_ns", "latest_end_ns"
 _NARROW: Final = "closes"
 """The column of operations that takes least time to read."""
 NUMBERS_FREE: Final = 1 << 24
-"""Rows are found by arrays as long as the highest number of a row. So that a damaged table cannot ask for any memory,
-each number is below this bound, plus one for each byte on disk of the trace's tables."""
+"""Arrays that find rows are as long as the highest number of a row. A damaged table must not ask for memory without
+bound. So each number is below this bound, plus one for each byte on disk of the trace's tables."""
 _THREADS: Final = {"task", "worker", "waker", "holder", "poller", "process", "parent_process"}
 ROW_NUMBERS: Final = _THREADS | {"handle", "handle2", "parent", "description", "file", "ring", "stack"}
 """Columns with numbers of rows."""

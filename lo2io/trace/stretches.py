@@ -1,4 +1,4 @@
-"""The call of each stretch without a CPU. One of a worker belongs to a request, and waits for no call.
+"""The call of each stretch without a CPU. A worker's stretch belongs to a request, so it is handed out at once.
 
 The engine writes a stretch before its call's row, perhaps batches earlier: the call is the next one that the thread
 ends. So stretches wait here for that row. Memory: the stretches of calls that have not ended.

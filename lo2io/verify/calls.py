@@ -1,4 +1,4 @@
-"""The rule of what calls tell: their waits and requests are those of the tables.
+"""The rule of the attributes of calls: they tell the same waits and requests as the tables.
 
 In: the tables, and attributes of the leaves of calls. Out: findings. ``docs/reference/otf2.md`` says what the
 attributes mean. Memory: 24 B for each block request that a recorded thread submitted, and for each request of FUSE.

@@ -1,6 +1,6 @@
 /*
- * Commits of journals, as their threads tell them (bpf/programs/journal.h). A thread has one commit under way. Whatever it tells of
- * another transaction, or of a moment that the commit has met, ends the one before: records between were lost.
+ * Commits of journals, as their threads tell them (bpf/programs/journal.h). A thread has one commit under way. A record about
+ * another transaction, or about a moment that the commit has met already, ends this commit: records in between were lost.
  */
 #include "block/commits.h"
 

@@ -254,8 +254,8 @@ static void add_row(engine *e, request *r, const write_back *next)
 }
 
 /*
- * Charges a page to the one who dirtied it last before the request was issued. While records were lost, somebody else may have
- * dirtied it later.
+ * Charges a page to the thread that dirtied it last before the request was issued. If records were lost after that, nobody is
+ * charged: another thread may have dirtied the page later.
  */
 static void charge(const engine *e, chunk *c, uint32_t place, int64_t issue, write_back *row)
 {
@@ -316,7 +316,7 @@ void dirty_written(engine *e, request *r, const part_row *part)
     add_row(e, r, &row);
 }
 
-/* Of a disk's own pages it is not known whether they are a file system's metadata, whose requests charge nobody. */
+/* Leaves out a disk's own pages: they may be metadata of a file system, and requests with metadata charge nobody. */
 void dirty_finish(engine *e)
 {
     const struct dirty_pages *d = e->dirty;

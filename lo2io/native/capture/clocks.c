@@ -1,6 +1,6 @@
 /*
- * Reads a machine's clocks at one moment. The clocks of nodes are aligned by such readings: CLOCK_MONOTONIC, which events
- * bear, is turned by NTP (adjtimex(2)), CLOCK_MONOTONIC_RAW is not.
+ * Reads a machine's clocks at one moment. The clocks of nodes are aligned by such readings. Events have times of
+ * CLOCK_MONOTONIC, which NTP slews (adjtimex(2)). NTP does not slew CLOCK_MONOTONIC_RAW.
  */
 #include <stdbool.h>
 #include <sys/prctl.h>

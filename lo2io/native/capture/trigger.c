@@ -224,7 +224,7 @@ static void on_record(lo2_watch *w, bool of_programs, const uint8_t *record, uin
         on_programs_record(w, record + HEADER_BYTES, kernel_record_length(length));
 }
 
-/* If this is no record, the watcher goes on all the same, for it proves nothing. */
+/* Even if the bytes are no record, the watcher goes on, for the watcher proves nothing. */
 static uint32_t size_of(bool of_programs, const uint8_t *record)
 {
     uint32_t length;

@@ -2,8 +2,8 @@
  * Records that BPF programs wrote: system calls, facts about them, and events of tracepoints (bpf/programs/records.h).
  *
  * on_enter() and on_exit_call() expect a sample's raw data: argument i at 16 + 8 * i, the result at 16
- * (lo2io/catalog/layouts.py checks that). A program's record has the same values elsewhere. So the functions get a
- * pointer that lies as far before the record's arguments, or its result, as the sample's lie after its start.
+ * (lo2io/catalog/layouts.py checks that). A program's record has the same values at other offsets. So both functions get
+ * a pointer that lies 16 bytes before the record's arguments, or before its result.
  *
  * A record is undecoded if its type is unknown, if it is too short for its type, or if the call's format has another
  * number of arguments. One that is not finished, or shorter than any record, ends the file (input/stream.c).
@@ -101,7 +101,7 @@ static void on_kernel_lost(engine *e, const stream *s, const uint8_t *record, ui
     add_loss(e, s, begin < time ? begin : time, time, lost.lost);
 }
 
-/* What the request asks for, after the fields of its submission, is handed on as if it stood in a record before. */
+/* The record of a submission ends with what the request asks for. Hands this on as an SQE record before the submission. */
 static void submitted(engine *e, const uint8_t *record, uint32_t length)
 {
     lo2_submitted submission = {.asked = {.bytes = UINT64_MAX}};

@@ -75,8 +75,8 @@ static void forget_old(engine *e, uint32_t tid)
 /* ---- beginnings ---- */
 
 /*
- * The thread that made another one of its own process. Nothing has told of that process yet: its TASK fact comes when /proc
- * has been read, and threads are made meanwhile.
+ * Makes a task for a thread that created another thread of its own process, if that process is not known yet: its TASK fact
+ * comes when /proc has been read, and threads are created meanwhile.
  */
 static task *unknown_maker(engine *e, uint32_t pid, uint32_t tid)
 {

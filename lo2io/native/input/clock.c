@@ -1,8 +1,8 @@
 /*
- * Converts times from the clock of facts (CLOCK_MONOTONIC) to the spool's. Now and then, both were read at one moment.
- * Between two readings, they drift apart evenly. But if they parted by more than the kernel's clocks ever drift, one of
- * them jumped at an unknown time, because the machine was suspended, say. Then a fact is placed by its distance from
- * the nearer reading, and its time may be off by anything.
+ * Converts times from the clock of facts (CLOCK_MONOTONIC) to the spool's clock. Now and then, both clocks are read at
+ * one moment. Between two readings, the clocks drift apart evenly. If they moved apart by more than the kernel's clocks
+ * ever drift, one of them jumped at an unknown time, for example because the machine was suspended. Then a fact is placed by its
+ * distance from the nearer reading, and the error of its time has no bound.
  */
 #include <math.h>
 

@@ -8,8 +8,8 @@
  *   interrupt         time 2 ── place 1
  *
  * A block with an inversion is sorted stably. The last records of a block wait for the next one, so that an inversion
- * across both is put in order, too. A program that records events of tracepoints can be interrupted so that all events
- * of an interrupt come between. So as many of its records wait as no interrupt writes.
+ * across both is put in order, too. An interrupt can come while a program records an event of a tracepoint. All events of
+ * the interrupt then lie in between. So more of such records wait than an interrupt writes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -195,7 +195,7 @@ static bool list_exit(stream *s, uint32_t place, const lo2_kernel_head *head, co
     return list_entry(s, place, plus((int64_t)head->time_ns, duration), offset | STREAM_EXIT | STREAM_BOUND);
 }
 
-/* The last entry is an exit, and the next record tells about its call: puts that before the exit. */
+/* Entry `last` is a fact about the call whose exit is the entry before. Exchanges both, so that the fact comes first. */
 static void put_before_exit(stream *s, uint32_t last)
 {
     struct lo2_entry *exit = &s->entries[last - 1], *fact = &s->entries[last], first = *fact;
@@ -208,7 +208,8 @@ static void put_before_exit(stream *s, uint32_t last)
 
 /*
  * Lists the records of BPF programs in the same way. The record of a call has two entries, at its entry and at its
- * exit. Facts about an exit lie after it, with its time. They come before it, as they do if calls are samples.
+ * exit. In the file, facts about an exit lie after the exit and have its time. In the list, they come before the exit, as
+ * they do if calls are samples.
  */
 static uint32_t list_kernel_records(stream *s, uint32_t *end)
 {
@@ -307,7 +308,7 @@ static uint32_t hold_back(const stream *s, uint32_t count, uint32_t *end)
         *end = s->entries[kept].offset;
         return kept;
     }
-    for (uint32_t i = kept; i < count; i++) { /* a fact stands before its exit, but lies after it */
+    for (uint32_t i = kept; i < count; i++) { /* a fact comes before its exit in the list, but after it in the file */
         uint32_t offset = (s->entries[i].offset & ~(uint32_t)STREAM_MARKS) - HEADER_BYTES;
         *end = offset < *end ? offset : *end;
     }

@@ -1,7 +1,7 @@
 /*
  * The local definitions of each location: tables that map the ids which its events name, and the corrections of its clock.
- * A reader loads the tables of all locations. So they hold what the location uses, not what its host has. A table that
- * changes nothing is not written, for a reader leaves ids alone that no table has.
+ * A reader loads the tables of all locations. So a table holds the ids that its location uses, not all ids of the host. A
+ * table that changes nothing is not written, for a reader does not change an id that no table has.
  */
 #include "merge/merge.h"
 

@@ -1,7 +1,6 @@
 /*
- * Merges archives one after the other: takes the definitions of one, writes those that are new, and tells what its ids
- * became. Then it forgets them. So memory holds what is
- * shared, and one archive at a time.
+ * Merges archives one after the other: takes the definitions of an archive, writes those that are new, and tells what the
+ * archive's ids became. Then it forgets that archive. So memory holds what is shared, and one archive at a time.
  */
 #include "merge/merge.h"
 

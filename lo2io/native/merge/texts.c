@@ -34,7 +34,7 @@ int merge_string(lo2_merge *m, uint32_t own, uint32_t *to)
     return id_map_set(m, &m->strings, own, *to);
 }
 
-/* Nobody else has a string that ends with this host's name. So nobody looks for it, but within the host. */
+/* No other host has strings that end with this host's name. So equal strings are looked for within this host only. */
 int merge_suffixed(lo2_merge *m, uint32_t own, uint32_t *to)
 {
     *to = id_map_get(&m->suffixed, own);

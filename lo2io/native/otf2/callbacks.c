@@ -5,7 +5,8 @@
 
 /*
  * OTF2_CollectiveCallbacks of a process that is not the first one of its archive: it makes neither the folder nor the anchor.
- * With plain files libotf2 asks for the rank, and for what the first one says of the folder (OTF2_Archive.c). There is one.
+ * With plain files, libotf2 asks for the rank, and whether the first process has made the folder (OTF2_Archive.c). The answer
+ * is yes.
  */
 enum { SUCCESS = 0, ERROR = 1, TYPE_INT64 = 8 }; /* OTF2_CallbackCode, OTF2_Type */
 

@@ -1,8 +1,8 @@
 /*
  * Leaves that wait: the paths of a call, and the stack of its program, are rows after the call's own.
  *
- * They stand in the same batch as a rule. If they do not, the Leave waits for the thread's next event or for the next
- * batch, which has them if there are any.
+ * These rows are usually in the same batch as the call. If they are not, the Leave waits for the thread's next event or for
+ * the next batch, which has the rows if there are any.
  */
 #include "otf2/otf2_writer.h"
 

@@ -6,7 +6,8 @@
  * one more event. A begin event without a known file is written on the ring itself, and so are the records that follow.
  * The last record tells the handle of the file.
  *
- * No function here looks up a location: a location that ends writes what waits there, and that may be such an event.
+ * No function here looks up a location. A lookup may end another location, which then writes the events that wait there,
+ * and one of these may be a request's.
  */
 #include "otf2/otf2_writer.h"
 

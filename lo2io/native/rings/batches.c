@@ -1,13 +1,13 @@
 /*
  * Calls of rings and of libaio: each that submits or collects is a batch, with a row beside its operation's.
  *
- * The ring of a batch is that of the descriptor at the entry, else of requests or of a wait in the call; of libaio,
- * that of the context. `asked` and `wanted` are the arguments, whatever the flags. nr_completions counts CQEs since the
+ * For io_uring, the descriptor at the entry names the batch's ring, else requests or a wait in the call do. For libaio,
+ * the context does. `asked` and `wanted` are the arguments, whatever the flags. nr_completions counts CQEs since the
  * entry, or since the ring is known, without overflows. nr_requests and nr_completions are 0 for libaio.
  *
- * Which io_setup made a context: of a process that began or did its exec in the trace, the successful io_setups are
- * kept, and each new context uses up one. If only one was kept, it gives the context's time and thread. Which of
- * several it was stays unknown until all are used up. If they all asked for the same number of events, that is the
+ * Which io_setup made a context: if a process began or did its exec in the trace, its successful io_setups are kept,
+ * and each new context uses up one. If only one was kept, it gives the context's time and thread. If several were kept,
+ * the right one is unknown until all are used up. If they all asked for the same number of events, this number is the
  * context's size.
  */
 #include "rings/iocbs.h"

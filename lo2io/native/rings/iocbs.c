@@ -1,6 +1,6 @@
 /*
- * Requests of libaio, each from its io_submit to the call that returned its event. The kernel has no tracepoint for
- * either. So all of this is what BPF programs read in the program's memory.
+ * Requests of libaio, each from its io_submit to the call that returned its event. The kernel has no tracepoint for a
+ * request's submission or its event. So BPF programs read both in the memory of the recorded program.
  *
  * An event names its request by the address of the iocb and aio_data. A program may also read events from memory
  * without a call, which lo2io does not see. Such a request may have ended when its iocb is submitted again, or not: the

@@ -1,6 +1,6 @@
 /*
- * What requests of rings do in the page cache. A thread does it for the request that it executes, or for an earlier one, which
- * task work goes on with. The pages tell for which, if some request asks for them. Other pages were read ahead.
+ * What requests of rings do in the page cache. A thread works for the request that it executes, or for an earlier request that
+ * task work continues. The pages tell which request it is, if some request asks for them. Other pages were read ahead.
  */
 #include "cache/cache.h"
 #include "rings/requests.h"
@@ -46,8 +46,9 @@ cache_deeds *ring_waiting(engine *e, const task *t)
 }
 
 /*
- * True if a wait would have been seen: a worker waits as calls do. A request that was executed once, by the thread that submitted it,
- * did not wait: it may not. If the start of a worker's execution is inferred, the worker may have waited for another request.
+ * True if a wait would have been seen. A worker waits as calls do. A request that was executed once, by its submitter, did not
+ * wait, for the kernel does not let it wait there. If the start of a worker's execution is inferred, the worker may have waited
+ * for another request.
  */
 static bool shows_waits(const ring_request *r)
 {

@@ -15,21 +15,22 @@
  *
  * A thread executes a request until its next event (but wake, short_write and a file_get of the same request), its next
  * call entry or exit, its exit, or the trace's end. A file_get outside of workers begins another execution, unless the
- * request is being executed there. When it goes on after a wake is not known.
+ * request is being executed there. The time at which it goes on after a wake is not known.
  *
  * The first execution (`issue`) is
- * - of a free request the file_get, if that is the thread's next event, else the submission (inferred). A request is
+ * - for a free request: the file_get, if that is the thread's next event, else the submission (inferred). A request is
  *   free without LINK, HARDLINK, DRAIN and ASYNC, if it is no LINK_TIMEOUT, and if it does not come right after a
  *   request of this thread and ring with LINK or HARDLINK (link events in between do not count). A link or defer right
- *   after takes this back;
- * - of the head of a chain, without DRAIN and ASYNC, the same, from the link of a member without LINK and HARDLINK on.
+ *   after the submission takes `issue` back;
+ * - for the head of a chain, without DRAIN and ASYNC: the same, as soon as a member without LINK and HARDLINK is linked.
  *   A chain with a refused member never runs;
- * - of a LINK_TIMEOUT that was not cancelled, its predecessor's (inferred);
- * - of others the first file_get, or the start in a worker. If poll_arm or a CQE (not -ECANCELED) comes first: the
- *   predecessor's completion, if that is known and after the submission, else that event (inferred), of unknown
- *   length;
- * - unknown of refused requests, and with -ECANCELED and no sign of an execution: never executed. A request older than
- *   the trace has an issue only if a file_get or a worker tells it, and nothing showed an earlier execution.
+ * - for a LINK_TIMEOUT that was not cancelled: its predecessor's first execution (inferred);
+ * - for others: the first file_get, or the start in a worker. If poll_arm or a CQE (not -ECANCELED) comes first, `issue`
+ *   is the predecessor's completion, if that is known and after the submission, else that event (inferred). The length
+ *   of this execution is unknown;
+ * - unknown for requests that were never executed: refused ones, and those with -ECANCELED and no sign of an execution. A
+ *   request older than the trace has an issue only if a file_get or a worker tells it, and nothing showed an earlier
+ *   execution.
  */
 
 /* ---- the first execution ---- */
@@ -194,8 +195,8 @@ void request_short(ring_request *r, int64_t offset, int64_t length)
 /*
  * ---- phases ----
  *
- * Unknown are waiting without a CQE, queued without an execution and a CQE, executing if no execution ended, and queued
- * and waiting of requests older than the trace.
+ * `waiting` is unknown without a CQE. `queued` is unknown if there is neither an execution nor a CQE. `executing` is unknown
+ * if no execution ended. For a request older than the trace, `queued` and `waiting` are unknown.
  */
 
 void request_phases(ring_request *r)
@@ -474,7 +475,7 @@ static void start_work(engine *e, task *t, ring_request *r, int64_t time, bool i
         work_ends(e, r->worker_index, time, false);
     th->work = ref_to(e, r);
     th->work_begin = time;
-    if (!inferred) /* those before are of the worker's way to the request */
+    if (!inferred) /* earlier stretches belong to the worker's way to the request */
         r->slept = (worker_sleeps){0};
     th->work_queue = r->punt_open ? r->punt : UNKNOWN;
     th->work_inferred = inferred ? LO2_INFERRED_WORK_BEGIN : 0;

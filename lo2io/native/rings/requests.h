@@ -23,8 +23,8 @@ typedef struct { uint64_t id; uint32_t at; } request_ref;
 enum data_class { DATA_SINGLE = 0, DATA_REPEATS = 1, DATA_NOTIFIES = 2, DATA_SILENT = 3 };
 
 /*
- * Stretches without a CPU of the worker that executes a request, since its execution began. They are the request's, not the worker's: it
- * may be amid the next request before anything tells that this one is over.
+ * Stretches without a CPU of the worker that executes a request, since the execution began. The request has them, not the worker:
+ * the worker may already execute the next request before an event tells that this request is over.
  */
 typedef struct { bool any, unseen; int64_t from, until, run_queue, blocked; } worker_sleeps;
 

@@ -21,11 +21,11 @@ enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */
 /*
  * ---- registered files ----
  *
- * A registered file is a handle without an fd, from the first request that names its place and whose file a program
- * told. That needs a request that runs at once: no LINK, HARDLINK, DRAIN or ASYNC, and no link before. Others have no
- * handle. The handle shares a description of the process with the same open file. It ends when a request closes or
- * fills the place, when no files are registered any more, and with the ring; at an unknown time when a request meets
- * another file there.
+ * A registered file is a handle without an fd. The handle begins with the first request that names the file's place, if a
+ * program told the file. A program tells it only for a request that runs at once: no LINK, HARDLINK, DRAIN or ASYNC, and
+ * no link before. Other requests have no handle. The handle shares a description of the process with the same open file.
+ * The handle ends when a request closes or fills the place, when no files are registered any more, and with the ring. If
+ * a request meets another file in the place, the handle has ended at an unknown time.
  */
 
 static void registered_clear(engine *e, registered_file *f, int64_t time)

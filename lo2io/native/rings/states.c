@@ -17,9 +17,10 @@
  * forked since. This is checked at the entry (or when the call's ring becomes known) and at each CQE. Not seen are a
  * process that got the descriptor over a socket, and CQEs that were announced and are not visible yet.
  *
- * An overflow proves a full queue if no CQE waited for room before: since the ring was made, or since the last one that
- * waited, a CQE was posted or a wait showed room. With CQE_MIXED it proves nothing. A full queue sets cq_least to the
- * size, until the only user's exit; without an only user for that moment (a second row).
+ * An overflow proves a full queue if no earlier CQE waits for room. That is so before the first overflow of the ring, and
+ * again when a CQE has been posted, or a wait has shown room, since the last overflow. With CQE_MIXED, an overflow proves
+ * nothing. A full queue sets cq_least to the queue's size until the only user's exit. Without an only user, cq_least has
+ * that value at that moment only: a second row resets it.
  */
 #include "rings/rings.h"
 #include "tables/tasks.h"

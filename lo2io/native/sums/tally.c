@@ -58,7 +58,7 @@ static void add_latency(const lo2_histograms *h, int64_t row, int64_t duration)
 
 static size_t handle_place(uint32_t handle, size_t nr) { return handle < nr ? handle : nr - 1; }
 
-/* A copy stays with the file that it read, but for what it wrote. */
+/* A copy counts for the file that it read. Only its write and the written bytes count for the file that it wrote. */
 static void add_operation(lo2_tally *t, const operation *o)
 {
     const lo2_tally_config *c = &t->config;

@@ -120,7 +120,7 @@ class Application:
 
     @property
     def first_number(self) -> int:
-        """The first number that ends the id of no location of the application."""
+        """The first number above the lower 32 bits of all ids of the application's locations."""
         return max((ref & UNDEFINED_U32 for ref in self.locations), default=-1) + 1
 
     @property

@@ -75,7 +75,7 @@ class Told:
         return _single(set[int]().union(*(self.pids.get(location, ()) for location in locations)))
 
     def tid(self, location: int) -> int | None:
-        """The thread that has this location; None: nothing tells it, or threads have it in turn."""
+        """The thread that has this location; None: no event tells it, or events tell several threads."""
         return _single(self.tids.get(location) or self.pids.get(location, set()))
 
 

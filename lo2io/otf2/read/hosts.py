@@ -28,7 +28,7 @@ def is_merged(library: Library, reader: int) -> bool:
 
 
 def application_of(library: Library, reader: int) -> int:
-    """The number that ends the id of no location of the application whose archive was merged; 0: there is none."""
+    """The first number above the lower 32 bits of all ids of an application's locations; 0: no application."""
     found = library.property(reader, f"LO2IO::{APPLICATION_PROPERTY}") or ""
     return int(found) if found.isdecimal() else 0
 

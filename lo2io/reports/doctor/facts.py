@@ -180,7 +180,7 @@ def _ask_tables(cpu: int) -> Answer:
 def _ask_bpf(
     cpu: int, tracepoint_id: int | None, layers: Mapping[str, tuple[str, ...]]
 ) -> tuple[Answer, tuple[str, ...]]:
-    """Also the layers that do not fit. Nothing tells without tracefs which have their tracepoints: none is tried."""
+    """The answer, and the layers that do not fit. Without tracefs, no layer is tried: nothing tells its tracepoints."""
     tried = [name for name, lacking in layers.items() if not lacking and tracepoint_id is not None]
     try:
         fitting = try_bpf(cpu, tracepoint_id, tried)

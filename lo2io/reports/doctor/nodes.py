@@ -38,7 +38,7 @@ def to_json(hosts: Mapping[str, Diagnosis]) -> str:
 
 
 def render(hosts: Mapping[str, Diagnosis]) -> str:
-    """A row for each check and status: what fails first, and the hosts that it is so on."""
+    """A row for each check and status, with its hosts. Failing checks come first."""
     rows = _rows(hosts)
     words = [_words(names, len(hosts)) for _, names in rows]
     width = max(len(check.name) for check, _ in rows)
@@ -53,7 +53,7 @@ def render(hosts: Mapping[str, Diagnosis]) -> str:
 
 
 def _rows(hosts: Mapping[str, Diagnosis]) -> list[tuple[Check, list[str]]]:
-    """Checks that say the same, with the hosts. Of one that is ok, hosts may have found different things."""
+    """Checks with the same result as one, with their hosts. If a check is ok, hosts may have found different things."""
     found: dict[tuple[str, ...], tuple[Check, list[str]]] = {}
     for host, diagnosis in hosts.items():
         for check in diagnosis.checks:

@@ -200,9 +200,9 @@ class CallPictures:
 
 
 def _tasks(trace: Trace, owners: Owners, lanes: CallLanes) -> NDArray[Any]:
-    """For each task its lanes, and when it ended, or else the trace; the last one stands for unknown tasks.
+    """The lanes and the end of each task; without an end, the trace's. The last row stands for unknown tasks.
 
-    A call that was never left, such as exit(2), lasts until then.
+    A call that was never left, such as exit(2), lasts until the end of its task.
     """
     stop = last_ns(trace)
     tasks = allocate_rows("lo2_task_lanes", owners.nr_tasks + 1)

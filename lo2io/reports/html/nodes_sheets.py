@@ -225,7 +225,7 @@ def _bounded(
     rows: Sequence[tuple[NodesFile | NodesPlace, list[Cell]]],
     note: str,
 ) -> Sheet:
-    """A table whose rows may lack what some hosts did: then its last columns tell the most that it may be."""
+    """A table whose rows may lack what some hosts did. If they do, the last columns have upper bounds."""
     open_ended = any(row.more_ns or row.more_bytes for row, _ in rows)
     cells = []
     for row, first in rows:

@@ -51,7 +51,7 @@ MAX_OF_HOST: Final = 10
 """Rows of processes that are listed for each host."""
 _WEIGHTS: Final = np.dtype([("kind", np.int64), ("key", np.int64), ("time_ns", np.int64), ("nr", np.int64)])
 _AT_ONCE: Final = 100_000
-"""So many rows are in memory before they are added up, or twice as many as the last time left, if that is more."""
+"""Rows are added up when more than this, and more than twice what the last adding up left, are in memory."""
 COMPARED: Final = ("bytes_read", "bytes_written", "time_ns", "errors", "device_p99_ns")
 """Fields of a host's row by which it may stand out."""
 
@@ -536,9 +536,10 @@ def _places(rows: Mapping[str, list[Row]], kind: str) -> Iterator[NodesPlace]:
 
 
 def _bounded(rows: Mapping[str, list[Row]], kind: str) -> Iterator[tuple[Row, int, int]]:
-    """Rows of a kind, and what nodes without such a row add at most.
+    """Rows of a kind, and the most that nodes without such a row may add.
 
-    ``most_…`` of a path is the sum over the nodes that have a row for it, of the others over all nodes.
+    ``most_…`` of a path's row is a sum over the nodes that have a row for the path. ``most_…`` of the row for all other
+    paths is a sum over all nodes.
     """
     most_ns, most_bytes = (sum(row[name] for row in rows[OTHER[kind]]) for name in ("most_ns", "most_bytes"))
     for row in rows[kind]:

@@ -57,7 +57,7 @@ NODE, CALL, CALL_BIN, DEVICE, DEVICE_BIN, PROCESS, RANK, RANK_PROCESS, FILE, OTH
 )  # fmt: skip
 """Kinds of rows, beside those of places."""
 OTHER: Final = {FILE: OTHER_FILES, FOLDER: "other folders", PATTERN: "other patterns"}
-"""Kind of rows that a node has the largest of → the kind of the row that sums up the others."""
+"""Kind of which a node has only the largest rows → the kind of the row that sums up the others."""
 MOST_FILES: Final = 1_000
 """So many paths with the most time have rows, and so many with the most bytes."""
 
@@ -164,8 +164,8 @@ def _ranks(sums: TraceSums) -> dict[int, int]:
 def _files(sums: TraceSums) -> Iterator[dict[str, Any]]:
     """Paths, folders and patterns with the most time or bytes, and of each kind the sum of all others.
 
-    ``most_…`` of all rows of a kind is the same: nothing without a row has more. So a report knows what nodes without a
-    row for a path may add to it.
+    ``most_…`` is the same in all rows of a kind: nothing without a row has more than this. So a report knows how much a
+    node without a row for a path may add to that path.
     """
     by_path = sums.operations.by_group.merged(sums.paths)
     used = np.flatnonzero((by_path.calls > 0) | (by_path.writes > 0))
@@ -191,7 +191,7 @@ def _files(sums: TraceSums) -> Iterator[dict[str, Any]]:
 
 
 def _top(sums: Sums, keys: NDArray[np.intp]) -> tuple[NDArray[np.intp], dict[str, int], NDArray[np.intp]]:
-    """The keys that have rows, the most of any other, and all others."""
+    """The keys that get rows, the most time and the most bytes of any other key, and all other keys."""
     moved = sums.bytes_read + sums.bytes_written
     top = np.union1d(_largest(sums.time_ns, keys), _largest(moved, keys))
     rest = np.setdiff1d(keys, top)

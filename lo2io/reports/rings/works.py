@@ -1,7 +1,8 @@
-"""Where the time of requests went that workers executed: on a CPU, ready to run, or waiting, and for what.
+"""Where the time of workers' executions of requests went: on a CPU, ready to run, or waiting, and for what.
 
-In: requests with their parts, and stretches without a CPU, both of the layer ``workers``. Out: sums by ring. They are
-of requests that a worker executed once, from a start that the kernel told. Memory: 24 B for each of these that waited.
+In: requests with their parts, and stretches without a CPU, both of the layer ``workers``. Out: sums by ring. The sums
+cover requests that a worker executed once, and whose start the kernel told. Memory: 24 B for each of these requests
+that waited.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class WorkTimeRow:
     """The time in which workers executed requests of a ring: ``cpu_ns`` and the two after it add up to ``time_ns``."""
 
     requests: int
-    """Of so many requests the parts are known."""
+    """The number of requests whose parts are known."""
     inferred: int
-    """Of so many of these the end of the execution is inferred: the latest at which it may have been."""
+    """How many of these have an inferred end of the execution: the latest possible one."""
     time_ns: int
     cpu_ns: int
     """The rest; with inferred ends, the most that it can be."""
@@ -78,7 +79,7 @@ class WorkTimes:
     def add_waits(self) -> None:
         """Add the stretches of the requests, by their reasons. Call this after the last request.
 
-        A stretch before the execution is of the worker's way to the request.
+        A stretch before the execution is left out: the worker was still on its way to the request.
 
         Raises:
             TraceError: The table of stretches is damaged.

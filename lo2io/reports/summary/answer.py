@@ -54,7 +54,7 @@ def answer(total: WaitRow | None, usage: UsageRow | None) -> Answer | None:
     cpu_ns = total.cpu_ns
     whole_ns, of = total.time_ns, "calls"
     if usage is not None and usage.cpu_ns is not None and usage.threads_ns >= total.time_ns:
-        # Most of the time outside of calls is in user mode. What is no CPU time there, nobody has looked at.
+        # Most of the time outside of calls is in user mode. For other time there, no reason is recorded.
         cpu_ns = max(cpu_ns, min(usage.cpu_ns, usage.threads_ns - (total.time_ns - total.cpu_ns)))
         whole_ns, of = usage.threads_ns, "threads"
     known = sorted(_parts(total, cpu_ns), key=lambda part: -part.time_ns)

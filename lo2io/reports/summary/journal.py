@@ -112,7 +112,7 @@ class Timeline:
         last = None
         for row, transaction in zip(moments[order].tolist(), transactions[order].tolist(), strict=True):
             if UNKNOWN_I64 in row or (last is not None and (last + 1) & 0xFFFFFFFF != transaction):
-                phases[-1] = _UNKNOWN  # since the commit before, if not since ever
+                phases[-1] = _UNKNOWN  # since the previous commit, or since the beginning
             last = transaction
             if UNKNOWN_I64 not in row:
                 begin, _, flushing, logging, end = row

@@ -72,7 +72,7 @@ class OverlapTally:
 
 
 def why_unknown(trace: Trace) -> str:
-    """Why nobody can say of this trace when a process had no I/O, or no thread that computes; empty: the trace can."""
+    """Why the trace does not tell when a process had I/O, or a thread that computed; empty: the trace does tell."""
     meta = trace.metadata
     if "foreign" in meta:
         return "another tool's archive does not tell what threads did outside of calls"
@@ -143,7 +143,7 @@ class OverlapAdder:
         return alone
 
     def _known(self, threads: NDArray[Any], native: Any) -> NDArray[Any]:
-        """Moments that no order of rows could tell in time: births, ends, and calls and requests that last long."""
+        """Moments needed before their rows are read: births and ends of threads, long calls and long requests."""
         task = np.flatnonzero(threads["begin_ns"] <= threads["end_ns"])
         parts = []
         for what, name in ((lib.LO2_BIRTH, "begin_ns"), (lib.LO2_EXIT, "end_ns")):
@@ -224,7 +224,7 @@ class OverlapAdder:
         lib.lo2_overlap_advance(self._native, min(self._calls.before, self._rings.before))
 
     def _checked_end(self, rows: Columns) -> int:
-        """The latest end of the next batch. Early calls were looked up by what the file tells of it."""
+        """The latest end in the next batch. Refuses bounds other than those that found the early calls."""
         bounds = _bounds_of(rows)
         told = next(self._told, bounds)
         if told != bounds:
@@ -259,7 +259,10 @@ class OverlapAdder:
 
 
 class _Reach:
-    """Before which moment no row of the next batch begins, unless it is known: the latest end before the last batch."""
+    """The moment before which no row of the next batch begins, except rows that were looked up beforehand.
+
+    This is the latest end in all batches but the last one.
+    """
 
     def __init__(self) -> None:
         self.before = self._last = UNKNOWN_I64
@@ -305,7 +308,7 @@ def _threads(trace: Trace, nr: int, start: int, stop: int) -> NDArray[Any]:
 def _united(
     process: NDArray[np.intp], task: NDArray[np.uint32], begin: NDArray[np.int64], end: NDArray[np.int64]
 ) -> Iterator[NDArray[Any]]:
-    """The moments of stretches of I/O. Those of one process that overlap are as one, of whatever task."""
+    """The moments of stretches of I/O. Stretches of one process that overlap become one, even of different tasks."""
     for number in distinct(process).tolist():
         which = np.flatnonzero(process == number)
         which = which[np.argsort(begin[which], kind="stable")]

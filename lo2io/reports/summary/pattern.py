@@ -71,7 +71,7 @@ class AccessSums:
         self.unaided_ns: NDArray[np.int64] = rows["unaided_ns"]
         """Bytes that these moved, and their time."""
         self.alone: NDArray[np.int64] = rows["alone"]
-        """Those of them that began after the access before to the same file had ended."""
+        """Such accesses that began after the previous access to the same file had ended."""
         self.time_ns: NDArray[np.int64] = rows["time_ns"]
 
     def random(self, key: Any = slice(None)) -> NDArray[np.int64]:

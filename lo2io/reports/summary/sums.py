@@ -61,7 +61,7 @@ class TraceSums:
 
 
 Watch: TypeAlias = "Callable[[Owners, Paths, RowContext], Callable[[Columns], None] | None]"
-"""Told how rows are looked up, it returns what shall also see each batch of calls, in a thread of its own."""
+"""Takes the objects that look up rows. Returns a function that a thread of its own calls with each batch of calls."""
 
 
 def gather(trace: Trace, watch: Watch | None = None) -> TraceSums:

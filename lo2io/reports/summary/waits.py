@@ -191,8 +191,8 @@ _NO_WAITS: Final[_Waits] = (
 def _read_waits(trace: Trace, journal: int) -> _Waits:
     """Id of the call, reason, and time until the wakeup of each stretch that is a wait, in the order of ids.
 
-    A stretch is no wait if its thread could run from its start on, or if nobody saw the wakeup. Last come the phases of
-    those waits alone whose reason is ``journal``, in the same order.
+    A stretch is no wait if its thread could run from the stretch's start on, or if nobody saw the wakeup. The last
+    array has the phases of waits for the journal, in the same order. It has no rows for other waits.
     """
     columns = ("operation", "reason", "begin_time_ns", "wake_time_ns", "waker_tid", "stack")
     parts = [tuple(rows.values()) for rows in trace.batches("off_cpu", columns)]

@@ -54,11 +54,11 @@ class WriteBackRow:
     bytes_deferred: int
     """Of them, in requests that another process sent, such as a worker of the kernel."""
     device_time_ns: int
-    """From issue to completion of each request, as far as its bytes are theirs."""
+    """From issue to completion of each request, in proportion to this row's part of the request's bytes."""
     bytes_unwritten: int
     """In pages that were dirty, and that no request had carried when the recording ended; deleted files' pages, too."""
     until_disk: Latency
-    """From the time at which a run of pages became dirty until the request with them had ended, a run each."""
+    """From the first dirtying of a run of pages to the end of the request with these pages; one for each run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def summarize_write_backs(sums: TraceSums) -> WriteBackSummary | None:
 
 
 def _process_of(rows: Columns, owners: Owners) -> Integers:
-    """The charged process; after the last one first those that are not recorded, then unknown."""
+    """The charged process. Two more numbers stand for processes that are not recorded, and for unknown ones."""
     known = owners.processes(rows["task"])
     return np.where(rows["charged"] == _UNKNOWN, owners.nr_processes + 1, known)
 
