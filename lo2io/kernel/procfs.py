@@ -10,14 +10,17 @@ Every function takes the ``root`` under which ``proc`` lies, so that tests can b
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import re
+import struct
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lo2io.frozen import dataclass
+from lo2io.kernel.abi import libc
 from lo2io.model import Mount
 
 if TYPE_CHECKING:
@@ -43,6 +46,11 @@ RING_LINK = b"anon_inode:[io_uring]"
 """The link of an io_uring's descriptor."""
 _LISTING = {RING_LINK, b"anon_inode:[eventpoll]", b"anon_inode:inotify", b"anon_inode:[fanotify]"}
 """Links of descriptors whose fdinfo lists all that they watch, or all files of a ring: perhaps 100,000 lines."""
+_AT_FDCWD, _AT_STATX_DONT_SYNC = -100, 0x4000
+"""include/uapi/linux/fcntl.h"""
+_STATX_WANTED, _STATX_BYTES = 0x103, 256
+"""Type, mode and inode, and the size of struct statx: include/uapi/linux/stat.h."""
+_STATX = struct.Struct("<28xH2xQ96xII")
 _LISTING_NS, _LISTING_SHARE = 500_000_000, 50
 _SHORT_LIST_NS = 1_000_000
 _MAX_FDINFO_BYTES = 16 << 20
@@ -335,17 +343,33 @@ def read_fd(
     begin = clock()
     try:
         path = os.readlink(b"%b/fd/%d" % (os.fsencode(folder), fd))  # noqa: PTH115 - bytes, and as called above
-        status = os.stat(f"{folder}/fd/{fd}")  # noqa: PTH116 - no Path per descriptor
+        device, inode, mode = _identity(f"{folder}/fd/{fd}")
     except OSError:
         return None
     place = f"{folder}/fdinfo/{fd}"
     listed = lists.read(place) if lists and path in _LISTING else _read(place, _MAX_FDINFO_BYTES)
     info = _parse_fdinfo(listed or b"")
     return FdState(
-        fd, path, status.st_dev, status.st_ino, status.st_mode,
+        fd, path, device, inode, mode,
         info.get(b"pos"), info.get(b"flags"), info.get(b"mnt_id"), begin, clock(),
         _ring_state(info) if path == RING_LINK else None,
     )  # fmt: skip
+
+
+def _identity(path: str) -> tuple[int, int, int]:
+    """Device, inode and mode of a file as the kernel knows them.
+
+    stat(2) would ask the server of a network or FUSE file system, which may never answer.
+
+    Raises:
+        OSError: There is no such file.
+    """
+    status = ctypes.create_string_buffer(_STATX_BYTES)
+    if libc.statx(_AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_WANTED, status):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    mode, inode, major, minor = _STATX.unpack_from(status)
+    return os.makedev(major, minor), inode, mode
 
 
 def read_mounts(pid: int | str = "self", root: Path = ROOT) -> tuple[Mount, ...]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from workloads import served
+from workloads.record import LO2IO
 
 from lo2io.trace.reader import open_trace
 
@@ -77,3 +80,41 @@ def test_a_hostile_process_ends_no_recording(hostile: Path, more: tuple[str, ...
     assert "no names are looked up" not in done.stderr
     (whole, *_) = (folder for folder in (trace, *trace.glob("dump-*")) if (folder / "traces.otf2").exists())
     assert open_trace(whole).rows("operations") > 0
+
+
+@pytest.mark.requires("bindfs")
+def test_a_server_that_does_not_answer_stops_no_recording(tmp_path: Path) -> None:
+    """Somebody has a file of a FUSE file system open whose server has stopped, as with a dead NFS server."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/file").write_text("x")
+    place = tmp_path / "mounted"
+    place.mkdir()
+    options = "--no-allow-other", "-o", "attr_timeout=0,entry_timeout=0"
+    server = subprocess.Popen(["bindfs", "-f", *options, tmp_path / "below", place])
+    try:
+        deadline = time.monotonic() + 20
+        while not place.is_mount():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        # Of a process of its own: a fork of this one would wait for the server when it closes the file.
+        holder = subprocess.Popen(
+            ["sh", "-c", 'exec 5<"$0"; echo ready; read x; cat <&5', place / "file"], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert holder.stdout
+        assert holder.stdout.readline() == "ready\n"
+        server.send_signal(signal.SIGSTOP)
+        done = subprocess.run(
+            [LO2IO, "system-wide", "--duration", "1s", "-o", tmp_path / "T"],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        server.send_signal(signal.SIGCONT)
+        assert holder.communicate("\n")[0] == "x"
+        assert done.returncode == 0, done.stderr
+        found = open_trace(tmp_path / "T").files["path"].to_pylist()
+        assert str(place / "file") in found
+    finally:
+        server.send_signal(signal.SIGCONT)
+        subprocess.run(["umount", place], check=False)
+        server.terminate()
+        server.wait()
