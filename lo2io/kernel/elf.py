@@ -11,10 +11,13 @@ from typing import Final
 
 BUILD_ID_BYTES: Final = 20
 """As many as the kernel keeps (BUILD_ID_SIZE_MAX, include/linux/buildid.h)."""
-_IDENT: Final = b"\x7fELF\x02\x01"
-"""A file of 64 bits, little-endian."""
-_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
-_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
+_MAGIC, _LITTLE_ENDIAN = b"\x7fELF", 1
+_LAYOUTS: Final = {
+    1: (struct.Struct("<28xI12xH6x"), struct.Struct("<II8xI12x")),
+    2: (struct.Struct("<32xQ16xH6x"), struct.Struct("<I4xQ16xQ16x")),
+}
+"""Class of the file (32 or 64 bits) → its header: offset and number of segments; and a segment: kind, offset, size."""
+_MAX_HEADER: Final = 64
 _NOTE: Final = struct.Struct("<III")
 _PT_NOTE, _BUILD_ID, _NAME = 4, 3, b"GNU\0"
 _MAX_SEGMENTS: Final = 64
@@ -32,12 +35,13 @@ def read_build_id(fd: int) -> str:
     Raises:
         OSError: The file cannot be read.
     """
-    head = os.pread(fd, _HEADER.size, 0)
-    if len(head) < _HEADER.size or not head.startswith(_IDENT):
+    head = os.pread(fd, _MAX_HEADER, 0)
+    if len(head) < _MAX_HEADER or not head.startswith(_MAGIC) or head[4] not in _LAYOUTS or head[5] != _LITTLE_ENDIAN:
         return ""
-    segments_at, count = _HEADER.unpack(head)[5], _HEADER.unpack(head)[10]
-    table = _read(fd, _SEGMENT.size * min(count, _MAX_SEGMENTS), segments_at)
-    for kind, _, offset, _, _, size, _, _ in _SEGMENT.iter_unpack(table[: len(table) // _SEGMENT.size * _SEGMENT.size]):
+    header, segment = _LAYOUTS[head[4]]
+    segments_at, count = header.unpack_from(head)
+    table = _read(fd, segment.size * min(count, _MAX_SEGMENTS), segments_at)
+    for kind, offset, size in segment.iter_unpack(table[: len(table) // segment.size * segment.size]):
         if kind == _PT_NOTE:
             found = _find(_read(fd, min(size, _MAX_NOTES), offset))
             if found:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path("/")
-_OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_OURS = {errno.EMFILE, errno.ENFILE}
 """Errors about the reader. All others are about the task: it has ended, it is another user's, its name is too long."""
 _STAT_PPID = 1
 _STAT_FLAGS = 6
@@ -44,16 +44,16 @@ _MAX_ENVIRONMENT_BYTES = 8 << 20
 """More than the kernel takes at an exec (fs/exec.c, bprm_stack_limits). A process may claim more later: prctl(2)."""
 RING_LINK = b"anon_inode:[io_uring]"
 """The link of an io_uring's descriptor."""
-_LISTING = {RING_LINK, b"anon_inode:[eventpoll]", b"anon_inode:inotify", b"anon_inode:[fanotify]"}
-"""Links of descriptors whose fdinfo lists all that they watch, or all files of a ring: perhaps 100,000 lines."""
 _AT_FDCWD, _AT_STATX_DONT_SYNC = -100, 0x4000
 """include/uapi/linux/fcntl.h"""
 _STATX_WANTED, _STATX_BYTES = 0x103, 256
 """Type, mode and inode, and the size of struct statx: include/uapi/linux/stat.h."""
 _STATX = struct.Struct("<28xH2xQ96xII")
+_STATX_CALL = getattr(libc, "statx", None)
 _LISTING_NS, _LISTING_SHARE = 500_000_000, 50
-_SHORT_LIST_NS = 1_000_000
-_MAX_FDINFO_BYTES = 16 << 20
+_SHORT_LIST_NS = 100_000
+_MAX_LIST_BYTES = 16 << 20
+"""The most bytes of fdinfo, and of the list of mappings, that are read."""
 _FDINFO_BASES = {
     b"pos": 10, b"flags": 8, b"mnt_id": 10,
     b"SqMask": 0, b"CqMask": 0, b"SqThread": 10, b"UserFiles": 10, b"UserBufs": 10,
@@ -146,26 +146,37 @@ class FdState:
 
 
 class ListingTime:
-    """How long reads of long lists in fdinfo may take: half a second at first, and later a fiftieth of the time.
+    """How much CPU time reads of fdinfo may take: half a second at first, and later a fiftieth of the time.
 
-    The kernel makes the whole list at each read, also for each copy of a descriptor. A list of up to 1 ms is free.
+    An epoll, an inotify and a ring list there what they watch; any file lists its locks. The kernel makes the whole
+    list at each read, also for each copy of a descriptor. A read of up to 0.1 ms is free.
 
     Args:
-        clock: Returns nanoseconds.
+        clock: The time in nanoseconds.
+        used: The CPU time of this thread in nanoseconds.
     """
 
-    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: Callable[[], int] = time.monotonic_ns, used: Callable[[], int] = time.thread_time_ns
+    ) -> None:
+        self._clock, self._used = clock, used
         self._left_ns = _LISTING_NS
         self._at_ns = clock()
 
     def read(self, path: str) -> bytes:
-        """The content of a list. Empty: no time is left."""
-        begin = self._clock()
-        self._left_ns = min(_LISTING_NS, self._left_ns + (begin - self._at_ns) // _LISTING_SHARE)
-        content = _read(path, _MAX_FDINFO_BYTES) if self._left_ns > 0 else b""
-        self._at_ns = self._clock()
-        self._left_ns -= max(0, self._at_ns - begin - _SHORT_LIST_NS)
+        """The content of fdinfo. Empty: no time is left, or the descriptor has been closed."""
+        if self._left_ns <= 0:
+            now = self._clock()
+            self._left_ns = min(_LISTING_NS, self._left_ns + (now - self._at_ns) // _LISTING_SHARE)
+            self._at_ns = now
+            if self._left_ns <= 0:
+                return b""
+        begin = self._used()
+        content = _read(path, _MAX_LIST_BYTES)
+        spent_ns = self._used() - begin - _SHORT_LIST_NS
+        if spent_ns > 0:
+            self._left_ns -= spent_ns
+            self._at_ns = self._clock()
         return content or b""
 
 
@@ -263,7 +274,8 @@ def read_environment(pid: int, root: Path = ROOT) -> bytes:
 
 def iter_code(pid: int, root: Path = ROOT) -> Iterator[CodeState]:
     """The pieces of files, and of memory without a file, that a process has mapped as code."""
-    for line in _lines(_read(root / f"proc/{pid}/maps")):
+    content = _read(root / f"proc/{pid}/maps", _MAX_LIST_BYTES) or b""
+    for line in _lines(content[: content.rfind(b"\n")]):  # the last line may be cut
         match = _CODE.match(line)
         if match:
             begin, end, offset = (int(match[number], 16) for number in (1, 2, 3))
@@ -322,8 +334,8 @@ def iter_fds(
         pid: The process.
         root: The folder above ``proc``.
         clock: Returns nanoseconds. It is read before and after the reads of each descriptor.
-        lists: Bounds the time for lists in fdinfo. If no time is left, a descriptor with a list has neither position,
-            flags nor mount, and a ring has no facts. None: all lists are read.
+        lists: Bounds the time for fdinfo. If no time is left, a descriptor has neither position, flags nor mount, and a
+            ring has no facts. None: there is no bound.
     """
     for fd in _iter_numbers(Path(f"{root / 'proc'}/{pid}/fd")):
         state = read_fd(pid, fd, root, clock, lists)
@@ -347,8 +359,7 @@ def read_fd(
     except OSError:
         return None
     place = f"{folder}/fdinfo/{fd}"
-    listed = lists.read(place) if lists and path in _LISTING else _read(place, _MAX_FDINFO_BYTES)
-    info = _parse_fdinfo(listed or b"")
+    info = _parse_fdinfo((lists.read(place) if lists else _read(place, _MAX_LIST_BYTES)) or b"")
     return FdState(
         fd, path, device, inode, mode,
         info.get(b"pos"), info.get(b"flags"), info.get(b"mnt_id"), begin, clock(),
@@ -364,11 +375,11 @@ def _identity(path: str) -> tuple[int, int, int]:
     Raises:
         OSError: There is no such file.
     """
-    status = ctypes.create_string_buffer(_STATX_BYTES)
-    if libc.statx(_AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_WANTED, status):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    mode, inode, major, minor = _STATX.unpack_from(status)
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _STATX_CALL is None or _STATX_CALL(_AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_WANTED, answer):
+        status = os.stat(path)  # noqa: PTH116 - no Path per descriptor. Some C libraries and sandboxes have no statx
+        return status.st_dev, status.st_ino, status.st_mode
+    mode, inode, major, minor = _STATX.unpack_from(answer)
     return os.makedev(major, minor), inode, mode
 
 

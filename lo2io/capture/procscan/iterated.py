@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lo2io.bpf.looks import parse_task
 from lo2io.capture.procscan.process import (
+    FIRST_LOOK_S,
+    LAST_LOOK_S,
     REST_FACTOR,
     WRITTEN_AT_ONCE,
     FactWriter,
@@ -50,7 +52,7 @@ class _Task(NamedTuple):
 
 
 class IteratedScanner(Scanner):
-    """Looks at every process.
+    """Looks at every process. The iterators take little time; what ``/proc`` tells of rings may take long.
 
     Args:
         sink: The spool's facts.
@@ -62,6 +64,8 @@ class IteratedScanner(Scanner):
         root: Where ``proc`` lies.
         code: As for :class:`~lo2io.capture.procscan.process.FactWriter`.
     """
+
+    first_look_s, last_look_s = FIRST_LOOK_S, LAST_LOOK_S
 
     def __init__(
         self,
@@ -81,7 +85,6 @@ class IteratedScanner(Scanner):
         self._controller = controller
         self._root = root
         self._code = code
-        self._lists = procfs.ListingTime()
         self._known: dict[bytes, _Task] = {}
         """The iterator's record of a thread → its facts, those of the oldest answer first."""
 
@@ -104,7 +107,9 @@ class IteratedScanner(Scanner):
         for piece in self._looks.files():
             self._writer.append([piece])
             for pid, fd in facts.read_descriptors(piece, procfs.RING_LINK):
-                ring = procfs.read_fd(pid, fd, self._root, lists=self._lists)
+                if self._writer.is_late():
+                    break
+                ring = procfs.read_fd(pid, fd, self._root, lists=self._writer.lists_of(pid))
                 if ring is not None and pid != os.getpid():
                     self._writer.append(list(pack_descriptor(pid, ring)))
 

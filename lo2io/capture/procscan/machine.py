@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lo2io.capture.procscan.process import REST_FACTOR, FactWriter, Scanner
+from lo2io.capture.procscan.process import FIRST_LOOK_S, LAST_LOOK_S, REST_FACTOR, FactWriter, Scanner
 from lo2io.kernel import procfs
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ _OLD_S = 1.0
 """Processes that are older than the recording count as changed this long before it."""
 _COST_FACTOR = 300
 """The time to the next look is at least this many times as long as the look took."""
-_LAST_LOOK_S = 1.0
-"""The longest time that the looks at the end may take in all."""
 _MAX_PASSES = 20
 
 
@@ -49,11 +47,13 @@ class _Process:
         self.changed = changed
         self.due = changed
         self.cost_s = 0.0
-        self.seen: frozenset[tuple[int, int, int]] = frozenset()
+        self.seen = 0
 
 
 class MachineScanner(Scanner):
     """Looks at every process.
+
+    What one process has must not keep the recording of others from its start or its end for long.
 
     Args:
         sink: The spool's facts.
@@ -66,6 +66,8 @@ class MachineScanner(Scanner):
         seldom: As for :class:`Scanner`.
         code: As for :class:`~lo2io.capture.procscan.process.FactWriter`.
     """
+
+    first_look_s, last_look_s = FIRST_LOOK_S, LAST_LOOK_S
 
     def __init__(
         self,
@@ -114,11 +116,10 @@ class MachineScanner(Scanner):
         """Write FD facts of every living process, in the order of the last change. Forget processes that have ended."""
         self._find_new()
         latest = sorted(self._processes.items(), key=lambda item: -item[1].changed)
-        end = time.monotonic() + _LAST_LOOK_S
         for pid, process in latest:
-            if self._writer.is_over or (self._over and time.monotonic() > end):
+            if self._writer.is_late():
                 return
-            self._look_at(pid, process, end if self._over else None)
+            self._look_at(pid, process)
         self._queue = [(process.due, pid) for pid, process in self._processes.items()]
         heapq.heapify(self._queue)
 
@@ -130,14 +131,15 @@ class MachineScanner(Scanner):
         begin = time.monotonic()
         allowed, self._looked = _SHARE * (begin - self._looked), begin
         for pid in self._find_new():
-            self._look_at(pid, self._processes[pid])
+            if not self._writer.is_late():
+                self._look_at(pid, self._processes[pid])
             self._requeue(pid)
         took = time.monotonic() - begin
         start = time.monotonic()
         while self._queue and self._queue[0][0] <= start and time.monotonic() - start < allowed:
             _, pid = heapq.heappop(self._queue)
             process = self._processes.get(pid)
-            if process is not None and not self._writer.is_over:
+            if process is not None and not self._writer.is_late():
                 self._look_at(pid, process)
                 self._requeue(pid)
         return max(self._period_s, REST_FACTOR * took)
@@ -164,9 +166,9 @@ class MachineScanner(Scanner):
             self._processes[pid] = _Process(now)
         return new
 
-    def _look_at(self, pid: int, process: _Process, until: float | None = None) -> None:
+    def _look_at(self, pid: int, process: _Process) -> None:
         begin = time.monotonic()
-        seen = self._writer.write_fds(pid, until)
+        seen = self._writer.write_fds(pid)
         now = time.monotonic()
         process.cost_s = now - begin
         if seen != process.seen:

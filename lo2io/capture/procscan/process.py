@@ -37,6 +37,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 RANKS_S = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Times after the start at which a scanner with ``seldom`` looks for ranks. Only /proc shows ranks, and launchers need
 some time to start them."""
+FIRST_LOOK_S, LAST_LOOK_S = 30.0, 1.0
+"""The longest times that looks at all descriptors of a machine may take before and after a recording."""
 REST_FACTOR = 50
 """The rest after a scan is this many times as long as the scan, so scans take at most 2 % of one CPU."""
 WRITTEN_AT_ONCE = 256
@@ -79,7 +81,10 @@ class FactWriter:
         self._code = code
         self._build_ids: dict[tuple[bytes, int], str] = {}
         """Device and inode of a file → its build id."""
-        self._lists = procfs.ListingTime()
+        self.until: float | None = None
+        """``time.monotonic`` at which looks at descriptors end, even if there are further ones; None: they see all."""
+        self._lists: dict[int, procfs.ListingTime] = {}
+        """Owner of a process → the time for fdinfo of the owner's processes."""
 
     def write_threads(self, pid: int, flags: int, seen: set[int]) -> bool:
         """Write TASK facts of a process' new threads, the first one with the cgroup.
@@ -125,18 +130,19 @@ class FactWriter:
         begin = time.monotonic_ns()
         states = list(procfs.iter_code(pid, self._root))
         end = time.monotonic_ns()
-        found = [
-            facts.MappingFact(
-                pid,
-                state.begin,
-                state.end,
-                state.offset,
-                self._build_id(pid, state) if state.file[1] else "",
-                state.path.decode(errors="surrogateescape"),
-            )
-            for state in states
-        ]
-        self.append([facts.pack_mapping(begin_ns=begin, end_ns=end, mapping=each) for each in found])
+        for at in range(0, len(states), WRITTEN_AT_ONCE):
+            found = [
+                facts.MappingFact(
+                    pid,
+                    state.begin,
+                    state.end,
+                    state.offset,
+                    self._build_id(pid, state) if state.file[1] else "",
+                    state.path.decode(errors="surrogateescape"),
+                )
+                for state in states[at : at + WRITTEN_AT_ONCE]
+            ]
+            self.append([facts.pack_mapping(begin_ns=begin, end_ns=end, mapping=each) for each in found])
 
     def _build_id(self, pid: int, state: procfs.CodeState) -> str:
         """The build id of a mapped file; empty: not known. A file keeps it as long as it has its inode.
@@ -163,25 +169,34 @@ class FactWriter:
             self._build_ids[state.file] = build_id
         return build_id
 
-    def write_fds(self, pid: int, until: float | None = None) -> frozenset[tuple[int, int, int]]:
+    def write_fds(self, pid: int) -> int:
         """Write FD facts of a process, and RING facts of its rings.
 
-        Args:
-            pid: The process.
-            until: ``time.monotonic`` at which the look ends, even if there are further descriptors; None: look at all.
-
         Returns:
-            Number, device and inode of each descriptor. Empty if the process has ended.
+            0 if no descriptor was seen: the process has ended, or has none. Else a number that is another one if any
+            descriptor's number, device or inode is.
         """
         self.write_command(pid)
-        seen = set[tuple[int, int, int]]()
-        states = procfs.iter_fds(pid, self._root, lists=self._lists)
+        seen = 0
+        states = procfs.iter_fds(pid, self._root, lists=self.lists_of(pid))
         while piece := list(itertools.islice(states, WRITTEN_AT_ONCE)):
             self.append([record for state in piece for record in pack_descriptor(pid, state)])
-            seen.update((state.fd, state.device, state.inode) for state in piece)
-            if self.is_over or (until is not None and time.monotonic() > until):
+            seen += sum(1 + hash((state.fd, state.device, state.inode)) % (1 << 61) for state in piece)
+            if self.is_late():
                 break
-        return frozenset(seen)
+        return seen
+
+    def is_late(self) -> bool:
+        """True if looks at descriptors are to end now."""
+        return self.is_over or (self.until is not None and time.monotonic() > self.until)
+
+    def lists_of(self, pid: int) -> procfs.ListingTime | None:
+        """The time for fdinfo of a process, which it shares with its owner's other processes; None: it has ended."""
+        try:
+            owner = os.stat(f"{self._root}/proc/{pid}").st_uid  # noqa: PTH116 - for every process of the machine
+        except OSError:
+            return None
+        return self._lists.setdefault(owner, procfs.ListingTime())
 
     def forget_commands(self) -> None:
         """Write each command line at the next look, even if it is the same: after an exec it is a new fact."""
@@ -202,6 +217,10 @@ class FactWriter:
             self._commands[pid] = command
             self.append(pack_command_facts(pid, command, begin, self._root))
 
+    def tell(self, text: str) -> None:
+        """Give the user a notice."""
+        self._tell(Notice(text))
+
     def append(self, records: Sequence[bytes]) -> None:
         """Write records, if the writer is not over."""
         if not records or self.is_over:
@@ -213,8 +232,10 @@ class FactWriter:
 
     def give_up(self, why: str) -> None:
         """Stop writing facts, with a notice."""
+        if self.is_over:
+            return
         self.is_over = True
-        self._tell(Notice(f"no names are looked up any more: {why}"))
+        self.tell(f"no names are looked up any more: {why}")
 
 
 def pack_command_facts(pid: int, command: tuple[bytes, bool], begin_ns: int, root: Path) -> list[bytes]:
@@ -271,6 +292,11 @@ def _was_born(stat: procfs.TaskStat, monotonic_ns: int) -> bool:
     return stat.start_ticks < (monotonic_ns + asleep_ns) * _TICKS_PER_S // NS_PER_S
 
 
+def _after(seconds: float | None) -> float | None:
+    """``time.monotonic`` after some seconds; None: never."""
+    return None if seconds is None else time.monotonic() + seconds
+
+
 class Scanner(abc.ABC):
     """A thread that looks at processes again and again. Subclasses choose the processes and the times.
 
@@ -279,6 +305,11 @@ class Scanner(abc.ABC):
         period_s: Rest between two scans; longer if scans take long. 0: scan only at the start and the stop.
         seldom: True if programs in the kernel tell names. Then the period is much longer, without early scans.
     """
+
+    first_look_s: float | None = None
+    """The longest time that the look at descriptors before the recording may take; None: as long as it takes."""
+    last_look_s: float | None = None
+    """The same for the look at the end."""
 
     def __init__(self, writer: FactWriter, period_s: float, *, seldom: bool = False) -> None:
         self._writer = writer
@@ -315,15 +346,19 @@ class Scanner(abc.ABC):
         """
         try:
             self.scan_tasks(flags)
+            self._writer.until = _after(self.first_look_s)
             self.scan_fds()
+            if self._writer.is_late() and not self._writer.is_over:
+                self._writer.tell("some open files have no names: they could not all be looked up before the recording")
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - a process must not keep others from being recorded
             self._fail(error)
+        self._writer.until = None
 
     def start(self) -> None:
         """Start the thread that scans again and again."""
-        if self._period_s > 0:
+        if self._period_s > 0 and not self._writer.is_over:
             self._thread.start()
 
     def rescan(self, after_ns: int) -> None:
@@ -338,7 +373,10 @@ class Scanner(abc.ABC):
     def stop(self) -> None:
         """End the thread, and look a last time at living processes. A failure is a notice, as in the thread."""
         self._end_thread()
+        if self._writer.is_over:
+            return
         try:
+            self._writer.until = _after(self.last_look_s)
             self._look_last()
         except Exception as error:  # noqa: BLE001 - the recording is whole without these facts
             self._fail(error)
@@ -357,6 +395,7 @@ class Scanner(abc.ABC):
 
     def _end_thread(self) -> None:
         self._over = True
+        self._writer.until = time.monotonic()  # a last look follows, or none
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -79,3 +79,21 @@ def test_an_offset_that_no_file_has_is_no_error(of: str, offset: int) -> None:
     for place in [32] if of == "segments" else [at + 8 for at in notes]:
         struct.pack_into("<Q", content, place, offset)
     assert not build_id_of(content)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_files_of_both_sizes(bits: int) -> None:
+    """Offsets and sizes by elf(5); a file of the other byte order has no id."""
+    note = struct.pack("<III4s", 4, 20, 3, b"GNU\0") + bytes(range(20))
+    ident = b"\x7fELF" + bytes([bits // 32, 1, 1]) + bytes(9)
+    if bits == 32:
+        head = struct.pack("<16sHHIIIIIHHHHHH", ident, 2, 3, 1, 0, 52, 0, 0, 52, 32, 2, 0, 0, 0)
+        parts = [(1, 0, 0, 0, 9, 9, 5, 4), (4, 116, 0, 0, len(note), len(note), 4, 4)]
+        content = head + b"".join(struct.pack("<8I", *part) for part in parts) + note
+    else:
+        head = struct.pack("<16sHHIQQQIHHHHHH", ident, 2, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
+        parts = [(1, 5, 0, 0, 0, 9, 9, 4), (4, 4, 176, 0, 0, len(note), len(note), 4)]
+        content = head + b"".join(struct.pack("<IIQQQQQQ", *part) for part in parts) + note
+    assert build_id_of(content) == bytes(range(20)).hex()
+    assert not build_id_of(content[:5] + b"\2" + content[6:])
+    assert not build_id_of(content[:4] + b"\3" + content[5:])

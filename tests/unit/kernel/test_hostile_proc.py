@@ -136,21 +136,21 @@ def test_a_rank_is_a_number(text: str) -> None:
 
 def test_long_lists_find_no_time_any_more(tmp_path: Path) -> None:
     """Half a second at first, later a fiftieth of the time. Short lists are always read."""
-    root, now = put(tmp_path, "7/fdinfo/3", "pos:\t0\nflags:\t02000002\n"), 0
+    root, now, used, lasts = put(tmp_path, "7/fdinfo/3", "pos:\t0\nflags:\t02000002\n"), 0, 0, 100_000
 
-    def clock() -> int:
-        nonlocal now
-        now += lasts
-        return now
+    def cpu() -> int:
+        nonlocal used
+        used += lasts
+        return used
 
-    lasts = 0
-    lists, path = procfs.ListingTime(clock), str(root / "proc/7/fdinfo/3")
-    lasts = 1_000_000
-    assert all(lists.read(path) for _ in range(2000))
+    lists, path = procfs.ListingTime(lambda: now, cpu), str(root / "proc/7/fdinfo/3")
+    assert all(lists.read(path) for _ in range(10_000))
     lasts = 300_000_000
     assert [bool(lists.read(path)) for _ in range(4)] == [True, True, False, False]
     now += 60 * 10**9
     assert [bool(lists.read(path)) for _ in range(4)] == [True, True, False, False]
+    now += 10**9
+    assert not lists.read(path)
     (root / "proc/7/fd").mkdir()
     (root / "proc/7/fd/3").symlink_to("anon_inode:[eventpoll]")
     (root / "proc/7/fd/anon_inode:[eventpoll]").touch()
@@ -177,3 +177,23 @@ def test_an_iterator_goes_on_after_a_million_objects_of_which_it_tells_nothing(m
     monkeypatch.setattr(libbpf.os, "close", closed.append)
     assert list(libbpf.iterate(5)) == [b"a", b"b"]
     assert closed == [77]
+
+
+def test_a_list_of_mappings_that_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths of 4 KiB may make it large. The last line that is read may be a part of one."""
+    line = "10-20 r-xp 00000000 08:01 5     /lib/a\n"
+    root = put(tmp_path, "7/maps", 4 * line)
+    assert len(list(procfs.iter_code(7, root))) == 4
+    monkeypatch.setattr(procfs, "_CHUNK_BYTES", 10)
+    monkeypatch.setattr(procfs, "_MAX_LIST_BYTES", 2 * len(line) + 30)
+    assert [state.path for state in procfs.iter_code(7, root)] == [b"/lib/a"] * 2
+
+
+@pytest.mark.parametrize("call", [None, lambda *_: -1])
+def test_without_statx(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some C libraries do not have it, and some sandboxes refuse it."""
+    found = [(state.fd, state.device, state.inode, state.mode) for state in procfs.iter_fds(os.getpid())]
+    monkeypatch.setattr(procfs, "_STATX_CALL", call)
+    assert [(state.fd, state.device, state.inode, state.mode) for state in procfs.iter_fds(os.getpid())] == found
+    with pytest.raises(FileNotFoundError):
+        procfs._identity("/nowhere")
