@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
+from lo2io.kernel.elf import read_build_id
 from lo2io.unwind.tables import STACK_POINTER, UnwindTables
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ _SYMBOL: Final = {
     64: np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("at", "<u2"), ("value", "<u8"), ("size", "<u8")]),
 }
 """``Elf32_Sym`` and ``Elf64_Sym``, elf(5)."""
+_FUNCTION: Final = np.dtype([("value", "<u8"), ("size", "<u8"), ("name", "<u4"), ("table", "<u4")])
+_MAX_SECTION_BYTES: Final = 256 << 20
+_MAX_NAMES, _MAX_NAME = 64, 1024
+"""Names at one address that are looked at, and bytes of a name."""
 _X86_64, _WORD = "EM_X86_64", 8
 _SEARCH_TABLE = "PT_GNU_EH_FRAME"
 
@@ -74,6 +79,10 @@ def _open_regular(path: Path) -> BinaryIO:
         os.close(place)
 
 
+def _text_at(texts: bytes, start: int) -> str:
+    return texts[start : start + _MAX_NAME].partition(b"\0")[0].decode(errors="replace")
+
+
 class Segment(NamedTuple):
     """A part of a file that is mapped as code. All numbers are in bytes."""
 
@@ -99,12 +108,13 @@ class Module:
 
         self.path = path
         self._stream = _open_regular(path)
-        self._functions: tuple[Any, list[str]] | None = None
+        self._functions: tuple[Any, list[bytes]] | None = None
+        """Rows of functions in the order of their addresses, and the texts with their names."""
         self._tables: UnwindTables | None = None
         self._has_tables = True
         try:
             self._elf = ELFFile(self._stream)
-            self.build_id = self._read_build_id()
+            self.build_id = read_build_id(self._stream.fileno())
             self._code = self._read_segments(executable=True)
         except damage() as error:
             self._stream.close()
@@ -113,14 +123,6 @@ class Module:
     def close(self) -> None:
         """Close the file."""
         self._stream.close()
-
-    def _read_build_id(self) -> str:
-        notes: Any
-        for notes in self._elf.iter_segments("PT_NOTE"):
-            for note in notes.iter_notes():
-                if note["n_type"] == "NT_GNU_BUILD_ID":
-                    return str(note["n_desc"]).ljust(40, "0")
-        return ""
 
     def address_of(self, offset: int) -> int | None:
         """The address, as symbols count addresses, of an offset in the file's code; None: no code lies there."""
@@ -140,33 +142,29 @@ class Module:
         if address is None:
             return ""
         if self._functions is None:
-            self._functions = np.zeros(0, _SYMBOL[64]), []
-            with contextlib.suppress(*damage()):
-                self._functions = self._read_functions()
-        table, names = self._functions
-        place = int(np.searchsorted(table["value"], address, "right")) - 1
-        if place < 0 or address >= int(table["value"][place]) + int(table["size"][place]):
-            return ""
-        return names[place]
-
-    def _read_functions(self) -> tuple[Any, list[str]]:
-        """The functions in the order of their addresses. Of several names, those without leading _ win."""
-        parts, names = list[Any](), list[str]()
-        for symbols, texts in self._symbols():
-            table = symbols[np.isin(symbols["info"] & 15, _FUNCTIONS) & (symbols["at"] != 0) & (symbols["size"] != 0)]
-            parts.append(table)
-            names += [
-                texts[start : texts.find(b"\0", start)].decode(errors="replace") for start in table["name"].tolist()
-            ]
-        if not parts:
-            return np.zeros(0, _SYMBOL[64]), []
-        table = np.concatenate(parts)
-        order = sorted(
-            range(len(names)), key=lambda at: (int(table["value"][at]), names[at].startswith("_"), names[at])
+            self._functions = self._read_functions()
+        table, texts = self._functions
+        end = int(np.searchsorted(table["value"], address, "right"))
+        begin = int(np.searchsorted(table["value"], table["value"][end - 1])) if end else 0
+        # Of several names at an address, those without leading _ win.
+        found = sorted(
+            (name.startswith("_"), name, int(row["value"]) + int(row["size"]))
+            for row in table[begin:end][:_MAX_NAMES]
+            for name in [_text_at(texts[row["table"]], int(row["name"]))]
         )
-        chosen = {int(table["value"][at]): at for at in reversed(order)}
-        places = sorted(chosen.values(), key=lambda at: int(table["value"][at]))
-        return table[places], [names[at] for at in places]
+        return found[0][1] if found and address < found[0][2] else ""
+
+    def _read_functions(self) -> tuple[Any, list[bytes]]:
+        parts, texts = [np.zeros(0, _FUNCTION)], list[bytes]()
+        for symbols, names in self._symbols():
+            chosen = symbols[np.isin(symbols["info"] & 15, _FUNCTIONS) & (symbols["at"] != 0) & (symbols["size"] != 0)]
+            part = np.zeros(len(chosen), _FUNCTION)
+            part["value"], part["size"], part["name"] = chosen["value"], chosen["size"], chosen["name"]
+            part["table"] = len(texts)
+            parts.append(part)
+            texts.append(names)
+        table = np.concatenate(parts)
+        return table[np.argsort(table["value"], kind="stable")], texts
 
     def code_of(self, symbol: bytes, size: int) -> bytes:
         """The first bytes of a symbol's code; empty: the file has no such symbol, or less code."""
@@ -181,12 +179,13 @@ class Module:
         return b""
 
     def _symbols(self) -> Iterator[tuple[Any, bytes]]:
-        """Each table of symbols, with the texts of its names."""
+        """Each table of symbols that is not damaged, with the texts of its names."""
         for name in (".symtab", ".dynsym"):
-            section = self._elf.get_section_by_name(name)
-            if section is not None:
-                texts = self._content(self._elf.get_section(section["sh_link"]))
-                yield np.frombuffer(self._content(section), _SYMBOL[self._elf.elfclass]), texts
+            with contextlib.suppress(*damage()):
+                section = self._elf.get_section_by_name(name)
+                if section is not None:
+                    texts = self._content(self._elf.get_section(section["sh_link"]))
+                    yield np.frombuffer(self._content(section), _SYMBOL[self._elf.elfclass]), texts
 
     def _content(self, section: Any) -> bytes:
         """The content of a section as it stands in the file.
@@ -194,10 +193,11 @@ class Module:
         pyelftools would also unpack compressed sections and make up those that stand in no file, of whatever size.
 
         Raises:
-            ValueError: The section does not stand in the file.
+            ValueError: The section does not stand in the file, or is too large.
         """
-        size = os.fstat(self._stream.fileno()).st_size
-        if section.compressed or section["sh_type"] == "SHT_NOBITS" or section["sh_offset"] + section["sh_size"] > size:
+        end = section["sh_offset"] + section["sh_size"]
+        is_whole = end <= os.fstat(self._stream.fileno()).st_size and section["sh_size"] <= _MAX_SECTION_BYTES
+        if section.compressed or section["sh_type"] == "SHT_NOBITS" or not is_whole:
             raise ValueError(f"{self.path}: the section {section.name} does not stand in the file")
         return bytes(section.data())
 
@@ -279,12 +279,17 @@ class Modules:
             place = path if path.startswith("/") else shutil.which(path)
             if place is None:
                 continue
-            try:
-                module = Module(Path(place))
-            except (OSError, ValueError):
-                continue
-            if module.build_id in wanted and module.build_id not in found:
-                found[module.build_id] = module
-            else:
-                module.close()
+            build_id = _build_id_of(Path(place))
+            module = find_file(build_id, place) if build_id in wanted and build_id not in found else None
+            if module:
+                found[build_id] = module
         return found
+
+
+def _build_id_of(path: Path) -> str:
+    """The build id of a file; empty: it has none, or cannot be read."""
+    try:
+        with _open_regular(path) as stream:
+            return read_build_id(stream.fileno())
+    except (OSError, ValueError):
+        return ""

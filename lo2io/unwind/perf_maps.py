@@ -16,6 +16,8 @@ from typing import Final
 _FOLDER: Final = Path("/tmp")  # noqa: S108 - where the programs write it
 _MAX_BYTES: Final = 1 << 26
 _MAX_NAME: Final = 1 << 10
+_MAX_FUNCTIONS: Final = 1 << 19
+_MAX_ADDRESS: Final = 1 << 64
 _PARTS: Final = 3
 
 
@@ -31,12 +33,14 @@ class PerfMap:
 
     def __init__(self, pid: int, uid: int, born_ns: int = 0, folder: Path = _FOLDER) -> None:
         found: dict[int, tuple[int, int, str]] = {}
-        for line in _read(folder / f"perf-{pid}.map", uid, born_ns).split(b"\n"):
+        for line in _read(folder / f"perf-{pid}.map", uid, born_ns).split(b"\n")[-_MAX_FUNCTIONS:]:
             parts = line.split(maxsplit=2)
             if len(parts) == _PARTS:
                 try:
                     begin, size = int(parts[0], 16), int(parts[1], 16)
                 except ValueError:
+                    continue
+                if not (0 <= begin < _MAX_ADDRESS and 0 <= size < _MAX_ADDRESS):
                     continue
                 found[begin] = begin, begin + size, parts[2][:_MAX_NAME].decode(errors="replace")
         # Memory is used again: of several functions at one place, the last one in the file is the newest.

@@ -154,4 +154,6 @@ def _rules(row: Mapping[Any, Any], *, interrupted: bool) -> Rules:
     }
     if cfa.expr is not None:
         return Rules(row["pc"], None, bytes(cfa.expr), registers, interrupted)
+    if not (isinstance(cfa.reg, int) and isinstance(cfa.offset, int)):
+        raise ValueError("a row does not say where the frame begins")  # noqa: TRY004 - it is the file's damage
     return Rules(row["pc"], cfa.reg, cfa.offset, registers, interrupted)

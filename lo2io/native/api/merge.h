@@ -28,6 +28,7 @@ typedef struct {
     const char *name;             /* of the system tree's root */
     lo2_merge_first first;
     uint32_t root;                /* of a system tree that was written before, or UINT32_MAX */
+    uint32_t most_members;        /* of a group: larger groups are written in pieces */
 } lo2_merge_config;
 
 typedef struct { uint64_t id, nr_events; } lo2_merge_location;

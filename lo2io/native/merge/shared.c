@@ -205,6 +205,8 @@ static int compare(const void *one, const void *other)
 
 int lo2_merge_finish(lo2_merge *m)
 {
+    uint32_t ref = m->config.first.group;
+
     for (size_t i = 0; i < m->groups.nr; i++) {
         union_group *group = &m->groups.at[i];
         uint64_t *members = group->members.at;
@@ -214,8 +216,11 @@ int lo2_merge_finish(lo2_merge *m)
         for (size_t k = 0; k < group->members.nr; k++)
             if (!nr || members[k] != members[nr - 1])
                 members[nr++] = members[k];
-        WRITE(m, write_group, (void *, uint32_t, uint32_t, uint8_t, uint8_t, uint32_t, uint32_t, const uint64_t *),
-              m->config.first.group + (uint32_t)i, group->name, GROUP_TYPE_REGIONS, group->paradigm, group->flags, (uint32_t)nr, members);
+        for (size_t at = 0; !at || at < nr; at += m->config.most_members) {
+            size_t piece = nr - at < m->config.most_members ? nr - at : m->config.most_members;
+            WRITE(m, write_group, (void *, uint32_t, uint32_t, uint8_t, uint8_t, uint32_t, uint32_t, const uint64_t *), ref++,
+                  group->name, GROUP_TYPE_REGIONS, group->paradigm, group->flags, (uint32_t)piece, members + at);
+        }
     }
     return 0;
 }

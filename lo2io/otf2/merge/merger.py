@@ -21,7 +21,7 @@ from lo2io.otf2.merge.part import read_markers
 from lo2io.otf2.merge.placing import HostLocations, Target, place
 from lo2io.otf2.merge.sharing import Share
 from lo2io.otf2.values import value
-from lo2io.otf2.write.archive import CHUNK_BYTES, Archive
+from lo2io.otf2.write.archive import CHUNK_BYTES, MAX_MEMBERS, Archive
 from lo2io.trace.correction import Correction, correction_of
 from lo2io.trace.names import ANCHOR, ARCHIVE, USED_IDS, events_file
 
@@ -161,6 +161,7 @@ class Merger:
         definitions.write("ClockProperties", *self._clock)
         config = ffi.new("lo2_merge_config *")
         config.root = UNDEFINED_U32
+        config.most_members = MAX_MEMBERS
         if self._application is not None:
             copy_definitions(self._archive.library, self._application, definitions.writer)
             config.root = self._application.root

@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from lo2io.errors import TraceError
 from lo2io.native._lib import ffi, lib
@@ -314,6 +314,12 @@ class OtherRank(Archive):
             self._give_up()
 
 
+MAX_MEMBERS: Final = 16384
+"""Of a group: larger groups are written in pieces. libotf2 refuses a record larger than its chunk of 256 KiB."""
+_MAX_STRING_BYTES: Final = 260_000
+"""Of a text, for the same reason."""
+
+
 class Definitions:
     """Writes definition records. Strings are numbered here; equal strings share a number.
 
@@ -344,14 +350,20 @@ class Definitions:
         self._archive.check("OTF2_GlobalDefWriter_WriteIoHandle", lib.lo2_otf2_define_handles(columns))
 
     def string(self, text: str, ref: int | None = None) -> int:
-        """The reference of a text. A given ``ref`` is used as it is. Lone surrogates are written as escapes."""
+        """The reference of a text. A given ``ref`` is used as it is. Lone surrogates are written as escapes.
+
+        A longer text than libotf2 takes is cut.
+        """
         known = self._strings.get(text)
         if known is not None and ref is None:
             return known
         ref = self._next_string if ref is None else ref
         self._next_string = max(self._next_string, ref + 1)
         self._strings.setdefault(text, ref)
-        self.write("String", ref, text.encode(errors="backslashreplace"))
+        content = text.encode(errors="backslashreplace")
+        if len(content) > _MAX_STRING_BYTES:
+            content = content[:_MAX_STRING_BYTES].decode(errors="ignore").encode() + "…".encode()
+        self.write("String", ref, content)
         return ref
 
 

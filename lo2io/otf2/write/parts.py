@@ -69,18 +69,19 @@ class Parts:
         self.trace = trace
         self.scopes: dict[int, tuple[str, int]] = {}
         """Metric location → scope of its metrics (``LOCATION_GROUP`` …), and the scope's reference."""
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}
+        """Name → how many locations and groups have asked for it."""
         self._next_node = MACHINE_NODE
         self._next_group = 0
         self._string_type = value("TYPE_STRING")
 
     def unique(self, name: str) -> int:
         """A string for a unique name of a node, group or location: ViTE aborts if two names are equal."""
-        candidate, count = name, 1
+        candidate, count = name, self._names.get(name, 0) + 1
         while candidate in self._names:
-            count += 1
-            candidate = f"{name} ({count})"
-        self._names.add(candidate)
+            candidate, count = f"{name} ({count})", count + 1
+        self._names[name] = max(1, count - 1)
+        self._names[candidate] = self._names.get(candidate, 1)
         return self.out.string(candidate)
 
     def node(self, name: str, class_name: str, parent: int, domains: Sequence[str] = ()) -> int:

@@ -10,6 +10,7 @@ from lo2io.model import CallClass, CallKind, RequestOp
 from lo2io.native._lib import lib
 from lo2io.otf2.library import UNDEFINED_U32
 from lo2io.otf2.values import value
+from lo2io.otf2.write.archive import MAX_MEMBERS
 from lo2io.otf2.write.rows import REQUEST_NAMES
 from lo2io.otf2.write.shared import LIFE, life_words
 
@@ -77,7 +78,12 @@ def write_regions(parts: Parts) -> None:
         role, paradigm = value(f"REGION_ROLE_{region.role.upper()}"), value(f"PARADIGM_{region.paradigm}")
         out.write("Region", ref, *texts, role, paradigm, value("REGION_FLAG_NONE"), out.string(""), 0, 0)
         groups.setdefault(region.group, []).append(ref)
-    for ref, (name, members) in enumerate(sorted(groups.items())):
+    pieces = [
+        (name, members[at : at + MAX_MEMBERS])
+        for name, members in sorted(groups.items())
+        for at in range(0, len(members), MAX_MEMBERS)
+    ]
+    for ref, (name, members) in enumerate(pieces):
         array = (ctypes.c_uint64 * len(members))(*members)
         kind, none = value("GROUP_TYPE_REGIONS"), value("PARADIGM_NONE")
         out.write("Group", ref, out.string(name), kind, none, value("GROUP_FLAG_NONE"), len(members), array)

@@ -78,6 +78,22 @@ def test_groups_of_regions_are_one(tmp_path: Path) -> None:
     assert [len(set(members)) for members in merged] == [len(members) for members in merged]
 
 
+def test_a_large_group_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """libotf2 refuses one of 90,000 regions."""
+    cluster = small_cluster(tmp_path / "T", "ab")
+    merge(cluster)
+    whole = groups(cluster)
+    monkeypatch.setattr("lo2io.otf2.merge.merger.MAX_MEMBERS", 2)
+    shutil.rmtree(cluster / "traces")
+    for name in ("traces.otf2", "traces.def"):
+        (cluster / name).unlink()
+    merge(cluster)
+    pieces = groups(cluster)
+    assert max(map(len, pieces)) == 2
+    assert [name for piece in pieces for name in piece] == [name for group in whole for name in group]
+    assert exit_code(verify(cluster)) == 0
+
+
 def test_the_command_says_how_right_times_are(tmp_path: Path) -> None:
     """Clocks that nobody compared have an unknown error."""
     cluster = small_cluster(tmp_path / "T", "ab")

@@ -8,11 +8,13 @@ import re
 import struct
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from elftools.elf.elffile import ELFFile
 
 from lo2io.unwind.modules import Module, Modules
+from lo2io.unwind.tables import _rules
 
 CODE = """
 int data[64] = {1};
@@ -44,6 +46,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command.remove("-fcf-protection=none")
     subprocess.run(command, cwd=folder, check=True)
     return folder / "code.so"
+
+
+def build_id(library: Path) -> str:
+    """As ``readelf`` tells it."""
+    told = subprocess.run(["readelf", "-n", library], check=True, capture_output=True, text=True).stdout
+    return re.findall("Build ID: ([0-9a-f]+)", told)[0]
 
 
 def symbols(library: Path) -> dict[str, tuple[int, int]]:
@@ -112,7 +120,7 @@ def test_a_file_too_large_to_be_read_whole_is_refused(library: Path, tmp_path: P
 
 @pytest.mark.parametrize("damage", ["made up", "compressed", "beyond the end"])
 def test_a_section_that_does_not_stand_in_the_file(library: Path, tmp_path: Path, damage: str) -> None:
-    """Anybody may run such a program. Neither its memory nor an error of zlib ends the conversion."""
+    """Anybody may run such a program. Its size takes no memory, and an error of zlib does not end the conversion."""
     content = bytearray(library.read_bytes())
     with Module(library)._stream as stream:
         elf = ELFFile(stream)
@@ -125,18 +133,21 @@ def test_a_section_that_does_not_stand_in_the_file(library: Path, tmp_path: Path
     places = [place for kind, place in sections if kind == wanted]
     assert places
     for place in places:
+        offset, size = struct.unpack_from("<QQ", content, place + 24)
         if damage == "made up":
             struct.pack_into("<I", content, place + 4, 8)  # SHT_NOBITS
-        if damage == "compressed":
-            struct.pack_into("<Q", content, place + 8, 0x800)  # SHF_COMPRESSED
-        else:
+        elif damage == "beyond the end":
             struct.pack_into("<Q", content, place + 32, 1 << 60)
+        else:
+            struct.pack_into("<Q", content, place + 8, 0x800)  # SHF_COMPRESSED
+            content[offset : offset + size] = (struct.pack("<IIQQ", 1, 0, 1, 1) + b"no zlib" * size)[:size]
     (tmp_path / "damaged").write_bytes(content)
     address, _ = symbols(library)["second"]
     module = Module(tmp_path / "damaged")
-    assert not module.function_at(address)
-    assert not module.code_of(b"second", 1)
+    beside = damage == "made up"  # then .dynsym names it
+    found = module.function_at(address), bool(module.code_of(b"second", 1))
     module.close()
+    assert found == ("second" if beside else "", beside)
 
 
 def test_only_regular_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,3 +161,44 @@ def test_only_regular_files_are_opened(tmp_path: Path, monkeypatch: pytest.Monke
             Module(path)
     assert len(opened) == 3
     assert all(flags & os.O_PATH for flags in opened)
+
+
+def test_files_that_are_not_wanted_are_not_looked_into(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may pass the name of a file to a call, and the file may take hours to look into."""
+    modules = Modules()
+    modules.see(["/bin/true", str(library), "/etc/passwd"])
+    looked: list[Path] = []
+    original = Module.__init__
+    monkeypatch.setattr(Module, "__init__", lambda self, path: looked.append(path) or original(self, path))
+    wanted = build_id(library)
+    found = modules.find([wanted, "5" * 40])
+    assert list(found) == [wanted]
+    assert looked == [library]
+    found[wanted].close()
+
+
+def test_a_long_name_is_cut(library: Path, tmp_path: Path) -> None:
+    """The names of a table of symbols may overlap: each takes as much memory as it has letters."""
+    content = bytearray(library.read_bytes())
+    with Module(library)._stream as stream:
+        texts = ELFFile(stream).get_section_by_name(".strtab")
+        offset, size = texts["sh_offset"], texts["sh_size"]
+    content[offset : offset + size] = b"n" * size
+    (tmp_path / "long").write_bytes(content)
+    module = Module(tmp_path / "long")
+    address, _ = symbols(library)["local"]  # .dynsym does not have it
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patch:
+        patch.setattr("lo2io.unwind.modules._MAX_NAME", 50)
+        assert module.function_at(address) == "n" * 50
+    module.close()
+
+
+def test_a_row_without_a_frame_is_damage() -> None:
+    """A program's own tables may have a row before any that says where the frame begins."""
+    for reg, offset in ((None, None), (7, None), (None, 8)):
+        row = {"pc": 1, "cfa": SimpleNamespace(reg=reg, offset=offset, expr=None)}
+        with pytest.raises(ValueError, match="where the frame begins"):
+            _rules(row, interrupted=False)
+    row = {"pc": 1, "cfa": SimpleNamespace(reg=7, offset=8, expr=None)}
+    assert _rules(row, interrupted=False).offset == 8

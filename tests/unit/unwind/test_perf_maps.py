@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lo2io.unwind import perf_maps
 from lo2io.unwind.perf_maps import PerfMap
 
 if TYPE_CHECKING:
@@ -42,3 +43,16 @@ def test_a_file_of_others_names_nothing(folder: Path) -> None:
     os.mkfifo(folder / "perf-9.map")
     assert PerfMap(8, uid, folder=folder).at(0x7F00) == (0, "")
     assert PerfMap(9, uid, folder=folder).at(0x7F00) == (0, "")
+
+
+def test_a_file_takes_bounded_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last lines count. Numbers that are no addresses do not: Python has one hash for multiples of 2^61 - 1."""
+    monkeypatch.setattr(perf_maps, "_MAX_FUNCTIONS", 3)
+    names = PerfMap(7, os.getuid(), folder=folder)
+    assert [names.at(address)[1] for address in (0x7F00, 0x7F10, 0x7F40)] == ["newer", "", "last"]
+    lines = [f"{(2**61 - 1) * number:x} 10 f{number}" for number in range(3000)]
+    (folder / "perf-7.map").write_text("\n".join([*lines, "-5 3 below", "10 -3 less", "20 5 good"]), encoding="ascii")
+    monkeypatch.setattr(perf_maps, "_MAX_FUNCTIONS", 1 << 19)
+    names = PerfMap(7, os.getuid(), folder=folder)
+    assert len(names._functions) == 9 + 1
+    assert names.at(0x22) == (0x20, "good")

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import otf2
 import pytest
 from build.otf2_batches import META, OPCODE, STOP, BatchMaker
 from build.otf2_written import verified
@@ -243,3 +244,27 @@ def test_ring_in_use_keeps_its_location(before: BatchMaker, write: Write) -> Non
     name = "states of rings of fio [100] in turn"
     assert set(found) == {name, f"{name} (2)"}
     assert found[::2] == [name, f"{name} (2)", name, f"{name} (2)", name]
+
+
+def test_many_threads_in_turn_make_several_groups(
+    before: BatchMaker, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libotf2 refuses a group of 90,000 regions, of which each thread has one."""
+    monkeypatch.setattr("lo2io.otf2.write.regions.MAX_MEMBERS", 2)
+    before.call("read", T, T + 1, handle=0, bytes_result=1)
+    for task in range(1, 6):
+        thread(before, task, T + 100 * task, T + 100 * task + 10, T + 100 * task + 20)
+    written = verified(write(before.make()))
+    with otf2.reader.open(str(written.path / "traces.otf2")) as reader:
+        found = [[member.name for member in group.members] for group in reader.definitions.groups
+                 if any("thread" in member.name for member in group.members)]  # fmt: skip
+    assert [len(each) for each in found] == [2, 2, 1]
+    assert len({name for each in found for name in each}) == 5
+
+
+def test_a_text_that_is_longer_than_a_chunk_is_cut(before: BatchMaker, write: Write) -> None:
+    """As the names of 256 functions of a kilobyte each."""
+    before.call("read", T, T + 1, handle=0, bytes_result=1)
+    before.task(0, cmdline=b"app\0" + b"x" * 300_000)
+    written = verified(write(before.make()))
+    assert "xxx…" in written.printed("-G")
