@@ -43,8 +43,10 @@ def run_to_end(command: Callable[[], None]) -> None:
 
 def _end(error: Lo2ioError) -> NoReturn:
     """Tell the user of an error, and exit with its code."""
+    from lo2io.reports.words import printable
+
     streams.give_up()
-    print(f"lo2io: {error}", file=sys.stderr)
-    if error.remedy:
-        print(f"       {error.remedy}", file=sys.stderr)
+    for start, text in (("lo2io: ", str(error)), ("       ", error.remedy)):
+        if text:  # which may name a file of somebody else
+            print(start + "\n".join(map(printable, text.split("\n"))), file=sys.stderr)
     sys.exit(error.exit_code)

@@ -7,7 +7,7 @@ Memory: 16 B a file; while the object is made, also the paths.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from lo2io.reports.summary.owners import Owners
     from lo2io.trace.reader import Trace
+
+_MAX_BYTES: Final = (1 << 31) - 1
+"""Of all paths together: Arrow counts them in 32 bits. With more, files of one path have a row each."""
 
 
 class Paths:
@@ -41,6 +44,8 @@ class Paths:
             return
         file, device = (np.concatenate(column) for column in zip(*parts, strict=True))
         texts = pa.chunked_array([batch.column("path") for batch in trace.record_batches("files", ["path"])])
+        if texts.nbytes > _MAX_BYTES:
+            return
         paths = _numbered(texts.combine_chunks())
         named = np.flatnonzero(paths >= 0)
         file, device, number = file[named], device[named], paths[named]

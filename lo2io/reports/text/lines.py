@@ -33,6 +33,7 @@ def shorten(text: str, width: int) -> str:
     """Shorten a path at its beginning: its end says more."""
     if cell_len(text) <= width:
         return text
+    text = text[-width:]  # a letter takes a cell at least
     while cell_len(text) >= width:
         text = text[1:]
     return f"…{text}"

@@ -34,7 +34,8 @@ def render_chain(chain: Chain, console: Console) -> None:
     ]
     print_table(console, ["Where its time went", "time", "share"], "lrr", rows)
     rows = [
-        [format_duration(step.at_ns), _bar(step, chain.duration_ns), _lasted(step), step.text] for step in chain.steps
+        [format_duration(step.at_ns), _bar(step, chain.duration_ns), _lasted(step), printable(step.text)]
+        for step in chain.steps
     ]
     print_table(console, ["What happened, at", "", "for", ""], "rlrl", rows)
     if chain.others:

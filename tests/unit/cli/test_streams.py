@@ -56,3 +56,11 @@ def test_ctrl_c_while_it_is_loaded(tmp_path: Path) -> None:
     for prefix, code in (((), -signal.SIGINT), (("env", "--ignore-signal=INT"), 9)):
         done = subprocess.run([*prefix, *LIST], env=environment, stderr=subprocess.PIPE, text=True, check=False)
         assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_an_error_cannot_move_the_cursor() -> None:
+    """It may name a file of somebody else. Its lines stay lines."""
+    done = subprocess.run([*MISSING[:-1], "\x1b[2Jno\nsuch"], stderr=subprocess.PIPE, text=True, check=False)
+    assert r"\x1b[2Jno" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert done.stderr.count("\n") >= 2

@@ -126,3 +126,11 @@ def test_without_paths_nothing_is_merged(tmp_path: Path) -> None:
     assert Paths(trace, Owners(trace)).of.tolist() == list(range(6))
     trace = write_trace(tmp_path / "b", [make_batch(tasks=THREADS)])
     assert Paths(trace, Owners(trace)).of.tolist() == list(range(3))
+
+
+def test_more_paths_than_arrow_can_count_are_not_merged(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 2 GiB of paths each file has a row of its own, and nothing is lost."""
+    monkeypatch.setattr("lo2io.reports.summary.paths._MAX_BYTES", 100)
+    summary = summarize(trace)
+    assert sum(row.activity.calls for row in summary.files) == summary.activity.calls
+    assert [row.files for row in summary.files if row.path == "/db-journal"][:5] == [1] * 5

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import io
 import json
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -313,6 +314,9 @@ def test_shorten_counts_cells() -> None:
     assert shorten("abc", 3) == "abc"
     assert shorten("abcd", 3) == "…cd"
     assert shorten("中中中中", 5) == "…中中"
+    begin = time.process_time()
+    assert shorten("中" + "x" * 100_000, 5) == "…xxxx"
+    assert time.process_time() - begin < 1, "each letter that is cut off takes a look at all others"
 
 
 def test_terminal_is_coloured_and_says_the_same(tmp_path: Path) -> None:

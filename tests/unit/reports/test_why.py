@@ -223,3 +223,13 @@ def test_requests_that_cannot_be_explained(tmp_path: Path, column: str, answer: 
     """One whose start or end was not seen."""
     with pytest.raises(UsageError, match=answer):
         of_request(tmp_path, ("waits",), **{column: -(2**63)})
+
+
+def test_names_in_steps_cannot_move_the_cursor(explained: Callable[..., Chain]) -> None:
+    """A step may have the name of a thread."""
+    chain = explained()
+    step = replace(chain.steps[0], text="woken by \x1b[2J")
+    text = io.StringIO()
+    render_chain(replace(chain, steps=(step,)), Console(file=text, width=120, no_color=True))
+    assert r"woken by \x1b[2J" in text.getvalue()
+    assert "\x1b" not in text.getvalue()
