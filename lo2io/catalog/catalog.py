@@ -77,7 +77,7 @@ class Catalog:
 
     @cached_property
     def rows(self) -> tuple[CallSpec, ...]:
-        """What a row of ``operations`` may be, by its code: the calls, and after them page faults."""
+        """The kinds of rows of ``operations``, by their codes: the calls, and after them page faults."""
         return (*self.calls, PAGE_FAULT)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A process of another user does what it can to be a nuisance: recordings of the whole machine go on."""
+"""A process does to a recording of the whole machine what processes of any user can do: the recording goes on."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ def test_a_server_that_does_not_answer_stops_no_recording(tmp_path: Path) -> Non
     place.mkdir()
     options = "--no-allow-other", "-o", "attr_timeout=0,entry_timeout=0"
     server = subprocess.Popen(["bindfs", "-f", *options, tmp_path / "below", place])
+    holder: subprocess.Popen[str] | None = None
     try:
         deadline = time.monotonic() + 20
         while not place.is_mount():
@@ -115,6 +116,9 @@ def test_a_server_that_does_not_answer_stops_no_recording(tmp_path: Path) -> Non
         assert str(place / "file") in found
     finally:
         server.send_signal(signal.SIGCONT)
+        if holder:
+            holder.kill()
+            holder.wait()
         subprocess.run(["umount", place], check=False)
         server.terminate()
         server.wait()

@@ -41,7 +41,7 @@ struct lo2_bpf_ring {
     __uint(value_size, LO2_BUFFER_HEAD + 4096 + LO2_BUFFER_SLACK); /* a struct lo2_bpf_buffer; user space sets the size */
 };
 
-/* Of each CPU the buffer for calls, and after it the one for events: user space waits for the kernel once for each map. */
+/* Each CPU has a buffer for calls and, next to it, one for events: user space waits for the kernel once for each map. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
     __uint(max_entries, 2);        /* LO2_RINGS for each CPU, set like those of lo2_cpus */

@@ -156,7 +156,7 @@ INLINE __u64 lo2_submitted_bytes(const lo2_asked *asked)
     return __builtin_offsetof(lo2_submitted, asked) + size;
 }
 
-/* What the request asks for stands after the fields: it is read off the submission queue now or never. */
+/* The record ends with what the request asks for, which can be read off the submission queue only now. */
 SEC("tp_btf/io_uring_submit_req")
 int lo2_on_io_uring_submit_req(__u64 *context)
 {

@@ -53,7 +53,7 @@ class _Process:
 class MachineScanner(Scanner):
     """Looks at every process.
 
-    What one process has must not keep the recording of others from its start or its end for long.
+    The looks at the start and the end have a time limit, so that one process cannot delay the recording of all others.
 
     Args:
         sink: The spool's facts.

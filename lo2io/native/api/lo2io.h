@@ -88,7 +88,7 @@ typedef struct {
 } lo2_config;
 
 /*
- * What unwinding needs, in the order of time. After each lie its bytes, and padding to a multiple of 8.
+ * Records that unwinding needs, in the order of time. The bytes of each follow it, padded to a multiple of 8.
  */
 enum lo2_told_kind {
     LO2_TOLD_RECORD = 1,    /* a record of perf, or a fact of api/facts.h: which files a process has mapped */

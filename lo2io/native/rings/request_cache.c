@@ -1,5 +1,5 @@
 /*
- * What requests of rings do in the page cache. A thread works for the request that it executes, or for an earlier request that
+ * The pages that requests of rings use in the page cache. A thread works for the request that it executes, or for an earlier request that
  * task work continues. The pages tell which request it is, if some request asks for them. Other pages were read ahead.
  */
 #include "cache/cache.h"

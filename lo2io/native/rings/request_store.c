@@ -5,7 +5,7 @@
  * The request stays known by its address after its end, for some events come later than the CQE, until the address is
  * used again.
  *
- * Of requests with equal ring, user_data and class, only the oldest is in the bucket. The others queue after it in the
+ * The bucket holds only the oldest of the requests with equal ring, user_data and class. The others queue after it in the
  * order of submission (data_next, data_older). So many equal ones cost no more than one.
  */
 #include "rings/requests.h"

@@ -315,9 +315,9 @@ class OtherRank(Archive):
 
 
 MAX_MEMBERS: Final = 16384
-"""Of a group: larger groups are written in pieces. libotf2 refuses a record larger than its chunk of 256 KiB."""
+"""The most members of a group. libotf2 refuses a record larger than its chunk of 256 KiB, so such groups are cut up."""
 _MAX_STRING_BYTES: Final = 260_000
-"""Of a text, for the same reason."""
+"""The most bytes of a text, for the same reason. Longer texts are cut."""
 
 
 class Definitions:

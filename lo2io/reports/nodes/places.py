@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FOLDER, PATTERN = "folder", "pattern"
 _RULES: Final = {FOLDER: (r"(?s)^(.*)/[^/]*$", r"\1/"), PATTERN: (r"[0-9]+", "*")}
-"""What is replaced in a path, and by what: all after the last slash; each number."""
+"""Patterns in a path and their replacements: the part after the last slash, and each number."""
 
 
 class Places(NamedTuple):

@@ -44,7 +44,7 @@ class FaultsSummary:
     inside_calls: int
     """Of them, inside of recorded calls: their time is these calls', too."""
     unknown: int
-    """Of them, of unknown start and file: pages of memory that were swapped out, say."""
+    """Faults among them whose start and file are unknown, such as those on memory that was swapped out."""
     files: tuple[FaultsRow, ...]
     """All but the unknown ones."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 _MAX_BYTES: Final = (1 << 31) - 1
-"""Of all paths together: Arrow counts them in 32 bits. With more, files of one path have a row each."""
+"""The most bytes of all paths together, for Arrow counts them in 32 bits. Beyond that, each file has its own row."""
 
 
 class Paths:
