@@ -15,14 +15,14 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 NATIVE = Path("lo2io/native")
-ENGINE = ("api", "input", "tables", "cache", "rings", "block", "calls", "engine")
+ENGINE = ("api", "hash", "input", "tables", "cache", "rings", "block", "calls", "engine")
 """Rooms of the engine: each may use itself and those before it."""
 STAGES = {
-    "otf2": ("api", "otf2"),
+    "otf2": ("api", "hash", "otf2"),
     "perfetto": ("api", "perfetto"),
-    "capture": ("api", "input", "capture"),
-    "sums": ("api", "sums"),
-    "merge": ("api", "merge"),
+    "capture": ("api", "hash", "input", "capture"),
+    "sums": ("api", "hash", "sums"),
+    "merge": ("api", "hash", "merge"),
 }
 """All other rooms, and what each may use."""
 CIRCLES = {"rings"}

@@ -5,6 +5,7 @@
  */
 #include "block/dirty.h"
 #include "cache/cache.h"
+#include "hash/hash.h"
 #include "tables/inodes.h"
 #include "tables/tasks.h"
 
@@ -33,9 +34,8 @@ struct dirty_pages {
 
 static uint32_t *bucket_of(const struct dirty_pages *d, const chunk *key)
 {
-    uint64_t h = (key->inode ^ key->device << 40 ^ (uint64_t)key->generation << 20 ^ key->number << 24 ^ key->number >> 12) *
-                 0x9e3779b97f4a7c15u;
-    return &d->buckets[(h >> 32) & (d->nr_buckets - 1)];
+    uint64_t hash = HASH_WORDS(key->device, key->inode, key->generation, key->number);
+    return &d->buckets[hash & (d->nr_buckets - 1)];
 }
 
 static chunk *find(const struct dirty_pages *d, const chunk *key)

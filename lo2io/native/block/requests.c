@@ -4,6 +4,7 @@
 #include "block/flushes.h"
 #include "block/parts.h"
 #include "block/requests.h"
+#include "hash/hash.h"
 #include "input/block_sample.h"
 #include "rings/rings.h"
 #include "tables/rows.h"
@@ -12,8 +13,7 @@
 
 static request **bucket_of(request_set *set, uint32_t device, uint64_t sector)
 {
-    uint64_t h = (sector ^ ((uint64_t)device << 40)) * 0x9e3779b97f4a7c15u;
-    return &set->buckets[(h >> 32) & (set->nr_buckets - 1)];
+    return &set->buckets[HASH_WORDS(device, sector) & (set->nr_buckets - 1)];
 }
 
 static void link_key(request_set *set, request *r)

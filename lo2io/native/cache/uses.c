@@ -4,6 +4,7 @@
  * wait, nothing is known of the oldest one's pages.
  */
 #include "cache/cache.h"
+#include "hash/hash.h"
 
 enum { BLOCK = 512, WORDS = BLOCK / 64, MOST_FILLS = 1 << 15, BUCKETS = 1 << 14 };
 
@@ -21,8 +22,7 @@ typedef struct page_uses {
 
 static uint32_t bucket_of(uint64_t device, uint64_t inode, uint64_t block)
 {
-    uint64_t sum = (device * 31 + inode) * 0x9e3779b97f4a7c15ull ^ block * 0xc2b2ae3d27d4eb4full;
-    return (uint32_t)(sum >> 40) & (BUCKETS - 1);
+    return (uint32_t)HASH_WORDS(device, inode, block) & (BUCKETS - 1);
 }
 
 static void end_fill(engine *e, followed_fill *f, bool known)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hash/hash.h"
 #include "input/block_sample.h"
 #include "input/clock.h"
 #include "input/fields.h"
@@ -55,8 +56,7 @@ struct lo2_watch {
 
 static uint32_t bucket_of(uint32_t owner, uint64_t sector, uint8_t operation)
 {
-    uint64_t h = (sector ^ ((uint64_t)owner << 40) ^ ((uint64_t)operation << 60)) * 0x9e3779b97f4a7c15u;
-    return (uint32_t)(h >> 40) & (NR_BUCKETS - 1);
+    return (uint32_t)HASH_WORDS(owner, sector, operation) & (NR_BUCKETS - 1);
 }
 
 static uint32_t *link_to(lo2_watch *w, const entry *key)

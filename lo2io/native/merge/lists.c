@@ -1,4 +1,5 @@
 /* Lists, maps of ids, and contents that are found again. */
+#include "hash/hash.h"
 #include "merge/merge.h"
 
 enum { MOST_IDS = 1 << 28 };
@@ -39,19 +40,7 @@ int id_map_set(lo2_merge *m, id_map *map, uint32_t id, uint32_t value)
 
 void id_map_clear(id_map *map) { map->size = 0; }
 
-static uint64_t hash_of(const unsigned char *bytes, size_t length)
-{
-    uint64_t hash = length * UINT64_C(0x9e3779b97f4a7c15), word;
-    for (; length >= 8; bytes += 8, length -= 8) {
-        memcpy(&word, bytes, 8);
-        hash = (hash ^ word) * UINT64_C(0xff51afd7ed558ccd);
-        hash ^= hash >> 32;
-    }
-    word = 0;
-    memcpy(&word, bytes, length);
-    hash = (hash ^ word) * UINT64_C(0xc4ceb9fe1a85ec53);
-    return hash ^ hash >> 29;
-}
+static uint64_t hash_of(const void *bytes, size_t length) { return hash_text(NULL, 0, bytes, length).low; }
 
 static const uint64_t UPPER = UINT64_C(0xffffffff00000000);
 
@@ -62,7 +51,7 @@ static bool widen(contents *c)
     if (!slots)
         return false;
     for (size_t i = 0; i < c->entries.nr; i++) {
-        uint64_t hash = hash_of((unsigned char *)c->bytes.at + c->entries.at[i].offset, c->entries.at[i].length);
+        uint64_t hash = hash_of(c->bytes.at + c->entries.at[i].offset, c->entries.at[i].length);
         size_t at = hash & (room - 1);
         while (slots[at])
             at = (at + 1) & (room - 1);

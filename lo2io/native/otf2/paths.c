@@ -1,26 +1,17 @@
 /* Path arguments of calls, which become strings. Their rows follow the row of the call. */
+#include "hash/hash.h"
 #include "otf2/otf2_writer.h"
 
 enum { PLACES = 2 };
-#define FNV_BASIS UINT64_C(0xcbf29ce484222325)
-#define FNV_PRIME UINT64_C(0x100000001b3)
 
 static uint64_t key_of(uint64_t id, uint32_t place) { return id * PLACES + place; }
-
-static uint64_t hash_of(const char *text, size_t length)
-{
-    uint64_t hash = FNV_BASIS; /* FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/) */
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)text[i]) * FNV_PRIME;
-    return hash >> 1; /* no key may have all bits set */
-}
 
 /* The string of the last bytes in given_text, which keeps them if they are new. NONE: failed. */
 static uint32_t string_of(lo2_otf2_writer *w, size_t length)
 {
     const char *text = w->given_text + w->given_used;
     uint32_t *known, count = w->view.nr_given;
-    uint64_t key = hash_of(text, length);
+    uint64_t key = hash_text(NULL, 0, text, length).low >> 1; /* no key may have all bits set */
     for (;; key++) { /* different texts may have the same hash */
         if (!number_map_at(&w->given_by_hash, key, &known) ||
             !otf2_grow((void **)&w->given, &w->given_room, count + 1u, sizeof *w->given)) {

@@ -8,24 +8,19 @@
  * The bucket holds only the oldest of the requests with equal ring, user_data and class. The others queue after it in the
  * order of submission (data_next, data_older). So many equal ones cost no more than one.
  */
+#include "hash/hash.h"
 #include "rings/requests.h"
 
 enum { MOST_ENDED = 1 << 17, FIRST_BUCKETS = 1 << 10 };
 
-static uint64_t mix(uint64_t key)
-{
-    key *= 0x9e3779b97f4a7c15u;
-    return key ^ key >> 32;
-}
-
 static uint32_t *address_bucket(ring_request_set *set, uint64_t address)
 {
-    return &set->addresses[mix(address) & (set->nr_buckets - 1)];
+    return &set->addresses[HASH_WORDS(address) & (set->nr_buckets - 1)];
 }
 
 static uint32_t *data_bucket(ring_request_set *set, uint64_t ctx, uint64_t user_data, uint8_t data_class)
 {
-    return &set->data[mix(mix(ctx + data_class) ^ user_data) & (set->nr_buckets - 1)];
+    return &set->data[HASH_WORDS(ctx, user_data, data_class) & (set->nr_buckets - 1)];
 }
 
 /* ---- by address ---- */

@@ -1,4 +1,5 @@
 /* Rings: their processes, begins and ends. docs/explanation/rules/rings.md has the rules. */
+#include "hash/hash.h"
 #include "rings/rings.h"
 #include "tables/tasks.h"
 
@@ -27,8 +28,8 @@ static bool is_ring(const ring *r, uint8_t kind, uint64_t context, uint32_t proc
 
 static uint32_t *bucket_of(ring_set *set, uint8_t kind, uint64_t context, uint32_t process_number)
 {
-    uint64_t key = kind == RING_URING ? context : context ^ ((uint64_t)process_number << 32) ^ kind;
-    return &set->buckets[(key * 0x9e3779b97f4a7c15u >> 32) & (set->nr_buckets - 1)];
+    uint64_t whose = kind == RING_URING ? 0 : process_number; /* a kernel address is unique */
+    return &set->buckets[HASH_WORDS(kind, context, whose) & (set->nr_buckets - 1)];
 }
 
 uint32_t ring_find(engine *e, uint8_t kind, uint64_t context, uint32_t process_number)

@@ -2,14 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hash/hash.h"
 #include "sums/numbers.h"
 
 enum { LEAST_ROOM = 64 };
 
 static size_t bucket_of(const number_set *set, const uint64_t key[2])
 {
-    uint64_t hash = (key[0] ^ key[1] * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
-    return (size_t)(hash ^ hash >> 32) & (2 * set->room - 1);
+    return (size_t)hash_words(key, 2) & (2 * set->room - 1);
 }
 
 static bool is_at(const number_set *set, size_t number, const uint64_t key[2])

@@ -3,14 +3,7 @@
 #include <string.h>
 
 #include "api/all.h"
-
-static uint64_t hash_of(const uint8_t *text, size_t length)
-{
-    uint64_t hash = length;
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ text[i]) * 0x100000001b3u;
-    return hash ^ hash >> 32;
-}
+#include "hash/hash.h"
 
 bool lo2_number_texts(size_t nr, const int32_t *ends, const uint8_t *texts, int32_t *number)
 {
@@ -22,7 +15,7 @@ bool lo2_number_texts(size_t nr, const int32_t *ends, const uint8_t *texts, int3
         return false;
     for (size_t i = 0; i < nr; i++) {
         const uint8_t *text = texts + ends[i];
-        size_t length = (size_t)(ends[i + 1] - ends[i]), at = hash_of(text, length) & (room - 1);
+        size_t length = (size_t)(ends[i + 1] - ends[i]), at = hash_text(NULL, 0, text, length).low & (room - 1);
         number[i] = -1;
         while (length && number[i] < 0) {
             uint32_t first = buckets[at] ? buckets[at] - 1 : (uint32_t)i;

@@ -1,12 +1,12 @@
 /* A table of open addressing, at most half full. Inodes are never taken out: a worker writes pages after the last close. */
+#include "hash/hash.h"
 #include "tables/inodes.h"
 
 enum { FIRST_ROOM = 256 };
 
 static uint32_t place_of(const known_inode *table, uint32_t room, uint64_t device, uint64_t inode, uint32_t generation)
 {
-    uint64_t h = (inode ^ device << 40 ^ (uint64_t)generation << 20) * 0x9e3779b97f4a7c15u;
-    uint32_t at = (uint32_t)(h >> 32) & (room - 1);
+    uint32_t at = (uint32_t)HASH_WORDS(device, inode, generation) & (room - 1);
     while (table[at].used && !(table[at].inode == inode && table[at].device == device && table[at].generation == generation))
         at = (at + 1) & (room - 1);
     return at;

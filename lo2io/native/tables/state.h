@@ -5,6 +5,7 @@
 #ifndef LO2IO_STATE_H
 #define LO2IO_STATE_H
 
+#include "hash/hash.h"
 #include "input/fields.h"
 #include "input/stream.h"
 
@@ -290,7 +291,6 @@ typedef struct { uint64_t device, inode; int64_t generation; /* UNKNOWN: not kno
                  uint8_t source; } file_facts;
 typedef struct { uint32_t file; file_facts facts; char *path; } file_row;
 typedef struct { uint64_t operation; uint32_t path_length, directory_length; uint8_t place, source; char *texts; } path_row;
-typedef struct { uint64_t low, high; } file_digest;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
                  /* each with a reference */
                  uint32_t cgroup, command, rank; uint8_t kind, command_cut; lo2_kernel_usage usage; } task_row;
@@ -356,8 +356,7 @@ struct lo2_engine {
     uint32_t next_handle, next_description;
 
     VEC(char) name;               /* room in which a name is put together */
-    VEC(file_digest) files;       /* all files: index is the file's number */
-    uint64_t file_key[2];
+    VEC(hash_digest) files;       /* all files: index is the file's number */
     uint32_t *file_buckets;       /* open addressing: index + 1 */
     uint32_t nr_file_buckets;
 

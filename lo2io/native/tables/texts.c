@@ -6,12 +6,9 @@
 
 enum { BUCKETS = 4096 };
 
-static uint64_t hash_text(const char *text, uint32_t length)
+static uint32_t bucket_of(const char *text, uint32_t length)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (uint32_t i = 0; i < length; i++)
-        h = (h ^ (uint8_t)text[i]) * 0x100000001b3u;
-    return h ^ (h >> 32);
+    return (uint32_t)hash_text(NULL, 0, text, length).low & (BUCKETS - 1);
 }
 
 uint32_t text_of(engine *e, const char *text, uint32_t length)
@@ -20,7 +17,7 @@ uint32_t text_of(engine *e, const char *text, uint32_t length)
         e->out_of_memory = true;
         return NONE;
     }
-    uint32_t *bucket = &e->text_buckets[hash_text(text, length) % BUCKETS], index;
+    uint32_t *bucket = &e->text_buckets[bucket_of(text, length)], index;
     for (index = *bucket; index; index = e->texts.at[index - 1].chain) {
         shared_text *known = &e->texts.at[index - 1];
         if (known->length == length && !memcmp(known->text, text, length)) {
@@ -56,7 +53,7 @@ void text_release(engine *e, uint32_t index)
     if (index == NONE || --e->texts.at[index].refs)
         return;
     shared_text *gone = &e->texts.at[index];
-    uint32_t *at = &e->text_buckets[hash_text(gone->text, gone->length) % BUCKETS];
+    uint32_t *at = &e->text_buckets[bucket_of(gone->text, gone->length)];
     while (*at != index + 1)
         at = &e->texts.at[*at - 1].chain;
     *at = gone->chain;

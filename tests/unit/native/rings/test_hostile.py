@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ from build.ringrig import FD, PID, A, Rig
 from lo2io.catalog.catalog import load_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 ODD = (0, 1, 2, 3, 5, 7, 8, 64, 900, 1 << 15, 1 << 18, 2**31, 2**32 - 1, 2**63, 2**64 - 1)
@@ -110,20 +111,38 @@ def test_rows_agree_whatever_comes(tmp_path: Path, seed: int, mode: str) -> None
         assert all(row["punted"] <= row["in_flight"] for row in states)
 
 
+def many(rig: Rig, values: Sequence[tuple[int, int]]) -> None:
+    """Submissions of these rings with these user_data. One is made, and the others are its bytes with other numbers."""
+    submitted = rig.submit(MARK, A, user_data=MARK + 1)
+    record = rig.spool.rings[0].pop()
+    places = [record.index(struct.pack("<Q", mark)) for mark in (submitted, A, MARK, MARK + 1)]
+    for index, (ctx, user_data) in enumerate(values):
+        made = bytearray(record)
+        for place, value in zip(places, (rig.tick(), ctx, index + 1, user_data), strict=True):
+            struct.pack_into("<Q", made, place, value)
+        rig.spool.raw(0, bytes(made))
+
+
 def test_rings_without_an_end_do_not_fill_the_memory(tmp_path: Path) -> None:
     """65,536 are kept; of more the first are given up, alive as they are."""
     rig = Rig(tmp_path, cpus=1)
-    rig.submit(MARK, A)
-    record = rig.spool.rings[0].pop()
-    places = [record.index(struct.pack("<Q", mark)) for mark in (rig.now, A, MARK)]
-    for index in range((1 << 16) + 9):
-        made = bytearray(record)
-        for place, value in zip(places, (rig.tick(), A + (index << 12), index + 1), strict=True):
-            struct.pack_into("<Q", made, place, value)
-        rig.spool.raw(0, bytes(made))
+    many(rig, [(A + (index << 12), 1) for index in range((1 << 16) + 9)])
     for index in (9, 1 << 16, 0, 8):
         rig.event("complete", ctx=A + (index << 12), req=0, user_data=1)
     rig.run()
     assert [row["ring"] for row in rig.rows["rings"] if row["nr_messages"]] == [9, 1 << 16]
     assert len(rig.rows["rings"]) == (1 << 16) + 9
     assert not any(rig.of("rings", "end_time_ns"))
+
+
+def test_chosen_user_data_take_no_more_time_than_others(tmp_path: Path) -> None:
+    """With a known hash, numbers that differ only in their upper bits would all wait in one bucket's chain."""
+    took = []
+    for shift in (0, 48):
+        rig = Rig(tmp_path / str(shift), cpus=1)
+        many(rig, [(A, number << shift) for number in range(1 << 16)])
+        before = time.process_time()
+        rig.run()
+        took.append(time.process_time() - before)
+        assert len(rig.rows["ring_requests"]) == 1 << 16
+    assert took[1] < 4 * took[0]

@@ -1,0 +1,43 @@
+/*
+ * Hashes that nobody can foresee. A recorded program chooses paths, inode numbers, offsets and user_data. With a known
+ * hash it could choose so many that fall into one bucket that converting took quadratic time. So each process of lo2io
+ * draws a key, and all tables whose keys a recorded program may choose use it.
+ */
+#ifndef LO2IO_HASH_H
+#define LO2IO_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { HASH_MOST_WORDS = 4 };
+
+__extension__ typedef unsigned __int128 hash_wide;
+
+typedef struct { uint64_t low, high; } hash_digest;
+
+/* What hash_words multiplies by, and what it adds. Drawn when the library is loaded. */
+extern struct hash_factors { hash_wide add, of_word[HASH_MOST_WORDS]; } hash_factors;
+
+/*
+ * The hash of a few numbers. Any bits of it may choose the bucket. Whatever two keys are chosen, they fall into the same
+ * one of n buckets with a chance of 1 in n. (Vector multiply-shift, M. Thorup: High speed hashing for integers and
+ * strings, arXiv:1504.06804, 2015.)
+ */
+static inline uint64_t hash_words(const uint64_t *words, size_t nr)
+{
+    hash_wide sum = hash_factors.add;
+    for (size_t i = 0; i < nr; i++)
+        sum += hash_factors.of_word[i] * words[i];
+    return (uint64_t)(sum >> 64);
+}
+
+#define HASH_WORDS(...) \
+    hash_words((const uint64_t[]){__VA_ARGS__}, sizeof (uint64_t[]){__VA_ARGS__} / sizeof(uint64_t))
+
+/*
+ * The hash of some numbers and a text: SipHash-2-4 with 128 bits of output. (J.-P. Aumasson, D. J. Bernstein: SipHash, a
+ * fast short-input PRF, 2012.) The low half alone is a hash for tables that compare the text, too.
+ */
+hash_digest hash_text(const uint64_t *words, size_t nr, const void *text, size_t length);
+
+#endif
