@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 CHUNK_ROWS: Final = 32768
 """Rows of a record batch: those of an engine's full batch, which then needs no copy. Smaller ones are gathered first:
 each one costs about 2 KB of framing."""
+CHUNK_BYTES: Final = 1 << 24
+"""Bytes of texts of a record batch, about: paths may be long, and command lines longer."""
 CODEC: Final = "lz4"
 
 _TEXTS_OF: Final = {"files": ("path",), "paths": ("path", "directory"), "threads": ("comm", "cgroup", "cmdline")}
@@ -258,7 +260,7 @@ class _TableFile:
             if c.labels
         }
         self._pending: list[tuple[Columns, Strings]] = []
-        self._pending_rows = 0
+        self._pending_rows = self._pending_bytes = 0
         self._path = directory / table_file(table)
         self._part = directory / f"{table_file(table)}{PART}"
         self._sink: pa.NativeFile = pa.OSFile(str(self._part), "wb")
@@ -275,7 +277,8 @@ class _TableFile:
         names = [c.name for c in self._columns if c.kind == "number"]
         self._pending.append(({name: columns[name].copy() for name in names}, strings or {}))
         self._pending_rows += rows
-        if self._pending_rows >= CHUNK_ROWS:
+        self._pending_bytes += sum(len(text) for texts in (strings or {}).values() for text in texts if text)
+        if self._pending_rows >= CHUNK_ROWS or self._pending_bytes >= CHUNK_BYTES:
             self._flush()
 
     def finish(self) -> None:
@@ -302,7 +305,7 @@ class _TableFile:
             {name: [value for part in texts for value in part[name]] for name in texts[0]},
         )
         self._pending = []
-        self._pending_rows = 0
+        self._pending_rows = self._pending_bytes = 0
 
     def _write(self, columns: Columns, strings: Strings) -> None:
         arrays = [

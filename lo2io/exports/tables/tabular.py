@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PIECE_ROWS: Final = 4 * 65536
 """Rows written at a time: a row group of Parquet, made of four batches of ``trace/writer.py``."""
+PIECE_BYTES: Final = 1 << 28
+"""Fewer rows are written at a time if their texts are long."""
 
 
 _FROM_METADATA: Final = {
@@ -119,13 +121,14 @@ def _pieces(trace: Trace, name: str) -> Iterator[pa.Table]:
 def _gathered(trace: Trace, name: str) -> Iterator[pa.Table]:
     schema = trace.schema(name)
     held: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in trace.record_batches(name):
         held.append(batch)
         rows += batch.num_rows
-        if rows >= PIECE_ROWS:
+        size += batch.nbytes
+        if rows >= PIECE_ROWS or size >= PIECE_BYTES:
             yield pa.Table.from_batches(held, schema)
-            held, rows = [], 0
+            held, rows, size = [], 0, 0
     if rows:
         yield pa.Table.from_batches(held, schema)
 

@@ -170,6 +170,16 @@ def test_chunks_keep_order_and_bound_memory(tmp_path: Path) -> None:
     assert max(map(len, parts)) < 2 * writer.CHUNK_ROWS
 
 
+def test_long_texts_bound_a_chunk(tmp_path: Path) -> None:
+    """Few rows make a record batch if their texts are long, and none is lost."""
+    paths = [b"%06d" % number + b"x" * 250_000 for number in range(150)]
+    trace = write_trace(tmp_path, [make_batch(files=[{"file": n, "path": path}]) for n, path in enumerate(paths)])
+    parts = [part.column("path").to_pylist() for part in trace.record_batches("files", ["path"])]
+    assert [text.encode() for part in parts for text in part] == paths
+    assert len(parts) > 1
+    assert max(sum(map(len, part)) for part in parts) < writer.CHUNK_BYTES + 300_000
+
+
 def test_units_and_clock_stand_in_the_file(tmp_path: Path) -> None:
     """A stranger with nothing but the Arrow file learns units, meanings, clock and version."""
     write_trace(tmp_path, [])
