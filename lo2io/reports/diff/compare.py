@@ -26,8 +26,8 @@ _PID: Final = re.compile(r" \(\d+\)")
 """A pid in the subject of a finding."""
 _NUMBERED: Final = re.compile(r":\[\d+\]$")
 """The end of a path such as ``pipe:[1234]``."""
-_OTHERS: Final = re.compile(r"\d+ others")
-"""The name of a summary's last row."""
+_REST: Final = "not listed"
+"""The name of the row of all that a summary does not list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,8 @@ class Change:
     name: str
     before: Numbers
     after: Numbers
+    rest: bool = False
+    """True for what the summaries do not list. A process can have the name of this row as well."""
 
     @property
     def time_ns(self) -> int:
@@ -159,19 +161,19 @@ def _calls(summary: Summary) -> Iterable[tuple[str, Numbers]]:
         yield row.name, Numbers(done.calls, done.bytes_read, done.bytes_written, done.time_ns, *shown)
 
 
-def _files(summary: Summary) -> Iterable[tuple[str, Numbers]]:
+def _files(summary: Summary) -> Iterable[tuple[str | None, Numbers]]:
+    """None for the rest, as in :func:`_programs`: no file and no process can choose it."""
     for row in summary.files:
-        names = {"unnamed": f"unnamed fds of {row.process}", "none": "calls without an fd", "others": "not listed"}
+        names = {"unnamed": f"unnamed fds of {row.process}", "none": "calls without an fd", "others": None}
         if row.kind == "named":
             path = row.path or "unnamed"
             names["named"] = f"{row.type}s" if _NUMBERED.search(path) and row.type != "storage" else path
         yield names[row.kind], _of_activity(row.activity)
 
 
-def _programs(summary: Summary) -> Iterable[tuple[str, Numbers]]:
+def _programs(summary: Summary) -> Iterable[tuple[str | None, Numbers]]:
     for row in summary.cmdlines:
-        name = row.name or "unknown"
-        yield "not listed" if _OTHERS.fullmatch(name) else name, _of_activity(row.activity)
+        yield None if row.rest else row.name or "unknown", _of_activity(row.activity)
 
 
 def _devices(summary: Summary) -> Iterable[tuple[str, Numbers]]:
@@ -183,14 +185,23 @@ def _devices(summary: Summary) -> Iterable[tuple[str, Numbers]]:
         yield f"{row.name} {row.operation}", Numbers(row.requests, reads, writes, served.total_ns, *shown)
 
 
-def _changes(before: Iterable[tuple[str, Numbers]], after: Iterable[tuple[str, Numbers]]) -> tuple[Change, ...]:
-    """Rows of both sides by name. Rows of one side that share a name are added up."""
-    sides: tuple[dict[str, list[Numbers]], dict[str, list[Numbers]]] = (defaultdict(list), defaultdict(list))
+def _changes(
+    before: Iterable[tuple[str | None, Numbers]], after: Iterable[tuple[str | None, Numbers]]
+) -> tuple[Change, ...]:
+    """Rows of both sides by name. Rows of one side that share a name are added up. None: the rest."""
+    sides: tuple[dict[str | None, list[Numbers]], dict[str | None, list[Numbers]]] = (
+        defaultdict(list),
+        defaultdict(list),
+    )
     for rows, side in zip((before, after), sides, strict=True):
         for name, numbers in rows:
             side[name].append(numbers)
-    changes = [Change(name, *(_sum(side.get(name, [])) for side in sides)) for name in {**sides[0], **sides[1]}]
-    return tuple(sorted(changes, key=lambda change: (-abs(change.time_ns), change.name)))
+    a, b = sides
+    changes = [
+        Change(_REST if name is None else name, _sum(a.get(name, [])), _sum(b.get(name, [])), name is None)
+        for name in {**a, **b}
+    ]
+    return tuple(sorted(changes, key=lambda change: (-abs(change.time_ns), change.rest, change.name)))
 
 
 def _sum(rows: list[Numbers]) -> Numbers:

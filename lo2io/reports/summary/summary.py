@@ -157,6 +157,8 @@ class CommandLineRow:
     ring_requests: int
     """Requests of io_uring, and the bytes that they moved."""
     ring_bytes: int
+    rest: bool = False
+    """True for the sum of those that are not listed. A process can have the name of this row as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,7 +542,7 @@ def _command_lines(sums: TraceSums, rings: RingTally | None) -> tuple[CommandLin
     for key in busy:
         groups[lines.get(key), process_name(comms.get(key), lines.get(key))].append(key)
 
-    def row(cmdline: str | None, name: str | None, keys: list[int]) -> CommandLineRow:
+    def row(cmdline: str | None, name: str | None, keys: list[int], *, rest: bool = False) -> CommandLineRow:
         return CommandLineRow(
             cmdline=cmdline,
             name=name,
@@ -549,6 +551,7 @@ def _command_lines(sums: TraceSums, rings: RingTally | None) -> tuple[CommandLin
             share=share_of_time(by_process, keys),
             ring_requests=int(ring_requests[keys].sum()),
             ring_bytes=int(ring_bytes[keys].sum()),
+            rest=rest,
         )
 
     def weight(group: tuple[tuple[str | None, str | None], list[int]]) -> tuple[int, int, str]:
@@ -558,8 +561,8 @@ def _command_lines(sums: TraceSums, rings: RingTally | None) -> tuple[CommandLin
     ordered = sorted(groups.items(), key=weight)
     rows = [row(*words, keys) for words, keys in ordered[:MAX_ROWS]]
     if len(ordered) > MAX_ROWS:
-        rest = [key for _, keys in ordered[MAX_ROWS:] for key in keys]
-        rows.append(row(None, f"{len(ordered) - MAX_ROWS} others", rest))
+        unlisted = [key for _, keys in ordered[MAX_ROWS:] for key in keys]
+        rows.append(row(None, f"{len(ordered) - MAX_ROWS} others", unlisted, rest=True))
     return tuple(rows)
 
 

@@ -12,7 +12,7 @@ from build.tablemaker import READ, WRITE, Row, make_batch
 from rich.console import Console
 
 from lo2io.reports.diff.compare import Diff, compare, to_json
-from lo2io.reports.summary.summary import summarize
+from lo2io.reports.summary.summary import MAX_ROWS, summarize
 from lo2io.reports.text.diff import render_diff
 
 if TYPE_CHECKING:
@@ -106,6 +106,28 @@ def test_other_names_stay(compared: Callable[..., Diff]) -> None:
     """A pipe with a path, and a file whose path ends as a pipe's name does."""
     diff = compared([read_pipe(3), read_pipe(4)], [])
     assert {each.name for each in diff.files} == {"/run/fifo", "/data/odd:[3]"}
+
+
+def test_no_process_passes_for_the_rest(tmp_path: Path) -> None:
+    """Of more programs than a summary lists, two with the names of that row: they have rows of their own."""
+    names = [b"7 others", b"not listed", *(b"app%d" % number for number in range(MAX_ROWS + 3))]
+    threads = [
+        {"task": pid, "process": pid, "pid": 100 + pid, "tid": 100 + pid, "comm": name}
+        for pid, name in enumerate(names)
+    ]
+    calls = [
+        {"id": pid + 1, "call": READ, "task": pid, "begin_time_ns": 0, "end_time_ns": 1000 - pid}
+        for pid in range(len(names))
+    ]
+    batch = make_batch(tasks=threads, operations=calls)
+    summary = summarize(tablemaker.write_trace(tmp_path, [batch], span=(0, 20_000)))
+    diff = compare(summary, summary)
+    rows = [(each.name, each.before.count, each.rest) for each in diff.programs]
+    odd = [row for row in rows if not row[0].startswith("app")]
+    assert sorted(odd) == [("7 others", 1, False), ("not listed", 1, False), ("not listed", 5, True)]
+    assert len(rows) == MAX_ROWS + 1
+    told = json.loads(to_json(diff))["programs"]
+    assert [row["before"]["count"] for row in told if row["rest"]] == [5]
 
 
 def test_a_row_of_one_side(compared: Callable[..., Diff]) -> None:

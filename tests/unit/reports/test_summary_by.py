@@ -98,6 +98,7 @@ def test_by_command_line(tmp_path: Path) -> None:
         "activity": {
             "calls": 2, "errors": 0, "reads": 2, "writes": 0, "bytes_read": 17, "bytes_written": 0, "time_ns": 2,
         },
+        "rest": False,
     }  # fmt: skip
     assert [" ".join(line) for line in section(summary, "By command line")] == [
         "python3 /x/a.py --fast 1 1 7 B 0 B 0 B 9 ns 45.0 %",
@@ -129,6 +130,7 @@ def test_of_many_command_lines_the_rest_is_one_row(tmp_path: Path) -> None:
     *listed, rest = summarize(trace).cmdlines
     assert (len(listed), rest.cmdline, rest.name, rest.processes) == (MAX_ROWS, None, "5 others", 5)
     assert (rest.activity.calls, rest.activity.bytes_read) == (5, 15)
+    assert [row.rest for row in listed] + [rest.rest] == [False] * MAX_ROWS + [True]
 
 
 def test_long_command_lines_are_cut_at_their_end(tmp_path: Path) -> None:
