@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from lo2io.reports.findings.calls import CALL_RULES
+from lo2io.reports.findings.calls import CALL_RULES, process_names
 from lo2io.reports.findings.devices import DEVICE_RULES
 from lo2io.reports.findings.evidence import fill_rows, standing
 from lo2io.reports.findings.files import FILE_RULES
@@ -48,6 +48,7 @@ def find(sums: TraceSums, rings: RingsSummary | None) -> tuple[Finding, ...]:
             found += most(standing(sums, rule(sums)))
     for ring_rule in RING_RULES.values():
         found += most(ring_rule(rings) if rings else [])
+    _name_processes(sums, found)
     found = each_once(found)
     found.sort(key=lambda finding: -(finding.cost_ns or 0))
     for finding in found:
@@ -79,3 +80,11 @@ def most(findings: list[Finding]) -> list[Finding]:
     for finding in kept[-1:]:
         finding.more += len(ordered) - len(kept)
     return kept
+
+
+def _name_processes(sums: TraceSums, findings: list[Finding]) -> None:
+    """Add the subjects of findings about processes: only of listed ones, and all at once."""
+    of_processes = [finding for finding in findings if finding.process >= 0]
+    names = process_names(sums, {finding.process for finding in of_processes})
+    for finding in of_processes:
+        finding.subject = names[finding.process]

@@ -19,7 +19,7 @@ from lo2io.reports.words import count_of, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -65,7 +65,7 @@ def metadata_storm(sums: TraceSums) -> list[Finding]:
     return [
         Finding(
             "metadata-storm",
-            process_name(sums, process),
+            "",
             f"{about[process]:,} of {calls[process]:,} calls open, look at, name or change files, "
             f"and {format_bytes(int(moved[process]))} were moved",
             {
@@ -78,6 +78,7 @@ def metadata_storm(sums: TraceSums) -> list[Finding]:
             int(about[process]),
             _of(process, METADATA),
             cost_ns=int(lasted[process]),
+            process=process,
             if_repeated=not slow[process],
         )
         for process in np.flatnonzero(fits).tolist()
@@ -95,7 +96,7 @@ def sync_bound(sums: TraceSums) -> list[Finding]:
     return [
         Finding(
             "sync-bound",
-            process_name(sums, process),
+            "",
             f"{count_of(int(syncs[process]), 'sync')} for {count_of(int(writes[process]), 'write')}, "
             f"of the {format_duration(int(time_ns[process]))} in calls",
             {
@@ -108,6 +109,7 @@ def sync_bound(sums: TraceSums) -> list[Finding]:
             int(syncs[process]),
             _syncs(process),
             cost_ns=int(lasted[process]),
+            process=process,
         )
         for process in np.flatnonzero(fits).tolist()
     ]
@@ -122,13 +124,14 @@ def missing_files(sums: TraceSums) -> list[Finding]:
     return [
         Finding(
             "missing-files",
-            process_name(sums, process),
+            "",
             f"{number:,} of {looks[process]:,} opens and looks at files found none",
             {"missing": number, "looks": int(looks[process])},
             "operations",
             number,
             _of(process, LOOKS, _MISSING),
             cost_ns=lasted[process],
+            process=process,
         )
         for process, number in missing.items()
         if number >= MANY and number >= HALF * looks[process] and lasted[process] >= least_ns
@@ -151,13 +154,14 @@ def interrupted_calls(sums: TraceSums) -> list[Finding]:
             found.append(
                 Finding(
                     "interrupted-calls",
-                    process_name(sums, process),
+                    "",
                     f"{times:,} of {calls:,} {kind.name.lower()} calls were ended by signals: "
                     f"{name}, {error_name(number)}",
                     {"interrupted": times, "calls": calls},
                     "operations",
                     times,
                     _of(process, (kind,), (number,), call),
+                    process=process,
                 )
             )
     return found
@@ -210,6 +214,7 @@ def _syncs(process: int) -> Callable[[Columns], NDArray[np.bool_]]:
     return where
 
 
-def process_name(sums: TraceSums, process: int) -> str:
-    """A process, as text."""
-    return who(sums.people.pid(process), sums.people.names([process]).get(process))
+def process_names(sums: TraceSums, processes: Collection[int]) -> dict[int, str]:
+    """These processes, as text. Each call reads the table of threads: ask for many processes at once."""
+    names = sums.people.names(processes)
+    return {process: who(sums.people.pid(process), names.get(process)) for process in processes}

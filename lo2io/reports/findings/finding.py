@@ -52,6 +52,8 @@ class Finding:
     kernel tell them."""
     group: int = -1
     """For a file: its number among the owners' groups."""
+    process: int = -1
+    """For a process: its number among the owners' processes. ``find`` adds the subject."""
     more: int = 0
     """Subjects of the same rule that are not listed."""
     if_repeated: bool = False

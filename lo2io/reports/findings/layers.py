@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, CallClass
-from lo2io.reports.findings.calls import process_name
 from lo2io.reports.findings.files import are_files, file_finding, listed, of_path
 from lo2io.reports.findings.finding import Finding
 from lo2io.trace.columns import CACHE_VERDICT
@@ -184,13 +183,14 @@ def _of_processes(sums: TraceSums, rule: str, reason: str, text: str) -> list[Fi
     return [
         Finding(
             rule,
-            process_name(sums, process),
+            "",
             text.format(f"{waited.times[process]:,}"),
             {"waits": waited.times[process], "wait_ns": total_ns},
             "operations",
             waited.times[process],
             _waiting_of(process, ids),
             cost_ns=total_ns,
+            process=process,
         )
         for process, total_ns in (waited.total_ns.items() if waited else ())
         if waited and total_ns >= least_ns and waited.times[process] >= SOME

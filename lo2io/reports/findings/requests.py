@@ -12,7 +12,7 @@ import numpy as np
 
 from lo2io.model import UNKNOWN_I64
 from lo2io.model.number_sets import distinct
-from lo2io.reports.findings.calls import process_name
+from lo2io.reports.findings.calls import process_names
 from lo2io.reports.findings.finding import Finding
 from lo2io.reports.summary.io import device_name
 from lo2io.reports.words import printable
@@ -69,11 +69,12 @@ def swapping(sums: TraceSums) -> list[Finding]:
             found.append(
                 _finding(
                     "swapping",
-                    process_name(sums, process),
+                    "",
                     f"{number:,} reads brought memory back from swap",
                     {"reads": number, "read_ns": time_ns},
                     ids=own["id"],
                     cost_ns=time_ns,
+                    process=process,
                 )
             )
     return found
@@ -88,7 +89,7 @@ def write_back_storm(sums: TraceSums) -> list[Finding]:
     place = np.searchsorted(dirtied, requests["id"]).clip(max=len(dirtied) - 1)
     owner = np.where(dirtied[place] == requests["id"], owners[place], _NOBODY)
     least_ns = max(DEAR_NS, OFTEN * sums.span_ns)
-    found = []
+    storms = []
     reads = (requests["operation"] == _READ) & (requests["process"] < sums.owners.nr_processes)
     for device in distinct(requests["device"][owner != _NOBODY]).tolist():
         at = requests["device"] == device
@@ -96,8 +97,17 @@ def write_back_storm(sums: TraceSums) -> list[Finding]:
         for process, own in _by_process(requests, np.flatnonzero(reads & at)):
             storm = _Storm(requests, own, writes[owner[writes] != process])
             if storm.fits and storm.cost_ns >= least_ns:
-                found.append(_storm_finding(sums, device, process, storm, owner))
-    return found
+                storms.append((device, process, _most_often(owner[storm.writes]), storm))
+    names = process_names(sums, {writer for _, _, writer, _ in storms if writer < sums.owners.nr_processes})
+    return [
+        _storm_finding(
+            device_name(sums.trace.metadata, device),
+            process,
+            names.get(writer, "processes that were not recorded"),
+            storm,
+        )
+        for device, process, writer, storm in storms
+    ]
 
 
 def _by_process(requests: Columns, places: Places) -> Iterator[tuple[int, Places]]:
@@ -166,17 +176,18 @@ class _Storm:
         self.writes: Places = others[touched]
 
 
-def _storm_finding(sums: TraceSums, device: int, process: int, storm: _Storm, owner: NDArray[np.int64]) -> Finding:
+def _most_often(processes: NDArray[np.int64]) -> int:
+    values, times = np.unique(processes, return_counts=True)
+    return int(values[np.argmax(times)])
+
+
+def _storm_finding(device: str, process: int, writer: str, storm: _Storm) -> Finding:
     """Name the process whose writes were most often beside the reads."""
-    writers, times = np.unique(owner[storm.writes], return_counts=True)
-    writer = int(writers[np.argmax(times)])
-    whose = process_name(sums, writer) if writer < sums.owners.nr_processes else "processes that were not recorded"
     return _finding(
         "write-back-storm",
-        process_name(sums, process),
-        f"{len(storm.ids):,} reads from {device_name(sums.trace.metadata, device)} ran beside write-back that others "
-        f"had caused, most often {whose}; they took {format_duration(storm.beside_ns)} on average, its other reads "
-        f"{format_duration(storm.calm_ns)}",
+        "",
+        f"{len(storm.ids):,} reads from {device} ran beside write-back that others had caused, most often {writer}; "
+        f"they took {format_duration(storm.beside_ns)} on average, its other reads {format_duration(storm.calm_ns)}",
         {
             "reads": len(storm.ids),
             "other_reads": storm.nr_calm,
@@ -186,6 +197,7 @@ def _storm_finding(sums: TraceSums, device: int, process: int, storm: _Storm, ow
         },
         ids=storm.ids,
         cost_ns=storm.cost_ns,
+        process=process,
     )
 
 
@@ -261,9 +273,17 @@ def _union_ns(begin: Times, end: Times) -> int:
 
 
 def _finding(
-    rule: str, subject: str, text: str, evidence: dict[str, int | float], *, ids: Ids, cost_ns: int | None = None
+    rule: str,
+    subject: str,
+    text: str,
+    evidence: dict[str, int | float],
+    *,
+    ids: Ids,
+    cost_ns: int | None = None,
+    process: int = -1,
 ) -> Finding:
-    return Finding(rule, subject, text, evidence, "requests", len(ids), _with_ids(ids), cost_ns=cost_ns)
+    where = _with_ids(ids)
+    return Finding(rule, subject, text, evidence, "requests", len(ids), where, cost_ns=cost_ns, process=process)
 
 
 def _with_ids(ids: Ids) -> Where:

@@ -14,8 +14,10 @@ from build.tablemaker import OPENAT, READ, READV, WRITE, Row, make_batch
 from lo2io.catalog.wait_reasons import load_reasons
 from lo2io.model import UNKNOWN_I64, RingPath
 from lo2io.reports.findings import RULES
+from lo2io.reports.findings.finding import MAX_PER_RULE
 from lo2io.reports.findings.remedies import REMEDIES
 from lo2io.reports.summary.summary import summarize
+from lo2io.trace.reader import Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -584,6 +586,34 @@ def test_the_busiest_are_chosen_among_what_stands(
     assert [finding.subject for finding in found] == [f"app ({pid})" for pid in listed]
     assert [finding.more for finding in found] == [0] * (len(listed) - 1) + [more]
     assert all(len(finding.ids) == 10 and sum(finding.paths.values()) == 1000 for finding in found)
+
+
+def test_the_names_of_processes_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many processes fit: the table of threads may be long."""
+    monkeypatch.setattr(tablemaker, "CALLS", tablemaker.CALLS + EXTRA)
+    readings = []
+    texts = Trace.texts
+
+    def reading(trace: Trace, name: str, *rest: Any) -> dict[int, str | None]:
+        readings.append(name)
+        return texts(trace, name, *rest)
+
+    monkeypatch.setattr(Trace, "texts", reading)
+    numbers = []
+    for processes in (1, 7):
+        threads = [{**THREADS[0], "task": each, "process": each, "pid": 100 + each} for each in range(processes)]
+        rows = [{"call": SYNC, "end_time_ns": 1_500_000}, {"call": READ, "end_time_ns": 1, "error": errno.EINTR}]
+        owned = [row | {"task": each, "begin_time_ns": 0} for each in range(processes) for row in rows * 100]
+        calls = [row | {"id": 1 + index} for index, row in enumerate(owned)]
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        readings.clear()
+        batch = make_batch(tasks=threads, operations=calls)
+        findings = summarize(tablemaker.write_trace(folder, [batch], span=(0, 10**9))).findings
+        numbers.append(readings.count("threads"))
+        assert {finding.rule for finding in findings} == {"sync-bound", "interrupted-calls"}
+        assert {finding.subject for finding in findings} == {f"app ({row['pid']})" for row in threads[:MAX_PER_RULE]}
+    assert numbers[0] == numbers[1]
 
 
 def test_every_rule_is_documented() -> None:
