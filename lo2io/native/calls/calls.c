@@ -310,7 +310,7 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     } else {
         e->totals.nr_own_calls += e->config.all_tasks;
     }
-    if (e->fuse_live.count)
+    if (t->fuse_first)
         fuse_call_left(e, t, row);
     if (e->calls[p->call].kind >= LO2_CALL_RING_SETUP)
         ring_call_left(e, t, NULL, e->totals.last_time_ns, row);
@@ -464,7 +464,7 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     t->left.operation = is_recorded(e, t) ? o->id[row] : 0;
     if (p->address && t->left.operation)
         futex_called(e, t->left.operation, p->address);
-    if (e->fuse_live.count)
+    if (t->fuse_first)
         fuse_call_left(e, t, t->left.operation ? row : NONE);
     if (t->held)
         kernel_facts_due(e, t);

@@ -4,22 +4,64 @@
  *   call        enter ──────────────────────────────── exit     row: the request has its operation
  *   request            send ───────────── end                   row
  *   read ahead               send ─────────────────────────────────── end   row
+ *
+ * A program can have thousands of them alive, so no search goes over all. They are in a list, the oldest first. Those whose end is not
+ * known are also in chains by number, the newest first. Those of a pending call are in a list of its thread, the oldest first.
  */
 #include "calls/fuse.h"
 #include "tables/tasks.h"
 
-enum { MOST_LIVE = 1 << 14 }; /* no server has so many in its queue */
+enum { MOST_LIVE = 1 << 14 }; /* no server has so many in its queue. There are as many buckets. */
 
-/* Takes a request out of the living, and writes its row. */
+static uint32_t *bucket_of(engine *e, uint32_t connection, uint64_t unique)
+{
+    uint64_t h = (unique ^ ((uint64_t)connection << 32)) * 0x9e3779b97f4a7c15u;
+    return &e->fuse_buckets[(h >> 32) % MOST_LIVE];
+}
+
+static void unchain(engine *e, uint32_t place)
+{
+    fuse_row *live = e->fuse_live.at;
+    uint32_t *at = bucket_of(e, live[place].connection, live[place].unique);
+    while (*at != place + 1)
+        at = &live[*at - 1].chain;
+    *at = live[place].chain;
+}
+
+/* Adds the newest request to the living. */
+static void enter(engine *e, uint32_t place, task *t)
+{
+    fuse_row *live = e->fuse_live.at, *r = &live[place];
+    uint32_t *bucket = bucket_of(e, r->connection, r->unique);
+    r->chain = *bucket;
+    r->older = e->fuse_newest;
+    *bucket = e->fuse_newest = place + 1;
+    *(r->older ? &live[r->older - 1].newer : &e->fuse_oldest) = place + 1;
+    e->nr_fuse_live++;
+    if (!r->in_call)
+        return;
+    *(t->fuse_first ? &live[t->fuse_last - 1].next_of_call : &t->fuse_first) = place + 1;
+    t->fuse_last = place + 1;
+}
+
+/* Takes a request out of the living, and writes its row. If its call is pending, it must be the oldest of all. */
 static void leave(engine *e, uint32_t place)
 {
     if (!ROW_ROOM(e, e->fuse_queue)) {
         e->out_of_memory = true;
         return;
     }
-    fuse_row *live = e->fuse_live.at;
-    e->fuse_queue.at[e->fuse_queue.count++] = live[place];
-    memmove(&live[place], &live[place + 1], (--e->fuse_live.count - place) * sizeof *live);
+    fuse_row *live = e->fuse_live.at, *r = &live[place];
+    task *t = &e->tasks.at[r->task_index];
+    if (r->end == UNKNOWN)
+        unchain(e, place);
+    if (r->in_call && t->number == r->task)
+        t->fuse_first = r->next_of_call;
+    *(r->older ? &live[r->older - 1].newer : &e->fuse_oldest) = r->newer;
+    *(r->newer ? &live[r->newer - 1].older : &e->fuse_newest) = r->older;
+    e->fuse_queue.at[e->fuse_queue.count++] = *r;
+    e->nr_fuse_live--;
+    GIVE_BACK(e, free_fuse_live, place);
 }
 
 void on_kernel_fuse_send(engine *e, const uint8_t *record, uint32_t length, int64_t time)
@@ -34,16 +76,21 @@ void on_kernel_fuse_send(engine *e, const uint8_t *record, uint32_t length, int6
     if (!t || !is_recorded(e, t))
         return;
     task_lives(t);
-    if (e->fuse_live.count == MOST_LIVE)
-        leave(e, 0);
-    if (!VEC_ROOM(&e->fuse_live, e->fuse_live.count + 1)) {
+    if (e->nr_fuse_live == MOST_LIVE)
+        leave(e, e->fuse_oldest - 1);
+    if (!e->fuse_buckets && !(e->fuse_buckets = calloc(MOST_LIVE, sizeof *e->fuse_buckets))) {
         e->out_of_memory = true;
         return;
     }
-    e->fuse_live.at[e->fuse_live.count++] = (fuse_row){
+    uint32_t place;
+    TAKE(e, free_fuse_live, fuse_live, place);
+    if (place == NONE)
+        return;
+    e->fuse_live.at[place] = (fuse_row){
         .unique = sent.unique, .connection = sent.connection, .opcode = sent.opcode < 255 ? (uint8_t)sent.opcode : 255, .sent = sent.bytes, .task = t->number,
-        .tid = t->tid, .begin = time, .end = UNKNOWN, .in_call = t->pending.active,
+        .tid = t->tid, .begin = time, .end = UNKNOWN, .in_call = t->pending.active, .task_index = (uint32_t)(t - e->tasks.at),
     };
+    enter(e, place, t);
 }
 
 void on_kernel_fuse_end(engine *e, const uint8_t *record, uint32_t length, int64_t time)
@@ -54,28 +101,28 @@ void on_kernel_fuse_end(engine *e, const uint8_t *record, uint32_t length, int64
         return;
     }
     memcpy(&ended, record, sizeof ended);
-    for (uint32_t place = e->fuse_live.count; place-- > 0;) {
-        fuse_row *r = &e->fuse_live.at[place];
-        if (r->unique != ended.unique || r->connection != ended.connection || r->end != UNKNOWN)
+    if (!e->fuse_buckets)
+        return;
+    for (uint32_t at = *bucket_of(e, ended.connection, ended.unique); at; at = e->fuse_live.at[at - 1].chain) {
+        fuse_row *r = &e->fuse_live.at[at - 1];
+        if (r->unique != ended.unique || r->connection != ended.connection)
             continue;
+        unchain(e, at - 1);
         r->end = time;
         r->replied = ended.bytes;
         r->error = ended.error < 0 ? (uint32_t)-ended.error : 0;
         if (!r->in_call)
-            leave(e, place);
+            leave(e, at - 1);
         return;
     }
 }
 
-void fuse_call_left(engine *e, const task *t, uint32_t row)
+void fuse_call_left(engine *e, task *t, uint32_t row)
 {
     lo2_operation_columns *o = &e->batch->operations;
-    for (uint32_t place = 0; place < e->fuse_live.count && !e->out_of_memory;) {
-        fuse_row *r = &e->fuse_live.at[place];
-        if (!r->in_call || r->task != t->number) {
-            place++;
-            continue;
-        }
+    for (uint32_t at = t->fuse_first, next; at && !e->out_of_memory; at = next) {
+        fuse_row *r = &e->fuse_live.at[at - 1];
+        next = r->next_of_call;
         r->in_call = false;
         bool of_call = row != NONE && r->begin >= t->pending.begin;
         if (of_call) {
@@ -84,16 +131,15 @@ void fuse_call_left(engine *e, const task *t, uint32_t row)
             o->fuse_ns[row] += r->end == UNKNOWN ? 0 : r->end - r->begin;
         }
         if (r->end != UNKNOWN)
-            leave(e, place);
-        else
-            place++;
+            leave(e, at - 1);
     }
+    t->fuse_first = 0;
 }
 
 void fuse_finish(engine *e)
 {
-    while (e->fuse_live.count && !e->out_of_memory)
-        leave(e, 0);
+    while (e->fuse_oldest && !e->out_of_memory)
+        leave(e, e->fuse_oldest - 1);
 }
 
 bool fuse_flush(engine *e)
@@ -125,5 +171,7 @@ bool fuse_flush(engine *e)
 void fuse_free(engine *e)
 {
     free(e->fuse_live.at);
+    free(e->free_fuse_live.at);
+    free(e->fuse_buckets);
     free(e->fuse_queue.at);
 }

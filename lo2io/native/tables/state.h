@@ -168,6 +168,7 @@ typedef struct {
     uint32_t held, held_last;     /* first and last fact about the pending call, which wait for its exit: index + 1, 0: none */
     ring_call ring_call;          /* while a call of a ring is pending */
     uint32_t iocbs, last_iocb;    /* first and last iocb that its io_submit is about to submit: index + 1 */
+    uint32_t fuse_first, fuse_last; /* first and last FUSE request of the pending call: index + 1, 0: none */
     uint32_t told;                /* number + 1 of the description of the last fact about a request; 0: that fact proved nothing */
     lo2_kernel_usage usage; /* all bits set: not told */
 } task;
@@ -259,11 +260,15 @@ typedef struct {
     uint16_t kind;                /* enum lo2_told_kind */
 } stack_entry;
 typedef struct { uint64_t operation, address; } futex_row;
-/* in_call: the row of the call that sent it is not known yet */
+/* in_call: the row of the call that sent it is not known yet. The links are index + 1, 0: none. */
 typedef struct {
     uint64_t unique, operation;
     int64_t begin, end;
     uint32_t connection, sent, replied, error, task, tid;
+    uint32_t task_index;          /* where the task was; that place may hold another task by now */
+    uint32_t older, newer;        /* neighbours among the living */
+    uint32_t chain;               /* the next one of its bucket whose end is not known */
+    uint32_t next_of_call;
     uint8_t opcode;
     bool in_call;
 } fuse_row;
@@ -401,7 +406,10 @@ struct lo2_engine {
     uint32_t stacks_out, told_out;
     VEC(futex_row) futex_queue;
     uint32_t futexes_out;
-    VEC(fuse_row) fuse_live; /* by the time of their sending */
+    VEC(fuse_row) fuse_live;
+    VEC(uint32_t) free_fuse_live;
+    uint32_t fuse_oldest, fuse_newest, nr_fuse_live; /* index + 1, 0: none */
+    uint32_t *fuse_buckets;       /* index + 1; NULL: no request was sent */
     VEC(fuse_row) fuse_queue;
     uint32_t fuse_out;
     struct ring_set *rings;       /* NULL: none is known */

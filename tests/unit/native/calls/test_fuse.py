@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from build.kernelwriter import KernelSpool
 from reference.compare import native_rows
 
+from lo2io.catalog.catalog import load_catalog
+from lo2io.convert.engine import Engine
 from lo2io.native.records import framed, pack
+from lo2io.spool.reader import SpoolReader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 READ, SERVER = 15, 77
+MOST_LIVE = 1 << 14
+"""As in calls/fuse.c."""
 
 
 @pytest.fixture
@@ -25,16 +31,16 @@ def spool(tmp_path: Path) -> KernelSpool:
     return made
 
 
-def sent(spool: KernelSpool, time: int, unique: int, *, tid: int = 10, **members: int) -> None:
+def sent(spool: KernelSpool, at: int, unique: int, *, tid: int = 10, **members: int) -> None:
     """A request to read, of 80 bytes, unless told otherwise."""
     told = {"connection": 41, "opcode": READ, "bytes": 80, **members}
-    spool.events[0].append(framed(pack("fuse_send", time, tid, unique=unique, **told)))
+    spool.events[0].append(framed(pack("fuse_send", at, tid, unique=unique, **told)))
 
 
-def ended(spool: KernelSpool, time: int, unique: int, **members: int) -> None:
+def ended(spool: KernelSpool, at: int, unique: int, **members: int) -> None:
     """Its end, told in the server's thread."""
     told = {"connection": 41, "bytes": 4112, **members}
-    spool.events[0].append(framed(pack("fuse_end", time, SERVER, unique=unique, **told)))
+    spool.events[0].append(framed(pack("fuse_end", at, SERVER, unique=unique, **told)))
 
 
 def read(spool: KernelSpool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -127,6 +133,52 @@ def test_numbers_that_nobody_knows(spool: KernelSpool) -> None:
     ended(spool, 52_000, 4)
     _, (row,) = read(spool)
     assert row["opcode"] == 255
+
+
+def test_more_requests_than_a_server_can_have(spool: KernelSpool) -> None:
+    """The oldest one is given up for each new one. Its end is unknown, and its call does not count it."""
+    spool.kernel_enter(40_000, 0, 11, "fsync", fd=3)
+    sent(spool, 40_500, 1, tid=11)
+    spool.kernel_enter(50_000, 0, 10, "pread64", fd=3, count=8)
+    for number in range(2, MOST_LIVE + 4):
+        sent(spool, 50_000 + number, number)
+    for number in range(1, MOST_LIVE + 4):
+        ended(spool, 90_000 + number, number)
+    spool.kernel_exit(200_000, 0, 11, "fsync", 0)
+    spool.kernel_exit(200_100, 0, 10, "pread64", 8)
+    (other, call), rows = read(spool)
+    assert (other["fuse_requests"], call["fuse_requests"]) == (0, MOST_LIVE)
+    assert [(row["unique"], row["operation"], row["end_time_ns"]) for row in rows[:4]] == [
+        (1, 0, None), (2, 0, None), (3, 0, None), (4, call["id"], 90_004),
+    ]  # fmt: skip
+    assert [row["unique"] for row in rows] == list(range(1, MOST_LIVE + 4))
+
+
+def cpu_s(spool: KernelSpool) -> float:
+    """The CPU time in which the engine reads the records."""
+    engine = Engine(SpoolReader(spool.write(layers=("fuse",))), load_catalog(), batch_rows=1 << 10)
+    begin = time.process_time()
+    for _ in engine.batches():
+        pass
+    return time.process_time() - begin
+
+
+def test_requests_under_way_make_no_call_dearer(tmp_path: Path) -> None:
+    """A look at all of them for each call and each end takes a hundred times as long."""
+    took = []
+    for place, waits in enumerate((True, False) * 3):
+        spool = KernelSpool(tmp_path / str(place), sampled=("block",))
+        spool.fact_task(1_000, 10, 10)
+        for number in range(MOST_LIVE):
+            sent(spool, 10_000 + 10 * number, number)
+            if not waits:
+                ended(spool, 10_001 + 10 * number, number)
+        for number in range(MOST_LIVE):
+            spool.kernel_call(1_000_000 + 10 * number, 0, 10, "fsync", 0, fd=3)
+        for number in range(MOST_LIVE if waits else 0):
+            ended(spool, 2_000_000 + number, number)
+        took.append(cpu_s(spool))
+    assert min(took[::2]) < 10 * min(took[1::2])
 
 
 @pytest.mark.parametrize("kind", ["fuse_send", "fuse_end"])
