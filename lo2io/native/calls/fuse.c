@@ -9,14 +9,14 @@
  * known are also in chains by number, the newest first. Those of a pending call are in a list of its thread, the oldest first.
  */
 #include "calls/fuse.h"
+#include "hash/hash.h"
 #include "tables/tasks.h"
 
 enum { MOST_LIVE = 1 << 14 }; /* no server has so many in its queue. There are as many buckets. */
 
 static uint32_t *bucket_of(engine *e, uint32_t connection, uint64_t unique)
 {
-    uint64_t h = (unique ^ ((uint64_t)connection << 32)) * 0x9e3779b97f4a7c15u;
-    return &e->fuse_buckets[(h >> 32) % MOST_LIVE];
+    return &e->fuse_buckets[HASH_WORDS(connection, unique) % MOST_LIVE];
 }
 
 static void unchain(engine *e, uint32_t place)
