@@ -1,7 +1,7 @@
 /*
- * Hashes that nobody can foresee. A recorded program chooses paths, inode numbers, offsets and user_data. With a known
- * hash it could choose so many that fall into one bucket that converting took quadratic time. So each process of lo2io
- * draws a key, and all tables whose keys a recorded program may choose use it.
+ * Hashes that nobody can foresee. A recorded program chooses paths, inode numbers, offsets and user_data. If it knew the
+ * hash, it could choose them so that all fall into one bucket, and converting would take quadratic time. So each process
+ * of lo2io has a key, and every table whose entries a recorded program may choose hashes with this key.
  */
 #ifndef LO2IO_HASH_H
 #define LO2IO_HASH_H
