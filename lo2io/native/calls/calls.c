@@ -214,7 +214,7 @@ static bool is_certain(engine *e, const task *t, const slot *s, uint32_t held, i
     return s->handle == held && s->since <= p->begin && slot_is_steady(e, t, s, fd, p->begin);
 }
 
-/* A fast path for nearly all calls: true only if is_certain() is, because nobody touched the slot. */
+/* A fast path for nearly all calls. True: nobody touched the slot, so is_certain() is true as well. */
 static inline bool is_at_peace(const engine *e, const task *t, const slot *s, uint32_t held)
 {
     const fd_table *f = &e->tables.at[t->table];
@@ -224,8 +224,9 @@ static inline bool is_at_peace(const engine *e, const task *t, const slot *s, ui
 }
 
 /*
- * True if another thread could have replaced this descriptor unseen, its recorded name may belong to the old file, and
- * no BPF fact of this call confirms it. For close(), the fact comes before the call.
+ * True if the handle is only believed: another thread could have replaced the descriptor unseen, the recorded name may
+ * belong to the old file, and no BPF fact of this call confirms the handle. The fact about a close comes before the
+ * call. So the handle of a close counts as confirmed if the close met a file and no other thread could interfere.
  */
 static bool is_believed(const engine *e, const task *t, uint32_t held, uint8_t bit, bool met)
 {
@@ -236,7 +237,7 @@ static bool is_believed(const engine *e, const task *t, uint32_t held, uint8_t b
     return closes ? !met || !has_no_rivals(e, t) : !(t->pending.confirmed & bit);
 }
 
-/* Lets the call keep its handle if it met what its slot held at the entry; else takes the handle away. */
+/* Keeps the call's handle if the kernel met the file that the slot held at the entry. Else takes the handle away. */
 static void confirm(engine *e, task *t, uint32_t *held, int32_t fd, uint8_t bit, bool met, int64_t time)
 {
     pending_call *p = &t->pending;
@@ -339,8 +340,9 @@ static bool found_meanwhile(const slot *s, const pending_call *p)
 
 /*
  * Makes a handle for an fd whose opening was not seen. `proven`: the call met a file there, so the slot is not empty.
- * If a fact of the time before the entry has filled the slot meanwhile, and no end was under way, the call has that
- * handle. If the slot was not constant, the handle lives for this call only.
+ * A fact about the time before the entry may have filled the slot meanwhile. The call then takes over the slot's
+ * handle, if no call that could end that handle was under way. If the slot was not constant, a new handle lives for
+ * this call only.
  */
 static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, bool proven, int64_t time, uint8_t bit)
 {

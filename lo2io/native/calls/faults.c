@@ -1,6 +1,6 @@
 /*
- * Page faults of mapped files that needed I/O. One outside of calls is a row of operations, too: a read of its page. One inside of
- * a recorded call is part of that call's time.
+ * Page faults of mapped files that needed I/O. A fault outside of calls also gives a row of operations: a read of its
+ * page. A fault inside of a recorded call gives no such row, for its time is part of the call's time.
  */
 #include "block/parts.h"
 #include "calls/calls.h"
@@ -27,7 +27,7 @@ static uint32_t handle_on(engine *e, const task *t, const lo2_kernel_fault *faul
     return NONE;
 }
 
-/* ---- a fault's part of it ---- */
+/* ---- the stretches without a CPU and the runs of pages that belong to a fault ---- */
 
 /* Sums over the thread's stretches without a CPU since the fault began. `known`: no stretch is missing from the sums. */
 typedef struct { bool known, waited; int64_t run_queue, blocked, io_wait; } slept;
@@ -55,7 +55,7 @@ static slept take_sleeps(engine *e, task *t, const lo2_kernel_fault *fault, bool
     return found;
 }
 
-/* Takes the runs of the time before the fault away, which are nobody's. */
+/* Removes the runs of pages from before the fault. They belong to no call and to no fault. */
 static void settle_earlier(engine *e, task *t, int64_t begin)
 {
     cache_deeds earlier = {0}, later = {0}, *all = &t->fault_deeds;
@@ -127,7 +127,7 @@ static void read_outside(engine *e, task *t, fault_row *row, uint16_t cpu)
     row->filled = settle_fills(e, t, fault, at, row->file, &s);
 }
 
-/* False: its parts are more than its time, as of a damaged record. */
+/* False: the parts of the fault's time exceed its duration, as in a damaged record. */
 static bool is_whole(const lo2_kernel_fault *fault, int64_t time)
 {
     uint64_t lasted = (uint64_t)time - fault->begin_ns;

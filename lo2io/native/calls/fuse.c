@@ -1,12 +1,13 @@
 /*
- * Requests to the servers of FUSE file systems. A request lives until its end is known, and the row of the call in which it was sent:
+ * Requests to the servers of FUSE file systems. A request lives until its end is known and its call has a row:
  *
  *   call        enter ──────────────────────────────── exit     row: the request has its operation
  *   request            send ───────────── end                   row
  *   read ahead               send ─────────────────────────────────── end   row
  *
- * A program can have thousands of them alive, so no search goes over all. They are in a list, the oldest first. Those whose end is not
- * known are also in chains by number, the newest first. Those of a pending call are in a list of its thread, the oldest first.
+ * A program can have thousands of living requests, so no search goes over all of them. All living requests are in one
+ * list, the oldest first. Requests whose end is not known are also in chains by number, the newest first. Requests of a
+ * pending call are in a list of the call's thread, the oldest first.
  */
 #include "calls/fuse.h"
 #include "hash/hash.h"
@@ -23,9 +24,10 @@ static void unchain(engine *e, uint32_t place)
 {
     fuse_row *live = e->fuse_live.at;
     uint32_t *at = bucket_of(e, live[place].connection, live[place].unique);
-    while (*at != place + 1)
+    while (*at && *at != place + 1)
         at = &live[*at - 1].chain;
-    *at = live[place].chain;
+    if (*at) /* a damaged spool can end a request at a time that means "not known" */
+        *at = live[place].chain;
 }
 
 /* Adds the newest request to the living. */
@@ -44,7 +46,7 @@ static void enter(engine *e, uint32_t place, task *t)
     t->fuse_last = place + 1;
 }
 
-/* Takes a request out of the living, and writes its row. If its call is pending, it must be the oldest of all. */
+/* Removes a living request, and queues its row. If its call is pending, the request must be its thread's oldest. */
 static void leave(engine *e, uint32_t place)
 {
     if (!ROW_ROOM(e, e->fuse_queue)) {
@@ -134,6 +136,14 @@ void fuse_call_left(engine *e, task *t, uint32_t row)
             leave(e, at - 1);
     }
     t->fuse_first = 0;
+}
+
+void fuse_taken_over(engine *e, task *heir)
+{
+    for (uint32_t at = heir->fuse_first; at; at = e->fuse_live.at[at - 1].next_of_call) {
+        e->fuse_live.at[at - 1].task = heir->number;
+        e->fuse_live.at[at - 1].task_index = (uint32_t)(heir - e->tasks.at);
+    }
 }
 
 void fuse_finish(engine *e)

@@ -19,7 +19,7 @@ static const uint32_t MQUEUE = 0x19800202; /* ipc/mqueue.c */
 typedef struct {
     lo2_kernel_file of;
     const char *names;
-    int64_t time, begin;          /* of the fact's call; both are `time` if no call is known */
+    int64_t time, begin;          /* of the fact, and of the entry of its call: `time` if no call is known */
     bool matched;                 /* the fact's call is known: the thread is leaving it, or left it last */
     bool result;                  /* the fact is about what the call returned */
 } sight;

@@ -42,7 +42,10 @@ void off_cpu_end(engine *e, task *t, int64_t end_time)
 
 /* ---- the layer `waits`: a program has put the stretch together ---- */
 
-/* While the thread slept, its own requests could only end. */
+/*
+ * A sleeping thread sends no requests. So its requests that live now, or that have ended since `out_ns`, were under way
+ * when the sleep began.
+ */
 static uint8_t state_of_sleep(const task *t, const lo2_kernel_sleep *sleep)
 {
     if (sleep->state == LO2_SLEEP_PREEMPTED)
@@ -52,7 +55,10 @@ static uint8_t state_of_sleep(const task *t, const lo2_kernel_sleep *sleep)
     return sleep->state == LO2_SLEEP_BLOCKED ? LO2_OFF_BLOCKED : LO2_OFF_SLEEPING;
 }
 
-/* A reason that precedes locks in tracepoints/waits.toml includes them: a commit's lock is the journal's. */
+/*
+ * A reason that stands before "lock" in tracepoints/waits.toml includes waits for locks: a wait for a lock amid a
+ * commit counts as a wait for the journal.
+ */
 static uint8_t reason_of(const engine *e, const lo2_kernel_sleep *sleep)
 {
     int64_t woken = (int64_t)(sleep->wake_ns ? sleep->wake_ns : sleep->head.time_ns);

@@ -50,7 +50,7 @@ void outside_fills(engine *e, task *t, const page_run *run)
         t->fault_deeds_from = run->time;
         outside_settle(e, t, &t->fault_deeds);
     }
-    t->fault_deeds.apart = true; /* a fault's runs begin with it */
+    t->fault_deeds.apart = true; /* runs from before a fault must stay apart from the fault's own */
     cache_hold(e, &t->fault_deeds, run);
 }
 

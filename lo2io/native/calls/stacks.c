@@ -1,8 +1,9 @@
 /*
  * Where programs made their slow calls. The record follows the exit of its call, and has the same time.
  *
- * The engine unwinds nothing: it hands copies of stacks on in their order, with what tells the mapped files beside them, so that
- * whoever unwinds a stack knows the files of that moment.
+ * The engine unwinds nothing. It hands on the copies of stacks and, among them in the order of time, the records that
+ * tell which files the processes have mapped. So the unwinder of a stack knows the files that were mapped at that
+ * moment.
  */
 #include "calls/stacks.h"
 

@@ -1,5 +1,6 @@
 /* How threads and processes begin, become other programs, and end. */
 #include "calls/calls.h"
+#include "calls/fuse.h"
 #include "calls/kernel_facts.h"
 #include "calls/outside.h"
 #include "engine/lives.h"
@@ -172,8 +173,11 @@ static task *take_over_leader(engine *e, uint32_t pid, int64_t time)
     heir->pending = old.pending;
     heir->held = old.held;
     heir->held_last = old.held_last;
+    heir->fuse_first = old.fuse_first;
+    heir->fuse_last = old.fuse_last;
+    fuse_taken_over(e, heir);
     gone->pending.active = false;
-    gone->held = gone->held_last = 0;
+    gone->held = gone->held_last = gone->fuse_first = 0;
     task_ends(e, &e->tasks.at[caller], time);
     return &e->tasks.at[index];
 }

@@ -127,6 +127,34 @@ def test_a_call_whose_exit_was_lost(spool: KernelSpool) -> None:
     assert row["operation"] == first["id"]
 
 
+def test_an_exec_by_another_thread_keeps_its_requests(spool: KernelSpool) -> None:
+    """The caller gets the leader's tid in the middle of its call. The call counts the requests of both times."""
+    spool.kernel_enter(50_000, 0, 11, "execve")
+    sent(spool, 51_000, 4, tid=11)
+    ended(spool, 52_000, 4)
+    spool.task_exit(53_000, 0, 10, 10)
+    spool.comm(54_000, 0, 10, 10, b"new", is_exec=True)
+    sent(spool, 55_000, 6)
+    ended(spool, 56_000, 6)
+    spool.kernel_exit(57_000, 0, 10, "execve", 0)
+    (call,), rows = read(spool)
+    assert (call["fuse_requests"], call["fuse_ns"]) == (2, 2_000)
+    assert [(row["operation"], row["task"]) for row in rows] == [(call["id"], call["task"])] * 2
+
+
+@pytest.mark.parametrize("in_call", [False, True])
+def test_an_end_at_a_time_that_means_unknown(spool: KernelSpool, in_call: bool) -> None:
+    """A spool made on purpose: the request is taken out of its list once."""
+    never = 1 << 63
+    if in_call:
+        spool.kernel_enter(never, 0, 10, "pread64", fd=3, count=8)
+    sent(spool, never, 4)
+    ended(spool, never, 4)
+    sent(spool, 60_000, 6)
+    _, rows = read(spool)
+    assert [row["unique"] for row in rows] == [4, 6]
+
+
 def test_numbers_that_nobody_knows(spool: KernelSpool) -> None:
     """A higher opcode than the table has is the last one."""
     sent(spool, 51_000, 4, opcode=4096)
