@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from lo2io.model import EventCounts, SpoolMeta, Totals
 
 
+_SUBMITS = ("syscalls:sys_enter_io_submit", "syscalls:sys_exit_io_submit")
+
+
 def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: Totals) -> Completeness:
     """Reconcile counts and samples.
 
@@ -33,9 +36,9 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         totals: The engine's final totals.
 
     Returns:
-        ``lost`` adds up what the kernel reported, what vanished, and further lost records that are no samples (forks,
-        names). The choice of tasks is not proven without those. If the kernel skipped a program, the events that this
-        program would have counted have vanished, too.
+        ``lost`` adds up what the kernel reported, what vanished, and further lost records that are no samples
+        (:func:`_no_samples`). If the kernel skipped a program, the events that this program would have counted have
+        vanished, too.
     """
     counted = {counts.name: counts for counts in meta.counts}
     events = tuple(
@@ -48,8 +51,9 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     # Before Linux 6.0 the kernel tells the losses of a buffer, not of an event. Those losses have an explanation.
     untold = any(counts.lost is None for counts in meta.counts)
     explained = min(missing, max(0, totals.nr_lost - reported)) if untold else 0
-    lost = max(reported + missing, totals.nr_lost)
-    known = meta.complete and all(event.count is not None for event in events)
+    of_samples = max(reported + missing, totals.nr_lost)
+    lost = of_samples + _no_samples(meta, events, totals)
+    known = bool(events) and meta.complete and all(event.count is not None for event in events)
     agree = not any(event.vanished or event.surplus for event in events)
     # Only events of tasks can end in an exec. Events of CPUs go on.
     unfollowed = totals.nr_gone_in_exec if meta.scope == "inherit" else 0
@@ -63,7 +67,7 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         orphan=totals.nr_orphan_exits + totals.nr_orphan_completions + totals.nr_orphan_cqes,
         in_flight=totals.nr_in_flight_calls + totals.nr_in_flight_requests + totals.nr_in_flight_ring_requests,
         samples=sum(event.samples for event in events),
-        proven=readable and agree and lost == reported,
+        proven=readable and agree and of_samples == reported,
         events=events,
         unfollowed=unfollowed,
         compat=totals.nr_compat_programs,
@@ -74,12 +78,26 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     )
 
 
+def _no_samples(meta: SpoolMeta, events: Sequence[EventCompleteness], totals: Totals) -> int:
+    """The number of lost records that no event counts, but of which something in the trace is made.
+
+    Records of forks and names are not among them, since the kernel's reports have them.
+
+    - Rows of layers. A buffer tells when it had no room for them, not how many there were, so each time is one.
+    - Facts. They are names, which are unknown then. But libaio's requests are facts, too.
+    """
+    layers = 0 if totals.nr_lost else totals.nr_lost_records
+    submits = any(event.samples for event in events if event.event in _SUBMITS)
+    return layers + (meta.facts_lost if submits else 0)
+
+
 def _only_ends_missing(events: Sequence[EventCompleteness], lost: int) -> bool:
     """True if, by the kernel's counts, only ends of block requests are missing.
 
-    Each call, request of a ring and beginning of a block request is an event of its own, so none of these is missing
-    for any process. A request without an end is known by its beginning. So a missing end that belongs to none of the
-    recorded processes' requests is about other processes.
+    Each call, request of io_uring and beginning of a block request is an event of its own, so none of these is missing
+    for any process. What is made of other records is complete, too: their losses are in ``lost``. A request without an
+    end is known by its beginning. So a missing end that belongs to none of the recorded processes' requests is about
+    other processes.
     """
     ends = sum(event.lost + event.vanished for event in events if event.event == REQUEST_END)
     return lost == ends and not any(event.surplus for event in events)

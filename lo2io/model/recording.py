@@ -225,7 +225,8 @@ class SpoolMeta:
     """How often the kernel skipped a program of lo2io because another one was running on that CPU. The skipped
     program's facts are lost."""
     facts_lost: int = 0
-    """Lost records of facts: their buffer was full. They may be about names, never about whole calls."""
+    """Lost records of facts: their buffer was full. They may be about names and about requests of libaio, never about
+    whole calls."""
     boot_id: str = ""
     """``/proc/sys/kernel/random/boot_id``: recordings of one boot have one clock. Empty: not known."""
     job: Job | None = None

@@ -1,4 +1,4 @@
-"""Definitions of shared locations of threads and rings, and of the group shared by processes without an own one.
+"""Definitions of locations that threads and rings share, and of the group of all processes without an own group.
 
 The native loop decides which thread has which location at which time (``lo2io/native/otf2/threads.c``).
 """

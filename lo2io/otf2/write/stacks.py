@@ -1,7 +1,7 @@
 """The stacks of programs as texts, which events name.
 
-Text and not calling contexts: the number of a context must be known when its event is written, and readers expect a
-context's callers to have lower numbers. The functions are known at the end.
+A stack is a text and not a calling context, because its functions are known only at the end. The number of a context
+must be known when its event is written, and readers expect the callers of a context to have lower numbers.
 """
 
 from __future__ import annotations

@@ -264,9 +264,9 @@ class Otf2Writer:
             for cpu, begin, until, lost in self._rows.losses:
                 first = min(max(begin, start_ns), stop_ns)  # an unknown time is below every start
                 last = stop_ns if until == UNKNOWN_I64 else max(first, min(until, stop_ns))
-                text = f"CPU {cpu}: the kernel dropped {lost} records"
+                what = f"the kernel dropped {lost} records" if lost else "records of layers were lost"
                 scope, ref = scopes.get(cpu, host)
-                out.mark(_LOST, text, time=first, duration=last - first, scope=scope, scope_ref=ref)
+                out.mark(_LOST, f"CPU {cpu}: {what}", time=first, duration=last - first, scope=scope, scope_ref=ref)
 
     def _properties(self, end: TraceEnd, clamped: int) -> None:
         meta, proof = self._meta, end.completeness

@@ -137,7 +137,7 @@ def _missing(proof: Completeness) -> list[str]:
     # Some kernels do not count losses by event. Then the buffers' losses are counted as vanished, of unknown events.
     untold = sum(event.vanished for event in proof.events) > proof.vanished
     lost = "" if untold else _where((event.event, event.lost) for event in proof.events)
-    side_records = "" if untold else ": records of forks, exits and names"
+    side_records = "" if untold else ": records of forks, exits, names, layers or files"
     vanished = "" if untold else _where((event.event, event.vanished) for event in proof.events)
     return [
         f"{in_rings:,} lost{lost or side_records}" if in_rings else "",

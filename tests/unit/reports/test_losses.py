@@ -141,7 +141,42 @@ def test_lost_side_records_are_lost_too() -> None:
     """All samples are there, but the ring lost a fork: the choice of tasks is not proven."""
     proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_lost=2))
     assert (proof.lost, proof.proven) == (2, False)
-    assert "2 lost: records of forks, exits and names" in completeness_line(proof)
+    assert "2 lost: records of forks, exits, names, layers or files" in completeness_line(proof)
+
+
+def test_lost_records_of_layers_are_lost_too() -> None:
+    """No event counts them. The buffer tells each time that it had no room: rows of tables are missing."""
+    proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_lost_records=3))
+    assert (proof.lost, proof.vanished, proof.proven, proof.whole) == (3, 0, True, False)
+    assert completeness_line(proof).startswith("incomplete: 22 of 22 counted events captured, 3 lost: records of ")
+    counted = spool(EventCounts(ENTER, (7, 6), (2, 0)), EventCounts(EXIT, (5, 6), (0, 0)))
+    assert completeness(counted, seen([5, 5], [6, 6]), Totals(nr_lost_records=1, nr_lost=2)).lost == 2
+
+
+def test_lost_facts_may_be_requests_of_libaio() -> None:
+    """Else they are names, which are unknown then: no call is missing."""
+    names = completeness(replace(WHOLE, facts_lost=4), seen([5, 5], [6, 6]), Totals())
+    assert (names.lost, names.whole) == (0, True)
+    submit = "syscalls:sys_exit_io_submit"
+    counts = (EventCounts(ENTER, (5, 6), (0, 0)), EventCounts(submit, (5, 6), (0, 0)))
+    libaio = replace(meta(counts=counts, complete=True), events=(ENTER, submit), facts_lost=4)
+    proof = completeness(libaio, seen([5, 5], [6, 6]), Totals())
+    assert (proof.lost, proof.whole) == (4, False)
+    unused = replace(libaio, counts=(EventCounts(ENTER, (5, 6), (0, 0)), EventCounts(submit, (0, 0), (0, 0))))
+    assert completeness(unused, seen([5, 0], [6, 0]), Totals()).whole
+
+
+def test_the_commands_part_is_not_whole_without_records_of_layers() -> None:
+    """Whose they were is not known."""
+    command = replace(WHOLE, mode="process", command=("true",))
+    assert completeness(command, seen([5, 5], [6, 6]), Totals()).recorded_whole
+    assert not completeness(command, seen([5, 5], [6, 6]), Totals(nr_lost_records=1)).recorded_whole
+
+
+def test_a_recording_of_no_event_proves_nothing() -> None:
+    """There is no count that could disagree."""
+    empty = replace(WHOLE, events=(), counts=())
+    assert not completeness(empty, [np.array([], np.uint64)] * 2, Totals()).whole
 
 
 def test_programs_out_of_sight_are_missing_where_tasks_are_followed() -> None:

@@ -144,11 +144,13 @@ def test_gap_is_marked_on_its_cpu(maker: BatchMaker, write: Write) -> None:
     """CPUs have locations here; one without has the host's node."""
     maker.row("losses", cpu=1, begin_time_ns=T, end_time_ns=T + 70, lost=512)
     maker.row("losses", cpu=9, begin_time_ns=T, end_time_ns=T + 70, lost=1)
+    maker.row("losses", cpu=1, begin_time_ns=T + 80, end_time_ns=T + 90, lost=0)
     written = write(maker.make(), meta=SYSTEM)
     lines = [" ".join(line.split()) for line in written.markers() if line.startswith("MARKER ")]
     assert lines == [
         f'MARKER Time: {T}, Duration 70, Scope: LOCATION:1, Text: "CPU 1: the kernel dropped 512 records"',
         f'MARKER Time: {T}, Duration 70, Scope: SYSTEM_TREE_NODE:1, Text: "CPU 9: the kernel dropped 1 records"',
+        f'MARKER Time: {T + 80}, Duration 10, Scope: LOCATION:1, Text: "CPU 1: records of layers were lost"',
     ]
 
 
