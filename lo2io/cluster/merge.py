@@ -298,6 +298,8 @@ def _properties(nodes: Sequence[_Node], merged: Merged) -> dict[str, object]:
     facts["COMPLETENESS"] = "proven" if proven else "not proven"
     for name in ("FILTER", "IO_URING_SAMPLE_RATE"):
         facts[name] = "; ".join(dict.fromkeys(head[name] for head in heads if name in head))
+    short = {node.part.host: node.head.properties.get("SHORTFALL") for node in nodes if node.part.host in there}
+    facts["SHORTFALL"] = "; ".join(f"{host}: {text}" for host, text in short.items() if text)
     return facts
 
 

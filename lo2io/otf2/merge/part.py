@@ -20,9 +20,9 @@ _STOP: Final = 1
 PROPERTIES: Final = (
     *("VERSION", "LOST", "VANISHED", "LATE", "ORPHAN", "IN_FLIGHT", "SAMPLES", "COMPLETENESS", "INFERRED_ENDS"),
     *("UNKNOWN_ENDS", "THROTTLED", "MOVED_EVENTS", "IO_URING_REQUESTS", "IO_URING_NO_DATA", "IO_URING_SAMPLE_RATE"),
-    *("FILTER", "NR_OWN_CALLS", "NR_OWN_REQUESTS"),
+    *("FILTER", "NR_OWN_CALLS", "NR_OWN_REQUESTS", "SHORTFALL"),
 )
-"""The properties ``LO2IO::…`` of an archive that a merged one sums up."""
+"""The properties ``LO2IO::…`` of an archive from which those of a merged one are made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from lo2io.otf2.read.definitions import read_definitions
 from lo2io.otf2.read.events import KINDS, read_events
 from lo2io.otf2.write.archive import CHUNK_BYTES
 from lo2io.verify import exit_code, verify
+from lo2io.verify.completeness import read_reconciliation
 
 if TYPE_CHECKING:
     from lo2io.otf2.read.events import Block
@@ -353,6 +354,17 @@ def test_properties_add_up(tmp_path: Path) -> None:
     (cluster / "host=c").mkdir()
     merge(cluster)
     assert properties(cluster)[2] == "not proven"
+
+
+def test_too_small_a_share_of_one_host_is_told_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without tables, too, the merged archive is not complete whatever its counters say."""
+    monkeypatch.setattr("lo2io.convert.reconcile.shortfall_line", lambda *_: "captured only 3 % of 10 MiB")
+    cluster = small_cluster(tmp_path / "T", "a")
+    monkeypatch.undo()
+    other = small_cluster(tmp_path / "U", "b")
+    (other / "host=b").rename(cluster / "host=b")
+    merge(cluster)
+    assert read_reconciliation(cluster)[1] == "a: captured only 3 % of 10 MiB"
 
 
 @pytest.mark.parametrize("knows_used_ids", [True, False])
