@@ -26,16 +26,16 @@ def check_fuse(trace: Trace, verdict: Verification) -> None:
     Raises:
         TraceError: A table cannot be read.
     """
-    numbers: set[tuple[int, int]] = set()
+    numbers: set[tuple[int, int, int]] = set()  # a mount after another may have its number, and count anew
     sent: dict[int, list[tuple[int, int, int]]] = {}
     columns = ("connection", "unique", "operation", "task", "begin_time_ns", "end_time_ns")
     for rows in trace.batches("fuse_requests", columns):
         for connection, unique, call, task, begin, end in zip(*(rows[name].tolist() for name in columns), strict=True):
-            if (connection, unique) in numbers:
+            if (connection, unique, begin) in numbers:
                 verdict.report(_RULE, f"fuse_requests: {unique} of connection {connection} stands twice")
             if end != UNKNOWN_I64 and end < begin:
                 verdict.report(_RULE, f"fuse_requests: {unique} of connection {connection} ends before it begins")
-            numbers.add((connection, unique))
+            numbers.add((connection, unique, begin))
             if call:
                 sent.setdefault(call, []).append((unique, task, begin))
     _check_calls(trace, sent, verdict)

@@ -35,7 +35,15 @@ def asked() -> RingTrace:
 
 @breaks("fuse.request")
 def _a_request_that_stands_twice(trace: RingTrace) -> None:
+    again = trace.tables["fuse_requests"][1]
+    trace.tables["fuse_requests"].append(dict(again))
+
+
+def test_a_later_mount_may_have_the_number_of_an_earlier_one(tmp_path: Path) -> None:
+    """The kernel gives a device number again, and each mount counts its requests anew."""
+    trace = asked()
     trace.tables["fuse_requests"][2]["connection"] = 41
+    assert "fuse.request" not in verify(trace.write(tmp_path / "T")).broken
 
 
 @breaks("fuse.request")

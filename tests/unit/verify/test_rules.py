@@ -213,6 +213,18 @@ def _completed_after_destruction(trace: Trace) -> None:
     ]
 
 
+def test_a_non_blocking_operation_outlives_its_descriptor(tmp_path: Path) -> None:
+    """The thread that began it may destroy the handle before the operation ends."""
+    trace = correct()
+    trace.events[1][-2:] = [
+        begin(START + 95, WRITE_FD, 9, flags=NON_BLOCKING),
+        ("IoOperationIssued", START + 96, WRITE_FD, 9),
+        ("IoDestroyHandle", START + 100, WRITE_FD),
+        complete(START + 101, WRITE_FD, 9),
+    ]
+    assert not verify(trace.write(tmp_path / "T")).broken
+
+
 @breaks("handle.created-twice")
 def _created_again(trace: Trace) -> None:
     trace.events[0].insert(-1, created(START + 60))
