@@ -25,16 +25,23 @@ FIGURES_THEMSELVES = (":!benchmarks/results", ":!benchmarks/README.md", ":!docs"
 """What may differ from a commit that is measured, as git's pathspecs: results, and pages with tables."""
 MEASURED = ("lo2io", "tracepoints", "setup.py")
 NOT_WHILE_RECORDING = (
-    *("lo2io/exports", "lo2io/native/perfetto", "lo2io/native/sums", "lo2io/otf2/foreign", "lo2io/otf2/read"),
-    *("lo2io/reports", "lo2io/top", "lo2io/verify"),
+    *("lo2io/exports/", "lo2io/native/perfetto/", "lo2io/native/sums/", "lo2io/otf2/foreign/", "lo2io/otf2/read/"),
+    *("lo2io/reports/", "lo2io/top/", "lo2io/verify/"),
+    *("lo2io/cluster/merge.py", "lo2io/native/merge/", "lo2io/otf2/merge/"),
 )
-"""Rooms that neither recording nor converting enters."""
+"""Rooms that neither recording nor converting enters, and files of other rooms."""
 RECORDING_ALONE = frozenset(
     ("overhead", "machine", "rates", "prices", "rings", "backends", "hooks", "layers", "stacks")
 )
 """Benchmarks without reports. All others are measured with all rooms."""
-ONLY_WHILE_CONVERTING = ("lo2io/cli/standby.py",)
-"""What `lo2io record --no-convert` does not load."""
+ENGINE = ("block", "cache", "calls", "engine", "rings", "tables")
+ONLY_WHILE_CONVERTING = (
+    "lo2io/cli/standby.py",
+    *(f"lo2io/convert/{name}.py" for name in ("completeness", "engine", "reconcile", "streams")),
+    "lo2io/otf2/",
+    *(f"lo2io/native/{room}/" for room in (*ENGINE, "otf2")),
+)
+"""What `lo2io record --no-convert` does not load, and rooms of C that the recorder's may not use (check_c_rooms.py)."""
 UNCONVERTED = RECORDING_ALONE - {"backends"}
 """Benchmarks that record with --no-convert."""
 GENERATED = frozenset(("_lib.c",))
@@ -44,8 +51,7 @@ C_COMMENT = re.compile(r'("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')|/\*.*?\*/|//[^
 def fingerprint(root: Path, benchmark: str) -> str:
     """The SHA-256 of the code that a benchmark measures, of the repository at ``root``, as hexadecimal digits."""
     rooms = NOT_WHILE_RECORDING if benchmark in RECORDING_ALONE else ()
-    files = ONLY_WHILE_CONVERTING if benchmark in UNCONVERTED else ()
-    return _digest(root, (*(f"{room}/" for room in rooms), *files))
+    return _digest(root, (*rooms, *(ONLY_WHILE_CONVERTING if benchmark in UNCONVERTED else ())))
 
 
 @cache
