@@ -515,7 +515,7 @@ class Programs:
         return skipped + sum(libbpf.read_misses(self._loaded.program_fd(name)) for name in names)
 
     def pending(self) -> dict[int, bytes]:
-        """CPU → records that the programs have not written yet, without the buffer's headers.
+        """CPU → records that the programs have not written yet, each with its frame.
 
         ``LOST`` counts the last records that found a full buffer. ``ENTER`` is a call that still runs. Call this after
         :meth:`switch` has switched off.
@@ -671,8 +671,8 @@ def buffer_bytes(ring_bytes: int) -> int:
 def user_stack(number: int, stack: Any) -> UserStack:
     """A stack of a program; bytes of a build id that are missing in its file are zeroes.
 
-    In code without frame pointers, the kernel takes any word for one. No program has code in the upper half of the
-    addresses: the stack ends before such a frame.
+    In code without frame pointers, the kernel takes any word for a frame pointer. No program has code in the upper half
+    of the address space. So the stack ends before the first frame with such an address.
     """
     every = (stack.at[frame] for frame in range(stack.frames))
     frames = list(itertools.takewhile(lambda frame: frame.offset < 1 << 63, every))

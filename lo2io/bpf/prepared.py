@@ -33,7 +33,7 @@ THREADS = 4
 _TRACING, _RAW_TP, _ITER = 26, 23, 28
 """``BPF_PROG_TYPE_TRACING``, ``BPF_TRACE_RAW_TP`` and ``BPF_TRACE_ITER``."""
 _TYPED = {"tp_btf/": ("btf_trace_", 8), "iter/": ("bpf_iter_", 12)}
-"""Sections of programs whose arguments a type of the kernel describes: how its name begins, and its kind in BTF."""
+"""Section of programs → the kernel's type that describes their arguments: its name's prefix, and its kind in BTF."""
 _LOAD_MAP, _LOAD_VALUE, _WIDE = 1, 2, 0x18
 """``BPF_PSEUDO_MAP_FD`` and ``BPF_PSEUDO_MAP_VALUE`` of an instruction that loads 64 bits: its number is a map's fd."""
 _INSN_BYTES = 8

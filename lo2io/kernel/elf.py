@@ -1,4 +1,4 @@
-"""The build id of a program or library: the note by which the kernel, perf and debuggers know a file again.
+"""The build id of a program or library: the note by which the kernel, perf and debuggers recognize a file.
 
 Source: elf(5); the kernel takes the first note of type NT_GNU_BUILD_ID and name GNU likewise (lib/buildid.c).
 """

@@ -1,8 +1,8 @@
 """Reads of ``/proc``: tasks, file descriptors, mounts. A process that ends during a read is left out.
 
 Names that users choose stand in these files: of threads, files, mounts and cgroups. The kernel escapes no more of them
-than blanks, tabs, newlines and backslashes, so newlines alone divide lines. Whatever a name has, the functions raise
-nothing.
+than blanks, tabs, newlines and backslashes, so newlines alone divide lines. No content of a name makes the functions
+raise an error.
 
 Every function takes the ``root`` under which ``proc`` lies, so that tests can build one. Formats: proc(5).
 """
@@ -294,7 +294,7 @@ def read_cgroup(pid: int, root: Path = ROOT, controller: bytes | None = None) ->
         number, first, rest = line.partition(b":")
         controllers, second, path = rest.partition(b":")
         if first and second and number.isdigit() and path.startswith(b"/"):
-            # The first one counts, should several hierarchies have the same controller or name.
+            # If several hierarchies have the same controller or name, the first one counts.
             for name in controllers.split(b","):
                 found.setdefault(name, (int(number), path))
     if controller in found:

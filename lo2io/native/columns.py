@@ -40,7 +40,11 @@ def allocate_rows(struct: str, nr: int) -> NDArray[Any]:
 
 
 def pointer_to(values: NDArray[Any], native: str) -> Any:
-    """A pointer to the first of some values that lie one after the other. The caller keeps the array."""
+    """A C pointer to the first element of a contiguous array. The caller keeps the array alive.
+
+    Raises:
+        ValueError: The array is not contiguous, or its elements have another size than ``native``.
+    """
     if not values.flags.c_contiguous:
         raise ValueError("a pointer to values that lie apart")
     if values.itemsize != ffi.sizeof(native):

@@ -12,9 +12,9 @@ from typing import Any
 from lo2io.native._lib import ffi, lib
 
 FRAME_BYTES: int = lib.LO2_FRAME_BYTES
-"""Size of the kernel's header before each record."""
+"""Size of the frame before each record, in bytes."""
 UNFINISHED, DISCARDED = 1 << lib.LO2_FRAME_UNFINISHED_BIT, 1 << lib.LO2_FRAME_DISCARDED_BIT
-"""Flags in the length of this header."""
+"""Bits of the length in a frame. Only spools from the kernel's own ring buffer have records with these bits."""
 
 
 KINDS: dict[int, str] = {
@@ -40,7 +40,7 @@ def record_bytes(kind: str) -> int:
 
 
 def pack(kind: str, time_ns: int, tid: int, *, event: int = 0, tail: bytes = b"", **members: Any) -> bytes:
-    """Make a record, without the kernel's header.
+    """Make a record, without its frame.
 
     Args:
         kind: A kind such as ``file``.
@@ -62,7 +62,7 @@ def unpack(kind: str, record: bytes) -> Any:
 
 
 def framed(record: bytes, flags: int = 0) -> bytes:
-    """A record in the form of a buffer: the kernel's header, the record, padding to a multiple of 8 bytes."""
+    """A record as it lies in a buffer: the frame, the record, and padding to a multiple of 8 bytes."""
     return (len(record) | flags).to_bytes(FRAME_BYTES, "little") + record + bytes(-len(record) % 8)
 
 

@@ -1,6 +1,7 @@
 """What lo2io's programs in the kernel tell about a child's calls: their records, decoded.
 
-A test gives the rig something that a child does, and gets its result and the records of its thread, in order.
+A test gives the rig a function, and a child calls the function. The test gets the result, and the records of the
+child's thread in order.
 
 >>> with loaded(["close"]) as rig:
 ...     value, records = rig.watch(lambda: os.close(os.dup(1)))

@@ -1,8 +1,8 @@
 """Writes small OTF2 traces, right or wrong, through the lowest level of the OTF2 library.
 
 ``correct()`` is a trace that keeps every rule; a test changes one thing and writes it. Definitions are a dict from
-(record, id) to arguments as ``_otf2.GlobalDefWriter_Write<Record>`` takes them, events a list a location of
-``(event, time, *arguments)``; a dict as the last argument holds attributes: id → (type, value).
+(record, id) to arguments as ``_otf2.GlobalDefWriter_Write<Record>`` takes them. Events are one list per location, of
+``(event, time, *arguments)``. A dict as the last argument holds attributes: id → (type, value).
 
 >>> trace = correct()
 >>> trace.events[1].append(complete(START + 120, DISK, 99))

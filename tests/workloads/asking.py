@@ -1,6 +1,6 @@
-"""Asks a file system for known things, each in a call of its own: the first argument is a folder of it.
+"""Makes known requests to a file system, each in a call of its own. The first argument is a folder of the file system.
 
-Says its process id.
+Prints its process id.
 """
 
 import contextlib

@@ -2,9 +2,9 @@
 
 Run as a program: ``mutate.py ORIGINALS FOLDER FIRST COUNT``. ORIGINALS has a folder of each kind. Each number from
 FIRST on makes other damage, always the same. A line of JSON for each tells its ``kind`` and ``seed``, the lowest exit
-``code`` of lo2io, and what was ``wrong``: nothing, for a spool that is refused in one line, or converted into a trace
-that keeps all rules and can be reported, and for a trace of which each command makes its output or refuses it in one
-line.
+``code`` of lo2io, and what was ``wrong``. Nothing is wrong with a spool that lo2io refuses in one line, or converts
+into a trace that keeps all rules and can be reported. Nothing is wrong with a trace if each command makes its output,
+or refuses the trace in one line.
 
 Each copy is read by forks of this process, with bounded memory and time.
 """

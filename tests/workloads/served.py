@@ -1,4 +1,4 @@
-"""``lo2io`` out of a process that has loaded its libraries already.
+"""``lo2io``, forked from a process that has already loaded its libraries.
 
 The import of NumPy and Arrow takes longer than most recordings of the tests. A server imports them once, and forks for
 each command. The command is the same from ``main()`` on. Tests of what comes before, of signals, and of several

@@ -1,4 +1,4 @@
-"""Known I/O on two disks and a folder: ``two_disks.py DISK DISK FOLDER``. Python, for its calls need no more.
+"""Known I/O on two disks and a folder: ``two_disks.py DISK DISK FOLDER``. Python suffices for the calls.
 
 On the first disk 23 reads of 64 KiB, 7 writes of 4 KiB and a flush, on the second 11 reads of 4 KiB, then 5 of 64 KiB
 by a process called dd; in the folder 13 writes of 100 bytes to ``a.log``, 3 of 5000 to ``b.dat``. All descriptors stay

@@ -30,9 +30,9 @@ enum {
     LO2_MAX_USER_STACKS = 2048,      /* different stacks of programs in slow calls: a power of two */
     LO2_USER_FRAMES = 64,            /* of each, those nearest to the call */
     LO2_BUILD_ID_BYTES = 20,         /* BPF_BUILD_ID_SIZE, include/uapi/linux/bpf.h */
-    LO2_STACK_WORDS = 256,           /* return addresses that lie further from the stack's end are not looked for */
+    LO2_STACK_WORDS = 256,           /* words from the stack pointer on that are searched for return addresses */
     LO2_SLEEPERS_STACKS = 4,         /* stacks that are expected of a thread: a power of two */
-    LO2_BUFFER_SLACK = 40960         /* after a buffer's data, for the record that begins before their end; as large as any record */
+    LO2_BUFFER_SLACK = 40960         /* after the data, for a record that crosses their end: the largest record */
 };
 enum { LO2_WRITERS_SHIFT = 48 };
 enum lo2_bpf_ring_use { LO2_RING_CALLS = 0, LO2_RING_EVENTS = 1, LO2_RINGS = 2 }; /* the buffers of each CPU */
@@ -280,9 +280,11 @@ struct lo2_bpf_lock {                /* a lock that a thread waits for */
 };
 
 /*
- * A thread that has left its CPU inside of a recorded call, until the call's exit. Or a worker of io_uring that has left its CPU while
- * it executed a request, until the worker's exit. The thread's place is tid % LO2_MAX_SLEEPERS. Switches and the exit of a thread
- * never run at the same time. A wakeup may run beside them, and writes `wake_ns` and `waker` alone.
+ * A thread that has left its CPU. If it left inside of a recorded call, it keeps the place until the call's exit. A
+ * worker of io_uring that left while it executed a request keeps the place until the worker's exit. A thread that left
+ * amid a page fault outside of calls keeps the place until it has a CPU again. The place is tid % LO2_MAX_SLEEPERS.
+ * Switches and the exit of one thread never run at the same time. A wakeup may run beside them, and writes only
+ * `wake_ns` and `waker`.
  */
 struct lo2_bpf_sleeper {
     uint64_t owner;                  /* tid, and LO2_SLEEPER_IN_CALL */
@@ -320,7 +322,7 @@ struct lo2_bpf_stack {
     uint64_t frames;                 /* number of addresses; 0: not written yet */
     uint64_t addresses[LO2_STACK_FRAMES];
     uint64_t fixed;                  /* so many addresses have known distances; 0: none, the stack is unwound each time */
-    uint8_t distances[LO2_STACK_FRAMES]; /* words from the stack's end to the address */
+    uint8_t distances[LO2_STACK_FRAMES]; /* words from the stack pointer to the address */
 };
 
 /* When a call began that has left its CPU's slot, at the place tid % LO2_MAX_BEGUN. */
@@ -341,14 +343,14 @@ enum lo2_frame_status { LO2_FRAME_NONE = 0, LO2_FRAME_VALID = 1, LO2_FRAME_IP = 
 struct lo2_bpf_user_stack {
     uint64_t sum;                    /* hash of what follows; 0: the place is free */
     uint64_t frames;                 /* number of frames; 0: not written yet */
-    int64_t top;                     /* the word at the stack's end, less the address of the frame `beside`; 0: none */
+    int64_t top;                     /* the word at the stack pointer less the address of frame `beside`; 0: none */
     uint64_t beside;                 /* a frame whose address is near that word: its number */
     struct lo2_bpf_frame at[LO2_USER_FRAMES];
 };
 
 /* Working memory of waits.h, in which the addresses of a stack are looked for. */
 struct lo2_bpf_search {
-    uint64_t words[LO2_STACK_WORDS]; /* of the sleeper's stack, from its end on */
+    uint64_t words[LO2_STACK_WORDS]; /* of the sleeper's stack, from the stack pointer on */
     uint64_t nr_words;
     uint64_t fixed;                  /* so many addresses are looked for */
     uint64_t found;                  /* so many are found: the first ones on the way forward, the others on the way back */

@@ -3,8 +3,9 @@
  * the kernel write them back.
  *
  * The tracepoint fires where a clean folio becomes dirty, in the thread that writes (filemap_dirty_folio, mm/page-writeback.c): there
- * the kernel counts write_bytes of /proc/PID/io, too. Folios are joined to runs as in cache.h. Records are written for
- * threads that are not recorded, too: once such a thread has dirtied a page, an earlier thread is no longer the last one that did.
+ * the kernel counts write_bytes of /proc/PID/io, too. Folios are joined to runs as in cache.h. DIRTY is written for all
+ * threads, recorded or not: if an unrecorded thread dirtied a page last, no recorded thread may be taken for its
+ * dirtier.
  *
  * Before each round of writing, a worker states its reason. The block layer may hold the worker's requests back until the worker
  * ends (fs/fs-writeback.c, wb_workfn, wb_writeback):

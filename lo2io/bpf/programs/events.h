@@ -77,8 +77,8 @@ LO2_ONCE int lo2_tell_lost_layers(void)
 }
 
 /*
- * Writes a record of a layer, with the time of now. A record that finds no room leaves a gap. The clock is read while the record is on
- * its way to the cache.
+ * Writes a record of a layer, with the present time. A record that finds no room leaves a gap, which a LOST record
+ * states. The clock is read while the record is on its way to the cache.
  */
 INLINE void lo2_write_event(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer *ring, const lo2_kernel_head *head, __u64 size)
 {

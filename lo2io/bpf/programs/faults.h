@@ -39,7 +39,10 @@ INLINE struct lo2_bpf_fault *lo2_fault_place(__u32 tid)
 /* The number of the thread's faults that are over: mm_account_fault (mm/memory.c) counts a fault when the fault ends. */
 INLINE __u64 lo2_faults_over(const struct task_struct *task) { return task->maj_flt + task->min_flt; }
 
-/* The look of the fault that the thread may still be in: no fault has ended since. If that fault failed, it may be over. */
+/*
+ * The look of the fault that the thread may still be in: no fault has been counted since. A fault that failed is not
+ * counted, so it may be over.
+ */
 INLINE struct lo2_bpf_fault *lo2_fault_of(const struct task_struct *task)
 {
     struct lo2_bpf_fault *fault = lo2_has_layer(LO2_LAYER_faults) ? lo2_fault_place(task->pid) : NULL;

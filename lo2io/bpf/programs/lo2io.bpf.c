@@ -5,10 +5,11 @@
  * thread loses the CPU, sched_switch comes first: it writes the entry and empties the slot. So no table of threads is
  * needed, and the records of a CPU are in the order of their times.
  *
- * The programs of a CPU exclude each other. Most kernels run them with preemption disabled
- * (kernel/trace/trace_syscalls.c, include/linux/tracepoint.h), and none is attached to events of interrupts. Since
- * Linux 6.19, a thread may lose its CPU in the middle of a program, and comes back to the same CPU. So each program
- * takes the CPU's part for itself (lo2_take_cpu).
+ * On each CPU, the programs that record calls exclude each other. Most kernels run them with preemption disabled
+ * (kernel/trace/trace_syscalls.c, include/linux/tracepoint.h), and none of them is attached to events of interrupts.
+ * Since Linux 6.19, a thread may lose its CPU in the middle of a program, and comes back to the same CPU. So each of
+ * these programs takes the CPU's part for itself (lo2_take_cpu). Programs of other tracepoints may interrupt one
+ * another (tracepoints.h, events.h).
  */
 #include "core.h"
 
@@ -224,7 +225,7 @@ INLINE bool write_call(struct lo2_moment *moment)
     return true;
 }
 
-/* The call ends, and so do its stretches without a CPU. False: it could not be told that one is missing. */
+/* Ends the call's stretches without a CPU. False: a stretch is missing, and no record could be written to say so. */
 INLINE bool end_sleeps(struct lo2_moment *moment)
 {
     __u32 tid = moment->task->pid;

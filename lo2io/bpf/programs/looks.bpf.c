@@ -34,7 +34,7 @@ struct lo2_look_file {
     char path[LO2_PATH_BYTES + 8];
 };
 
-/* One reader reads at a time, so there is one. */
+/* Only one reader reads at a time, so one entry is enough. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);

@@ -2,8 +2,8 @@
  * The layer `parts`: which file, and which bytes of it, each block request carries.
  *
  * A request is a chain of bios. Each bio's pages belong to one file and lie one after the other (fs/ext4/page-io.c,
- * fs/iomap/buffered-io.c, fs/btrfs/bio.c). While the request is issued its pages are locked or under write-back, or its direct I/O
- * is under way. So they keep their file, and it can be read without a lock.
+ * fs/iomap/buffered-io.c, fs/btrfs/bio.c). While a request is issued, its pages are locked or under write-back, or its
+ * direct I/O is under way. So the pages keep their file, and the program can read the file's facts without a lock.
  */
 #ifndef LO2IO_BPF_PARTS_H
 #define LO2IO_BPF_PARTS_H
@@ -152,8 +152,8 @@ INLINE bool lo2_part_goes_on(const lo2_kernel_part *part, const lo2_kernel_part 
 }
 
 /*
- * The record is put together in the CPU's memory, for it is too large for the stack beside others. Most requests have one part; the
- * others write all, for sizes are constants.
+ * The record is put together in the CPU's memory, for it is too large for the program's stack. Most requests have one
+ * part, and their record has room for one. All other records have room for all parts, for a size must be a constant.
  */
 LO2_ONCE int lo2_write_parts(__u32 flags)
 {

@@ -2,7 +2,7 @@
  * The records that lo2io's programs (lo2io/bpf/programs) write into a CPU's buffers: system calls, and facts that
  * tracepoints lack.
  *
- * The engine reads this file, cffi does (plain declarations, see build.py), and clang for the programs. All times are
+ * The engine, cffi (plain declarations, see build.py) and clang (for the programs) all read this file. All times are
  * CLOCK_MONOTONIC. In the buffer, and so in the spool, each record stands after a frame of 8 bytes: a u32 length, and a u32
  * without meaning. The length does not count the padding to a multiple of 8. Older spools hold the bytes of the kernel's own
  * ring buffer: there, bit 30 of the length marks a record to be skipped, bit 31 an unfinished one.
@@ -18,8 +18,8 @@
  * it, with the time of its entry. If calls are perf samples, facts come before the sample of the exit: they hold at the
  * exit of the call that their thread is in, or has just left.
  *
- * FILL, EVICT, DIRTY, WRITEBACK, IOWAIT, FAULT and COMMIT lie among the SAMPLE records. The FILL and EVICT records of a call have times between its entry and its
- * exit.
+ * PARTS, FILL, EVICT, DIRTY, WRITEBACK, IOWAIT, FAULT, COMMIT, FUSE_SEND and FUSE_END lie among the SAMPLE records. The
+ * FILL and EVICT records of a call have times between the call's entry and its exit.
  *
  * SAMPLE records have a buffer of their own, with its own LOST records. The programs that write them interrupt one another.
  * An interrupt may come between the moments at which a record takes its time and its place. Then the records of the interrupt
@@ -41,7 +41,7 @@ enum lo2_kernel_record {
     LO2_KERNEL_VALUE = 6,    /* the position and value of CALL and EXIT, for calls that are perf samples */
     LO2_KERNEL_SQE = 7,      /* what a request of io_uring asks for; stands beside the sample of its submission */
     LO2_KERNEL_IOCB = 8,     /* what a request of libaio asks for; precedes the io_submit, as FILE precedes a close */
-    LO2_KERNEL_LOST = 9,     /* entries and exits that found no room */
+    LO2_KERNEL_LOST = 9,     /* events that found no room; without events, records of layers */
     LO2_KERNEL_EVENTS = 10,  /* results of libaio requests, which an io_getevents returned */
     LO2_KERNEL_USAGE = 11,   /* what a thread has used, at its exit */
     LO2_KERNEL_EXEC = 12,    /* the command line of a process after an exec */
@@ -343,7 +343,7 @@ typedef struct {
     uint32_t reserved2;
 } lo2_kernel_part;
 
-/* Parts in the order of the request's sectors. It follows the SAMPLE of the request's issue on the same CPU. */
+/* PARTS follows the SAMPLE of the request's issue on the same CPU. The parts are in the order of the sectors. */
 typedef struct {
     lo2_kernel_head head;    /* of the thread that issued it */
     uint64_t sector;         /* the request's first one */
@@ -383,7 +383,7 @@ enum lo2_sleep_flag {
     LO2_SLEEP_FAULT = 16     /* of a worker: amid a page fault, to which the stretch belongs (layer `faults`) */
 };
 
-/* It follows the CALL or EXIT of its call. */
+/* STACK follows the CALL or EXIT of its call. */
 typedef struct {
     lo2_kernel_head head;    /* of the thread; time of the call's exit */
     uint32_t stack;          /* place in lo2_user_stacks; UINT32_MAX: it has none */
@@ -391,8 +391,8 @@ typedef struct {
 } lo2_kernel_stack;
 
 /*
- * What unwinding needs: the registers at the call, in the order in which DWARF counts them (x86-64 psABI, figure 3.36), and the
- * stack from its end on.
+ * What unwinding needs: the registers at the call, in DWARF's numbering (x86-64 psABI, figure 3.36), and the stack from
+ * the stack pointer on.
  */
 enum { LO2_STACK_REGISTERS = 17, LO2_STACK_COPY = 8192 };
 typedef struct {

@@ -1,12 +1,12 @@
 /*
- * The layer `stacks`: where a program made a call that was slow. The stack is taken at the call's exit, in two ways:
+ * The layer `stacks`: where a program made a call that was slow. The stack is taken at the call's exit:
  *
  *   thread   entry ┄┄ switch away ┄┄ … ┄┄ exit
  *   place             begin_ns             long enough: STACK
  *
- * By frame pointers: the kernel names each frame by the build id of its file and the place in that file. And as a copy of
- * registers and memory, from which user space finds the frames of programs without frame pointers. A quick call costs two
- * comparisons.
+ * The stack is taken in two ways. By frame pointers: the kernel names each frame by the build id of its file and the
+ * place in that file. And as a copy of registers and memory, in which user space finds the frames of programs without
+ * frame pointers. A quick call costs two comparisons.
  */
 #ifndef LO2IO_BPF_STACKS_H
 #define LO2IO_BPF_STACKS_H
@@ -117,7 +117,7 @@ LO2_ONCE int lo2_take_user_stack(void)
     return lo2_place_of_user_stack(stack);
 }
 
-/* When the thread's call began, which had left its CPU's slot; 0: not known. Forgets it. */
+/* When the thread's call began, if the call has left its CPU's slot; 0: not known. Forgets the time. */
 INLINE __u64 lo2_when_begun(__u32 tid)
 {
     __u32 place = tid & (LO2_MAX_BEGUN - 1);
@@ -136,7 +136,7 @@ struct lo2_copied_stack {
     __u8 bytes[LO2_STACK_COPY];
 };
 
-/* How much of the stack is wanted, from `sp` on. What lies after the first thread's stack is none: it is the environment. */
+/* How many bytes of the stack are wanted, from `sp` on. Beyond the stack of the first thread lies the environment. */
 INLINE __u32 lo2_stack_bytes(struct task_struct *task, __u64 sp)
 {
     __u64 rest = BPF_CORE_READ(task, mm, start_stack) - sp;
@@ -188,8 +188,8 @@ INLINE void lo2_copy_registers(__u64 *to, const struct pt_regs *regs)
 }
 
 /*
- * Writes STACK with a copy. False: the buffer is half full. Calls have its other half for themselves, so that copies, which
- * are a hundred times as large, cost no call its room.
+ * Writes STACK with a copy. False: the buffer is half full. The other half is reserved for calls: a copy is a hundred
+ * times as large as a call, and must not take the room of calls.
  */
 LO2_ONCE int lo2_write_copy(__u64 time_ns, __u32 place)
 {

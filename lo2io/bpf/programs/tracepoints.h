@@ -3,7 +3,8 @@
  * in the kernel's include/trace/events). Like perf's events of CPUs, they record all tasks.
  *
  * They do not take the CPU's part (lo2_take_cpu), for an interrupt may start one program during another. Each program has
- * counters of its own. No program interrupts itself, so nothing else changes them. Only the count of lost events is shared.
+ * counters of its own. Since Linux 6.1, no program interrupts itself, so nothing else changes its counters. Only the
+ * count of lost events is shared.
  */
 #ifndef LO2IO_BPF_TRACEPOINTS_H
 #define LO2IO_BPF_TRACEPOINTS_H

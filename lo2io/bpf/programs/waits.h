@@ -77,14 +77,15 @@ INLINE __u32 lo2_place_of_stack(const __u64 *stack, __u32 frames, __u64 sum)
 }
 
 /*
- * Unwinding a stack takes 5 us. A stack that was unwound before is recognized by its return addresses. If these lie at the same
- * distances from the stack's end, the frames are the same: where a return address lies depends only on the address before it.
+ * Unwinding a stack takes 5 us. A stack that was unwound before is recognized by its return addresses. If they lie at
+ * the same distances from the stack pointer, the frames are the same: the place of a return address depends only on the
+ * address before it.
  *
  *   sp ┄ scheduler ┄ address 0 ┄┄┄ address 1 ┄┄ … ┄┄ address n - 1 ┄┄ (random gap) ┄┄ address n ┄ registers of the program
  *                    └ distances[0]                  └ distances[n - 1]
  *
- * From the gap on (CONFIG_RANDOMIZE_KSTACK_OFFSET), distances change with each call: LO2_BEYOND_GAP addresses are not compared. They
- * are those of each system call.
+ * Beyond the gap (CONFIG_RANDOMIZE_KSTACK_OFFSET), distances change with each call. So the LO2_BEYOND_GAP addresses
+ * there are not compared. Every system call has the same ones.
  */
 INLINE bool lo2_read_words(struct lo2_bpf_cpu *cpu, struct task_struct *sleeper)
 {
@@ -99,7 +100,7 @@ INLINE bool lo2_read_words(struct lo2_bpf_cpu *cpu, struct task_struct *sleeper)
     return !bpf_probe_read_kernel(cpu->search.words, words * sizeof(__u64), (const void *)sp);
 }
 
-/* For bpf_loop: the next address is looked for from the stack's end on. */
+/* For bpf_loop: searches for the next address, from the stack pointer on. */
 static int lo2_find_forward(__u32 i, struct lo2_bpf_cpu **frame)
 {
     struct lo2_bpf_cpu *cpu = *frame;
@@ -112,7 +113,10 @@ static int lo2_find_forward(__u32 i, struct lo2_bpf_cpu **frame)
     return 0;
 }
 
-/* For bpf_loop: the last address that is not found yet is looked for from the other end on. 1: it may be at two distances. */
+/*
+ * For bpf_loop: searches from the other end on for the last address that is not found yet. 1 ends the loop: all
+ * addresses are found, or the address may be at two distances.
+ */
 static int lo2_find_backward(__u32 i, struct lo2_bpf_cpu **frame)
 {
     struct lo2_bpf_cpu *cpu = *frame;
@@ -206,7 +210,7 @@ LO2_ONCE int lo2_keep_stack(__u32 tid, __u32 frames, bool words)
     return place;
 }
 
-/* 1 + the place of the sleeper's stack. It is still the one with which it went to sleep: it does not run yet. */
+/* 1 + the place of the sleeper's stack. The sleeper does not run yet, so its stack is still that of the sleep. */
 INLINE __u32 lo2_stack_of(struct lo2_bpf_cpu *cpu, struct task_struct *task)
 {
     bool words = lo2_read_words(cpu, task);
@@ -536,7 +540,7 @@ int lo2_waits_contention_end(struct lo2_raw_lock_context *context)
     return 0;
 }
 
-/* Before a thread's first place, nothing is known of its wakeups. */
+/* A wakeup is noted only if the thread is the owner of its place. */
 SEC("tp_btf/sched_waking")
 int lo2_waits_sched_waking(__u64 *context)
 {

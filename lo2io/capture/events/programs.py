@@ -57,6 +57,7 @@ class KernelRequest:
         cgroup: Folder of the only cgroup (v2) that is recorded; None: all are.
         layers: Layers that the programs record, of :data:`~lo2io.model.layers.LAYERS`. The kernel has their
             tracepoints.
+        slow_calls: The calls of which the layer ``stacks`` takes the program's stack.
         left_out: The calls that the programs leave out.
         filters: Event → its filter. Events with a filter that no program supports stay perf samples.
     """
@@ -80,7 +81,7 @@ class KernelLosses:
     """Counts of failures in the programs, over all CPUs."""
 
     facts_lost: int
-    """Records of files and paths that found a full buffer."""
+    """Records of facts (of files, paths, sleeps and others) that found a full buffer."""
     unreadable: int
     """Strings and arrays that could not be read, because they were not in memory (swapped out, say)."""
     unpaired: int
@@ -276,11 +277,11 @@ class Kernel:
         yield from self._events
 
     def pending(self) -> dict[int, bytes]:
-        """CPU → record of the call that is still running there. Call this when the programs are switched off."""
+        """CPU → framed records of the last losses and of a call that runs. Call this when the programs are off."""
         return self._programs.pending()
 
     def pending_samples(self) -> dict[int, bytes]:
-        """CPU → record about the last events that found a full buffer. Call this when the programs are switched off."""
+        """CPU → framed records of the last losses and of open runs of pages. Call this when the programs are off."""
         return self._programs.pending_samples()
 
     def read_counts(self, cpus: Sequence[int]) -> list[EventCounts]:

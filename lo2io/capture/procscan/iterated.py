@@ -46,7 +46,7 @@ class _Task(NamedTuple):
     born_ns: int
     """CLOCK_BOOTTIME."""
     has_code: bool
-    """The first thread of a process that is not the kernel's, nor a command that has not begun."""
+    """True: the first thread of a program. A command that has not begun is no program yet."""
     task: Sequence[bytes]
     command: Sequence[bytes]
 

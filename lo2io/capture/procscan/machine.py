@@ -39,6 +39,7 @@ class _Process:
         changed: ``time.monotonic`` of the look that last showed other descriptors than the one before.
         due: When the next look is due.
         cost_s: How long the last look took.
+        seen: The result of that look's ``write_fds``; 0: no descriptor was seen.
     """
 
     __slots__ = ("changed", "cost_s", "due", "seen")

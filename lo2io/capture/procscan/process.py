@@ -173,8 +173,8 @@ class FactWriter:
         """Write FD facts of a process, and RING facts of its rings.
 
         Returns:
-            0 if no descriptor was seen: the process has ended, or has none. Else a number that is another one if any
-            descriptor's number, device or inode is.
+            0 if no descriptor was seen: the process has ended, or has none. Else a number that changes when the number,
+            device or inode of any descriptor changes.
         """
         self.write_command(pid)
         seen = 0

@@ -335,8 +335,8 @@ typedef struct {
     uint64_t *before;           /* written before the operation row with this ordinal, which is the call's or an earlier one's */
     uint32_t *task;
     int64_t *begin_time_ns;
-    int64_t *end_time_ns;       /* the call's end, if the thread was not seen on a CPU again. Unknown: so is that end, or
-                                   the thread left a CPU again, and the switch back was lost */
+    int64_t *end_time_ns;       /* the call's end, if the thread was not seen on a CPU again. Unknown: the call's end is
+                                   unknown, or the thread left a CPU again and the switch back was lost */
     uint8_t *state;             /* enum lo2_off_state; DEVICE: blocked while one of its own block requests was under way */
     int64_t *wake_time_ns;      /* it could run again; unknown: not seen, or not recorded (layer `waits`) */
     uint8_t *reason;            /* enum lo2_wait_reason */
@@ -351,8 +351,8 @@ typedef struct {
 } lo2_off_cpu_columns;
 
 /*
- * One row per run of pages that a recorded thread put into the page cache, when it is known what became of them: of pages that
- * were read ahead when they were used or taken out, or at the end of the run; of others at the end of the call.
+ * One row per run of pages that a recorded thread put into the page cache. A row of pages that were read ahead comes
+ * when the pages were used or taken out, or at the end of the spool. Any other row comes at the end of the call.
  */
 typedef struct {
     int64_t *time_ns;           /* of the first page */
@@ -380,7 +380,7 @@ enum lo2_fill_reason {
     LO2_FILL_OTHER = 6
 };
 
-/* One row per run of pages that a thread took out of the page cache, of files that somebody recorded has filled. */
+/* One row per run of pages that a thread took out of the page cache, of files whose pages a recorded thread put in. */
 typedef struct {
     int64_t *time_ns;           /* of the first page */
     uint32_t *task;             /* UINT32_MAX: not recorded */

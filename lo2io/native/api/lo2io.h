@@ -23,7 +23,7 @@ typedef struct {
 enum lo2_completions {
     LO2_COMPLETIONS_THERE = 0,
     LO2_COMPLETIONS_MISSING = 1,
-    LO2_COMPLETIONS_COUNTED = 2 /* the kernel counted them: comparing tells, where it makes a difference */
+    LO2_COMPLETIONS_COUNTED = 2 /* the kernel counted them; the engine compares only when it has to know */
 };
 
 /* The layer `cache`. DOUBTFUL: some runs of its programs are missing, and nothing tells when. */
@@ -70,16 +70,16 @@ typedef struct {
     uint8_t parts;          /* the layer `parts` was recorded */
     uint8_t dirty;          /* the layers `dirty` and `parts` were recorded */
     uint8_t waits;          /* the layer `waits` was recorded: SLEEP tells of stretches without a CPU */
-    uint8_t workers;        /* the same of `workers`, and no fact was lost */
+    uint8_t workers;        /* the layers `waits` and `workers` were recorded, and no fact was lost */
     uint8_t faults;         /* the layer `faults` was recorded */
     uint16_t fault_call;    /* index into the calls: what page faults are called */
     const uint8_t *stack_reasons; /* enum lo2_wait_reason of each kernel stack; read while the engine lives */
     uint32_t nr_stacks;
     uint8_t lock_reason;    /* the number of the reason "lock" */
-    int64_t stack_from_ns;  /* of sleeps that last so long, a stack was taken */
+    int64_t stack_from_ns;  /* a stack was taken of each sleep of at least this length */
     const uint8_t *user_stacks; /* of each number of a program's stack: true if its frames are known */
     uint32_t nr_user_stacks;
-    int64_t slow_from_ns;   /* of calls that last so long, the program's stack was taken */
+    int64_t slow_from_ns;   /* the program's stack was taken of some calls of at least this length */
     uint8_t unwinds;        /* copies of stacks, and what tells the mapped files, are handed out: lo2_told */
     uint32_t buffer_bytes;  /* read buffer of one stream */
     uint8_t completions;    /* enum lo2_completions: those of block requests */

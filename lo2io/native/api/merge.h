@@ -74,17 +74,17 @@ const lo2_event_callback *lo2_merge_callbacks(void);
 void lo2_merge_begin(lo2_merge *merge, uint32_t number, const char *host);
 const lo2_merge_part *lo2_merge_read(lo2_merge *merge);
 /*
- * These functions tell of a definition that was written before, with its number. They return 0, or -1: see lo2_merge_failed. Equal
- * strings are one. An I/O paradigm of the
- * same identification is the same. A property of the same name at a joined node or location group gets "lo2io " before
- * its name.
+ * Each of these functions announces a definition that was written before, and its number. They return 0, or -1: see
+ * lo2_merge_failed. Equal strings become one definition, and so do I/O paradigms of the same identification. If a
+ * joined node or location group already has a property of some name, a second property of that name gets "lo2io "
+ * before its name.
  */
 int lo2_merge_know_string(lo2_merge *merge, const char *text, uint32_t ref);
 int lo2_merge_know_paradigm(lo2_merge *merge, uint32_t identification, uint32_t ref);
 int lo2_merge_know_property(lo2_merge *merge, bool of_group, uint32_t of, uint32_t name);
 /*
- * Before writing an archive that was read: its host and its location groups are in part those that were written before.
- * host: a node of the system tree, or UINT32_MAX. named: threads that have a location that was written before. 0, or -1:
+ * Call this before writing an archive that was read, if its host or some of its location groups were written before.
+ * host: a node of the system tree, or UINT32_MAX. named: threads whose location was written before. Returns 0, or -1:
  * see lo2_merge_failed.
  */
 int lo2_merge_join(lo2_merge *merge, uint32_t host, const lo2_merge_pair *groups, uint64_t nr_groups,

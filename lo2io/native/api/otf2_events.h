@@ -88,8 +88,8 @@ typedef struct {
     int64_t slow_from_ns;         /* calls that last so long may have a stack of the program; INT64_MAX: none has */
     int64_t start_ns;             /* intervals of metrics begin here */
     int64_t stop_ns;              /* no thread ends later; INT64_MAX: not known yet */
-    uint64_t most_own;            /* so many locations belong to one thread or ring each, and so many groups to one process
-                                     each; all further ones are shared */
+    uint64_t most_own;            /* so many locations belong to a single thread or ring, and so many groups to a
+                                     single process; further threads, rings and processes share */
 } lo2_otf2_config;
 
 enum lo2_otf2_location_kind {

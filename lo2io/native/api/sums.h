@@ -196,7 +196,7 @@ bool lo2_overlap_add_calls(lo2_overlap *overlap, const lo2_sum_rows *rows, const
 /* Likewise, requests by the task that submitted each. */
 bool lo2_overlap_add_requests(lo2_overlap *overlap, size_t nr, const uint32_t *task, const int64_t *begin_ns,
                               const int64_t *end_ns, int64_t from_ns);
-/* The moments of calls that began before from_ns: two for each, in moments, which has room for all. Returns how many. */
+/* Writes the moments of calls that began before from_ns, at most two each. `moments` has room. Returns how many. */
 size_t lo2_overlap_early(const lo2_overlap *overlap, const lo2_sum_rows *rows, int64_t from_ns, lo2_overlap_moment *moments);
 void lo2_overlap_advance(lo2_overlap *overlap, int64_t until_ns); /* nothing begins before that any more */
 void lo2_overlap_finish(lo2_overlap *overlap);

@@ -1,6 +1,7 @@
 /*
- * Commits of journals, as their threads tell them (bpf/programs/journal.h). A thread has one commit under way. A record about
- * another transaction, or about a moment that the commit has met already, ends this commit: records in between were lost.
+ * Commits of journals, as BPF programs record them in the journals' threads (bpf/programs/journal.h). A thread has at
+ * most one commit under way. A record about another transaction ends that commit. So does a record about a moment that
+ * the commit has already reached. In both cases, records in between were lost.
  */
 #include "block/commits.h"
 

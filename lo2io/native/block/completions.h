@@ -4,7 +4,7 @@
 
 #include "tables/state.h"
 
-/* To be asked only where it makes a difference: the first answer may take a look at all records. */
+/* Call this only where the answer makes a difference: the first call may have to read all records. */
 bool completions_missing(engine *e);
 
 #endif

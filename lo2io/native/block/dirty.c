@@ -1,7 +1,8 @@
 /*
- * Who dirtied the pages that requests write back: the last two dirtyings of each page, in chunks of pages of one file. A chunk that
- * nobody has dirtied for the longest time makes room for a new one. Then its pages have no known dirtier any more. Beside them the
- * workers of the kernel that write pages back at present, and why they do.
+ * Who dirtied the pages that requests write back. The last two dirtyings of each page are kept, in chunks of pages of
+ * one file. If there is no room for a new chunk, the chunk that was dirtied least recently makes way. The dirtiers of
+ * that chunk's pages are then unknown. A second list holds the kernel's workers that write pages back at present, and
+ * their reasons.
  */
 #include "block/dirty.h"
 #include "cache/cache.h"
@@ -130,7 +131,7 @@ static chunk *touch(engine *e, const chunk *key)
 
 /* ---- dirtyings ---- */
 
-/* Records of several CPUs may come late: a run is told when it has ended. */
+/* The dirtyings of several CPUs may be out of order, because a run of pages is recorded only when it has ended. */
 static void dirty(chunk *c, uint32_t place, const dirtying *by)
 {
     dirty_page *page = &c->pages[place];

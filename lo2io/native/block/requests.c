@@ -95,9 +95,10 @@ void requests_free(request_set *set)
 }
 
 /*
- * The request of a sample. Twins (same device, sector, operation, both in flight) look alike. One of the sample's size
- * goes first, then the oldest. But if counts show that completions are missing, the newest: the older twin's completion
- * is most likely a missing one.
+ * To which of two twins a sample belongs. Twins have the same device, sector and operation, and are under way at the
+ * same time. find() prefers the twin of the sample's size. If sizes do not decide, the oldest twin goes first. But if
+ * counts show that completions are missing, the newest goes first: most likely, the older twin's completion
+ * is a missing one.
  */
 static bool goes_before(engine *e, const request *r, const request *other)
 {
@@ -228,8 +229,8 @@ bool requests_flush(engine *e)
 }
 
 /*
- * True if its thread waits until it has ended. The kernel marks reads for which no thread waits, and writes for which
- * one does.
+ * True if a thread waits for the request's end. The kernel marks reads for which no thread waits (readahead), and
+ * writes for which a thread waits (sync).
  */
 static bool is_waited_for(const request *r)
 {
@@ -290,8 +291,8 @@ static request *in_the_way(engine *e, const block_sample *s)
 }
 
 /*
- * A request begins, so older ones at its sector have ended. The kernel does not write sectors while they are read or
- * written, nor does a program to which the result matters. But two reads may overlap.
+ * A request begins, so older requests at its sector have ended. The kernel does not write sectors while they are being
+ * read or written. A program that cares about the result does not do so either. But two reads may overlap.
  */
 static void make_way(engine *e, const block_sample *s, int64_t time)
 {

@@ -6,7 +6,11 @@ enum { LEAST_PAGE_BYTES = 4096, MOST_PAGES = 1 << 28 };
 
 typedef struct { uint64_t first, last; } page_range;
 
-/* A run is damaged if its places need more than 63 bits, or if it has billions of pages: going through these takes minutes. */
+/*
+ * False: the record is damaged. It has no pages, or pages smaller than the smallest page, or its last byte needs more
+ * than 63 bits. Or it has more than MOST_PAGES pages: the engine visits each page, and billions of pages would take
+ * minutes.
+ */
 bool are_pages(const lo2_kernel_pages *told)
 {
     return told->pages && told->pages <= MOST_PAGES && told->page_bytes >= LEAST_PAGE_BYTES &&

@@ -1,14 +1,15 @@
 /*
  * Looks for block requests or system calls that took longer than a threshold, while a recording goes on.
  *
- * Input are the bytes just drained from each buffer, in pieces of any length: perf's samples, and records of BPF programs
- * (bpf/programs/records.h). A request is issued on one CPU and
- * completed on another, and a thread may enter a call on one CPU and leave it on another. Either buffer may be drained
- * first. So starts and ends are gathered, and paired in the order of their times when all buffers have been drained. A
- * completion belongs to the latest issue of its device, sector and operation, an exit to the thread's latest entry.
+ * The input is the bytes just drained from each buffer, in pieces of any length: perf's samples, and records of BPF
+ * programs (bpf/programs/records.h). A request may be issued on one CPU and completed on another. A thread may enter a
+ * call on one CPU and leave the call on another. Either buffer may be drained first. So starts and ends are gathered.
+ * When all buffers have been drained, starts and ends are paired in the order of their times. A completion belongs to
+ * the latest issue of its device, sector and operation. An exit belongs to the thread's latest entry.
  *
- * The table of starts is bounded: the oldest make way. If a buffer lost records, all starts are forgotten. For an end and
- * the next start may be lost, and the next end would then meet the wrong start. Forgotten starts are counted.
+ * The table of starts is bounded: the oldest make way. If a buffer lost records, all starts are forgotten, because an
+ * end and the next start may be among the lost records. The next end would then be paired with the wrong start.
+ * Forgotten starts are counted.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -224,7 +225,7 @@ static void on_record(lo2_watch *w, bool of_programs, const uint8_t *record, uin
         on_programs_record(w, record + HEADER_BYTES, kernel_record_length(length));
 }
 
-/* Even if the bytes are no record, the watcher goes on, for the watcher proves nothing. */
+/* Bytes that are no record do not stop the watcher, for no proof depends on the watcher. */
 static uint32_t size_of(bool of_programs, const uint8_t *record)
 {
     uint32_t length;

@@ -5,9 +5,9 @@
 enum { SECTOR_BYTES = 512 };
 
 /*
- * blk_fill_rwbs, kernel/trace/blktrace.c: F before the operation is a preflush, F after it FUA. An F alone is a flush,
- * and so are data to be moved without sectors. N says that the kernel has no letter for the operation, such as write
- * zeroes on Linux 6.18.
+ * blk_fill_rwbs, kernel/trace/blktrace.c: an F before the operation is a preflush, an F after the operation is FUA. An
+ * F alone is a flush. An operation that moves data but has no sectors is a flush, too (block_sample_read). N says that
+ * the kernel has no letter for the operation, as for write zeroes on Linux 6.18.
  */
 static void parse_rwbs(const uint8_t *text, size_t size, block_sample *s)
 {

@@ -8,13 +8,13 @@
 
 #include "input/clock.h"
 
-/* NTP turns CLOCK_MONOTONIC by no more than this (MAXFREQ, include/linux/timex.h). Other clocks differ by far less. */
+/* NTP slews CLOCK_MONOTONIC by at most this rate (MAXFREQ, include/linux/timex.h). Other clocks drift far less. */
 static const double MAX_DRIFT = 500e-6;
 enum { LONG_NS = 1000000000 }; /* readings so far apart also tell the drift outside of them */
 
 static int64_t rounded(double ns) { return ns > -4e18 && ns < 4e18 ? (int64_t)ns : 0; }
 
-/* By how much the spool's clock gained on the other between two readings. *steady: that can be drift. */
+/* The ns by which the spool's clock gained on CLOCK_MONOTONIC between two readings. *steady: drift can explain them. */
 static double parted(const lo2_sync *a, const lo2_sync *b, bool *steady)
 {
     double elapsed = (double)minus(b->monotonic_ns, a->monotonic_ns);

@@ -8,8 +8,8 @@
  *   interrupt         time 2 ── place 1
  *
  * A block with an inversion is sorted stably. The last records of a block wait for the next one, so that an inversion
- * across both is put in order, too. An interrupt can come while a program records an event of a tracepoint. All events of
- * the interrupt then lie in between. So more of such records wait than an interrupt writes.
+ * across both is put in order, too. An interrupt can come while a program records an event of a tracepoint. All events
+ * of the interrupt then lie in between. So the number of such records that wait is larger than an interrupt can write.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -63,7 +63,7 @@ static int64_t record_time(const stream *s, const uint8_t *record, uint16_t size
     memcpy(&type, record, 4);
     if (is_fact || type == RECORD_SAMPLE) {
         memcpy(&time, record + HEADER_BYTES, 8);
-        if (is_fact) { /* a descriptor must be constant until no doubt is left; a thread's fact may come early */
+        if (is_fact) { /* a slot must be constant up to its FD fact's latest possible time; other facts may be early */
             fact_moment end = fact_when(clock, (uint64_t)time);
             time = plus(end.time, plus(end.margin, type == LO2_FACT_FD && end.doubt < JUMPED ? end.doubt : 0));
         }

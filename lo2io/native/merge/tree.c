@@ -1,7 +1,7 @@
 /*
- * The system tree, location groups and locations. Below the merged archive's root each host has its own tree, as the host's
- * archive has it. The root of class "machine" of these trees is the merged root. Names end with " @host", for ViTE aborts
- * if two are equal.
+ * The system tree, location groups and locations. Below the merged archive's root, each host keeps the tree of its own
+ * archive. If that tree has a root of class "machine", the merged root takes its place. Names end with " @host", for
+ * ViTE aborts if two names are equal.
  */
 #include "merge/merge.h"
 

@@ -7,7 +7,7 @@
  * libotf2 asks for a second chunk as soon as the first is full and complete (OTF2_Buffer_RequestNewChunk). An event
  * file's chunk is then written here, for libotf2 would collect 4 MiB per file before it writes any. libotf2 hears "no
  * memory", asks whether to flush, hears "no", and asks again: now it gets memory, and goes on as after a flush. (It
- * forgets 64 bytes each time.) libotf2 itself writes the last chunk of a file, and would truncate the file. So whole
+ * leaks 64 bytes each time.) libotf2 itself writes the last chunk of a file, and would truncate the file. So whole
  * chunks go to a file of another name, and the last chunk is then added to that file.
  *
  *      request:  allocate: write, NULL  ->  flush: no  ->  allocate: the same memory

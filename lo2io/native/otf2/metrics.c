@@ -5,8 +5,8 @@
  * change, and holds from there on.
  *
  * A rate stands at the end of its interval (OTF2_METRIC_TIMING_LAST), so that rates come in order of time between the
- * changes of the queue depth. Only intervals with events are written. The rate 0 stands for all intervals without events
- * in between, at the end of the first of them and at the end of the last:
+ * changes of the queue depth. Each interval with events has its rate. A series of intervals without events has the rate
+ * 0 at the end of its first interval and at the end of its last:
  *
  *      events:      x x   x                      x
  *      intervals:  |----|----|----|----|----|----|----|----|

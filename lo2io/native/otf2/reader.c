@@ -16,7 +16,7 @@
 #define LEAST_WINDOW 64u
 #define MOST_WINDOW 32768u
 #define WINDOW_EVENTS (1u << 19) /* sum of all windows, unless they have LEAST_WINDOW each and that is more */
-#define WINDOW_SHARE 16u         /* a window gets this part of the rest */
+#define WINDOW_SHARE 16u         /* a window gets one part in so many of the rest */
 
 /* Prototypes as in OTF2 3's headers: OTF2_Reader.h, OTF2_EvtReader.h, OTF2_AttributeList.h. */
 typedef void *(*get_evt_reader_fn)(void *, uint64_t);

@@ -19,8 +19,8 @@
  * is not taken if it was written to after the start of the new thread's first event. Workers of rings have shared
  * locations of their own, for their events are written after all others of the batch.
  *
- * A thread keeps its location while a ring's request that it began is under way, or while a call waits for its paths. A
- * thread of which an event comes after its end all the same gets a location once more.
+ * A thread keeps its location while a ring's request that it began is under way, or while a call waits for its paths.
+ * If an event of a thread comes after its end all the same, the thread gets a location again.
  */
 #include "otf2/otf2_writer.h"
 

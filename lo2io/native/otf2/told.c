@@ -9,7 +9,7 @@
  *   calls      ├──────────┤    ├───────────┤   ├─────┤
  *              row: 1 of 1     row: 3 of 1     row: 4 of 1; 2 belongs to no call
  *
- * A list keeps the newest requests only. A call that began before what a list has dropped tells of no requests.
+ * A list keeps only the newest requests. A call that began before the last dropped request gets no requests at all.
  */
 #include "otf2/otf2_writer.h"
 

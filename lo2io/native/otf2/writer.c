@@ -17,8 +17,8 @@
  * Handle events (close-on-exec, close_range, dup2's target) have their own time, perhaps inside of a call whose row comes
  * later (execve). They wait for that row (otf2/waiting.c).
  *
- * OTF2 refuses a time before the location's last one (error 78) and drops the event. The engine's order excludes that.
- * Should it happen all the same, the event moves to the last time and is counted.
+ * OTF2 refuses a time before the location's last one (error 78) and drops the event. The engine's order excludes such
+ * times. If one comes all the same, the event gets the location's last time, and is counted (nr_clamped).
  */
 #include "otf2/otf2_writer.h"
 

@@ -2,8 +2,8 @@
  * Writes packets of Perfetto's trace format: protobuf, each packet the field 1 of the trace.
  *
  * Fields and types: protos/perfetto/trace/{trace_packet,track_event/track_event,track_event/debug_annotation}.proto. A
- * length stands before its content, so it gets a width that suffices, and is filled in afterwards. A varint may have
- * leading groups of zeros: Perfetto's own writer does the same.
+ * length stands before its content, so it gets a width that suffices, and is filled in afterwards. A varint may be
+ * padded with groups of zeros at its most significant end: Perfetto's own writer does the same.
  */
 #include <stdbool.h>
 #include <stdlib.h>

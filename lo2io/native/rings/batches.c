@@ -1,9 +1,10 @@
 /*
  * Calls of rings and of libaio: each that submits or collects is a batch, with a row beside its operation's.
  *
- * For io_uring, the descriptor at the entry names the batch's ring, else requests or a wait in the call do. For libaio,
- * the context does. `asked` and `wanted` are the arguments, whatever the flags. nr_completions counts CQEs since the
- * entry, or since the ring is known, without overflows. nr_requests and nr_completions are 0 for libaio.
+ * For io_uring, the descriptor at the entry identifies the batch's ring. If the descriptor is not known, requests or a
+ * wait inside of the call identify the ring. For libaio, the context identifies the ring. `asked` and `wanted` are the
+ * call's arguments, whatever its flags. nr_completions counts CQEs since the entry, or since the ring became known,
+ * without overflows. nr_requests and nr_completions are 0 for libaio.
  *
  * Which io_setup made a context: if a process began or did its exec in the trace, its successful io_setups are kept,
  * and each new context uses up one. If only one was kept, it gives the context's time and thread. If several were kept,

@@ -1,11 +1,10 @@
 /*
  * Rings and descriptors: which descriptor is a ring's, and what requests of rings do to descriptors.
  *
- * A RING fact fills in what events did not tell about the ring behind its handle, whether that ring is known when the fact
- * comes or becomes known later. If the poller that the fact
- * names submits to a ring without a handle, and no other such fact names the poller, the handle is that ring's. The
- * poller of a ring is the thread born inside of io_uring_setup (SETUP_SQPOLL), else the first `iou-sqp-` thread that
- * submits to the ring, else the fact's.
+ * A RING fact adds what events did not tell about the ring behind its handle. The ring may also become known after the
+ * fact. If the fact's poller submits to a ring without a handle, and no other such fact names this poller, the handle
+ * belongs to that ring. The poller of a ring is the thread born inside of io_uring_setup (SETUP_SQPOLL), else the first
+ * `iou-sqp-` thread that submits to the ring, else the thread that the fact names.
  */
 #include <fcntl.h>
 

@@ -3,9 +3,9 @@
  * request's submission or its event. So BPF programs read both in the memory of the recorded program.
  *
  * An event names its request by the address of the iocb and aio_data. A program may also read events from memory
- * without a call, which lo2io does not see. Such a request may have ended when its iocb is submitted again, or not: the
- * program may submit early, for the kernel keeps a copy. So an event belongs to the newest request that fits, and older
- * ones stay alive until no event can be about them.
+ * without a call, which lo2io does not see. When an iocb is submitted again, its former request need not have ended:
+ * the kernel keeps a copy of the iocb, so the program may use the iocb again early. So an event belongs to the newest
+ * request that fits, and older requests stay alive until no event can be about them.
  */
 #include <errno.h>
 #include <linux/aio_abi.h>

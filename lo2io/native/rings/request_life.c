@@ -13,9 +13,10 @@
 /*
  * ==== when it is executed ====
  *
- * A thread executes a request until its next event (but wake, short_write and a file_get of the same request), its next
- * call entry or exit, its exit, or the trace's end. A file_get outside of workers begins another execution, unless the
- * request is being executed there. The time at which it goes on after a wake is not known.
+ * A thread executes a request until the first of these: the thread's next event (except wake, short_write and a
+ * file_get of the same request), the thread's next call entry or exit, the thread's exit, the trace's end. A file_get
+ * outside of workers begins another execution, unless the thread is executing the request already. The time at which a
+ * request goes on after a wake is not known.
  *
  * The first execution (`issue`) is
  * - for a free request: the file_get, if that is the thread's next event, else the submission (inferred). A request is
@@ -327,7 +328,10 @@ void on_link(engine *e, ring_thread *th, const ring_sample *s)
 
 static void request_passed_over(engine *e, ring_request *r, int64_t time);
 
-/* The kernel names as culprit the request at whose end it is. That request may itself be a victim, of a refused member. */
+/*
+ * As the culprit, the kernel names the request that it is ending. That request may itself be a victim, namely of a
+ * refused member of the chain.
+ */
 void on_fail_link(engine *e, const ring_sample *s)
 {
     bool has_ctx = ring_has(s, LO2_FIELD_RING_CTX);
@@ -528,7 +532,7 @@ static void split_work(const engine *e, const ring_thread *th, ring_request *r, 
     r->slept = (worker_sleeps){0};
 }
 
-/* The worker keeps the address of a request that is over until it goes on. Another request may have it by then. */
+/* A worker keeps the address of an ended request until it takes up another. A new request may have that address. */
 uint64_t ring_worker_slept(engine *e, const lo2_kernel_sleep *sleep)
 {
     ring_request *r = e->ring_requests ? request_by_address(e, sleep->request, 0, false) : NULL;

@@ -95,7 +95,7 @@ ring_thread *thread_known(engine *e, const task *t)
     return th->number == t->number ? th : NULL;
 }
 
-/* The time of the thread's last event: for a request, the thread looks up its fd after that. */
+/* The time of the thread's previous event. The kernel looks up the fd of the thread's new request after that time. */
 int64_t thread_event(const task *t, ring_thread *th, int64_t time)
 {
     int64_t call = t->pending.active ? t->pending.begin : t->left.completed ? t->left.end : UNKNOWN;

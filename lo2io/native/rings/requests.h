@@ -151,7 +151,7 @@ typedef struct ring_request_set {
     uint32_t nr_buckets, nr_used;
     request_list alive, ended;
     uint32_t nr_unheard;
-    VEC(uint32_t) of_ring;        /* by the ring's index: its first living request */
+    VEC(uint32_t) of_ring;        /* by the ring's index: its newest living request */
     VEC(ring_thread) threads;
     VEC(held_event) held;
     VEC(uint32_t) free_held;

@@ -20,7 +20,7 @@ ring_set *rings_needed(engine *e)
     return e->rings;
 }
 
-/* aio_context_t is an address in its process, a kernel address is unique. */
+/* A libaio context is an address in the memory of its process. An io_uring's kernel address is unique. */
 static bool is_ring(const ring *r, uint8_t kind, uint64_t context, uint32_t process_number)
 {
     return r->context == context && r->kind == kind && (kind == RING_URING || r->process_number == process_number);

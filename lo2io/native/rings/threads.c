@@ -1,9 +1,10 @@
 /*
  * Threads that the kernel makes for rings: workers, and those that poll submission queues; and whom they serve.
  *
- * A thread named `iou-wrk-N` is a worker, `iou-sqp-N` a poller, unless it has entered a recorded call. These threads
- * never run in user mode. Nor does a thread of the same process that is born by one of them, or by a thread inside of
- * another call than clone. A worker's owner is the living thread N of its process when it gets the name. The worker
+ * A thread named `iou-wrk-N` is a worker, and a thread named `iou-sqp-N` is a poller, unless the thread has entered a
+ * recorded call. Workers and pollers never run in user mode. The same holds for a thread of their process that one of
+ * them creates, or that a thread creates inside of another call than clone. A worker's owner is the thread N of its
+ * process that lives when the worker gets the name. The worker
  * serves the rings that thread N submits to. nr_workers of a ring counts births that were seen: the COMM with the name,
  * or a worker's FORK. `workers` of a state counts the living workers of the ring's living submitters, also those that
  * facts tell of.

@@ -4,9 +4,9 @@
 #include "tables/rows.h"
 
 /*
- * The default of fs.nr_open (fs/file.c). A table is as long as its highest fd. Damaged records must not
- * take unlimited memory. So all tables together have SLOTS_FREE slots, and SLOTS_EACH more for each record read so far. A descriptor
- * beyond them stays unknown.
+ * FD_LIMIT is the default of fs.nr_open (fs/file.c). A table has a slot for every number up to its highest fd. Damaged
+ * records must not take unlimited memory. So all tables together may have SLOTS_FREE slots, and SLOTS_EACH more for
+ * each record read so far. A descriptor that finds no slot stays unknown.
  */
 enum { FD_LIMIT = 1 << 20, SLOTS_KEPT = 1 << 10, SLOTS_FREE = 1 << 21, SLOTS_EACH = 64 };
 enum { RANGE_UNSHARE = 2, RANGE_CLOEXEC = 4 }; /* CLOSE_RANGE_*, linux/close_range.h */
@@ -116,8 +116,8 @@ void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec)
 
 /*
  * Makes a child's copy, whose slots refer to the parent's handles until the child uses them. The kernel makes the copy
- * at an unknown moment of the call. So slots that others may have changed since the call's start are unknown in the
- * copy. If the entry was not seen, all are.
+ * at an unknown moment of the call. If other tasks share the parent's table, the slots that they may have changed since
+ * the call's start are unknown in the copy. If the call's entry was not seen either, all slots of the copy are unknown.
  */
 uint32_t table_copy(engine *e, uint32_t table, int64_t begin)
 {
@@ -191,9 +191,9 @@ void table_release(engine *e, uint32_t table, int64_t time)
 }
 
 /*
- * Ends the handle in a slot by a call on another descriptor (close_range, dup2's target, exec). A handle event states
- * the end, if a call has named the handle before. When the last thread of a table exits, its handles end without
- * events.
+ * Ends the handle in a slot, for a call that does not name the slot's fd as its own (close_range, dup2 for its target,
+ * exec). If a call has named the handle before, a handle event states the end. When the last thread of a table exits,
+ * the table's handles end without events.
  */
 void slot_sweep(engine *e, const task *t, slot *s, int64_t time)
 {

@@ -6,8 +6,9 @@
  *   description;
  * - after a write that appends or may append (the write itself has no offset), after a call in flight, and after a copy
  *   that moved bytes, on both sides;
- * - for calls that overlap another call which moves it, on the description or, before the handle was known, on the
- *   descriptor. Their results still add up. The result of an overlapping seek does not count;
+ * - for calls that overlap another call which moves the position. The other call is on the same description or, if the
+ *   handle was not known yet, on the same descriptor. The results of such calls still add up. The result of an
+ *   overlapping seek does not count;
  * - for good, after a fact of a quiet moment contradicts it: somebody outside of the trace moves it;
  * - always for pipes, sockets, character devices and message queues, and if a call of the default set that moves
  *   positions was not recorded on every CPU.

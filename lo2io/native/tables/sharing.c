@@ -11,8 +11,8 @@
  *                                               table has this address, a thread that was alone keeps its table, and
  *                                               any other gets a new one: all slots are unknown then
  *
- * In the last two cases the handles of calls under way are unknown, too. The kernel gives addresses again. If nobody
- * saw the last thread of a table exit, two tables may be taken for one. That makes names unknown, and none wrong.
+ * In the last two cases the handles of calls under way are unknown, too. The kernel uses addresses again. If the exit
+ * of a table's last thread was not seen, two tables may be taken for one. Names then become unknown, but never wrong.
  */
 #include "tables/descriptors.h"
 #include "tables/positions.h"
@@ -57,7 +57,7 @@ static void agree(engine *e, uint32_t own, uint32_t with)
     }
 }
 
-/* Makes the table's slots unknown, and also what calls under way in it have met. */
+/* Makes the table's slots unknown, and also the files that calls under way in the table have met. */
 static void doubt(engine *e, uint32_t table)
 {
     table_void(e, table, e->totals.last_time_ns);

@@ -17,18 +17,18 @@ typedef struct {
     uint32_t refs, number, file;
     uint32_t moving;              /* pending calls that move the position */
     int64_t position, last_moved; /* position UNKNOWN: not known */
-    uint8_t overlapped;           /* such calls overlapped since moving was 0 */
+    uint8_t overlapped;           /* calls that move the position have overlapped since `moving` was last 0 */
     uint32_t open_flags;          /* NONE: unknown */
     /*
-     * index + 1 of the ring that this descriptor is, 0: of no known ring; and the ring's number, since indices are used
-     * again
+     * `ring`: index + 1 of the ring to which this description belongs; 0: no known ring. `ring_number`: the ring's
+     * number, because indices are used again.
      */
     uint32_t ring, ring_number;
     uint32_t ring_fact;           /* index + 1 of an fdinfo fact about a ring that is not known yet */
     uint8_t append;               /* enum appends */
-    uint8_t foreign;              /* somebody else moves it too, or it has no position: never followed again */
+    uint8_t foreign;              /* somebody else moves the position too, or there is none: never followed again */
     uint8_t name_source;
-    bool has_identity;            /* a BPF program told which description this is, in the next two lines: */
+    bool has_identity;            /* a BPF program identified the description: the next two lines are known */
     uint32_t generation;          /* ... of the inode */
     uint64_t address, device, inode;
     int64_t first_use;            /* the first call on it, or its opening; UNKNOWN: none was seen */
@@ -49,7 +49,7 @@ typedef struct {
  * `ending`    pending calls that may end what the slot held when they began
  * `blind`     those of `ending` that may also end what comes into the slot later: they found it empty, or they fill it
  * `settled`, `blind_settled`   when the last call of each kind was left
- * `spent`     closes of `ending` that have freed the slot, which is proven as soon as a call returns the free number
+ * `spent`     closes of `ending` that have freed the slot. A call that returns the free number proves that they have
  * `tainted`   a blind end began during a close that is not spent. It may have freed the slot in place of the close, so
  *             no result proves the close spent any more
  * `installs`  how often a call has returned the free number
@@ -149,10 +149,10 @@ typedef struct {
     char path[64];                /* argument of the pending open, where the kernel gives the string */
     uint32_t path_length;
     uint32_t nr_requests;         /* its own block requests under way */
-    int64_t request_gone;         /* when the last of those that are gone ended */
+    int64_t request_gone;         /* end of the request that ended last */
     bool alive;
-    bool in_exec;                 /* no record of it has followed the COMM of its exec */
-    int64_t exec_exit;            /* time of an EXIT during the exec that no record has followed; UNKNOWN: none */
+    bool in_exec;                 /* no record of the task has come since the COMM of its exec */
+    int64_t exec_exit;            /* time of an EXIT amid the exec, if no record has come since; UNKNOWN: none */
     bool serves;                  /* the kernel made it for a ring: it never runs in user mode */
     bool ring_worker;
     uint32_t owner, owner_number; /* of a worker: tid and number of the thread for which it executes */
@@ -164,7 +164,7 @@ typedef struct {
     uint32_t fault_sleeps;        /* the layer `faults`: stretches outside of calls, index + 1, 0: none; and how many */
     uint32_t nr_fault_sleeps;
     cache_deeds fault_deeds;      /* ... runs of pages outside of calls */
-    int64_t fault_deeds_from;     /* ... those before it were given up */
+    int64_t fault_deeds_from;     /* ... runs of pages before this time were given up */
     uint32_t held, held_last;     /* first and last fact about the pending call, which wait for its exit: index + 1, 0: none */
     ring_call ring_call;          /* while a call of a ring is pending */
     uint32_t iocbs, last_iocb;    /* first and last iocb that its io_submit is about to submit: index + 1 */
