@@ -391,7 +391,7 @@ typedef struct {
 } lo2_kernel_stack;
 
 /*
- * What unwinding needs: the registers at the call, in DWARF's numbering (x86-64 psABI, figure 3.36), and the stack from
+ * The facts that unwinding needs: the registers at the call, in DWARF's numbering (x86-64 psABI, figure 3.36), and the stack from
  * the stack pointer on.
  */
 enum { LO2_STACK_REGISTERS = 17, LO2_STACK_COPY = 8192 };

@@ -15,7 +15,7 @@ __extension__ typedef unsigned __int128 hash_wide;
 
 typedef struct { uint64_t low, high; } hash_digest;
 
-/* What hash_words multiplies by, and what it adds. Drawn when the library is loaded. */
+/* hash_words multiplies each word by a factor of its own, and adds a number. All are drawn when the library is loaded. */
 extern struct hash_factors { hash_wide add, of_word[HASH_MOST_WORDS]; } hash_factors;
 
 /*

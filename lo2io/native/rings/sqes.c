@@ -1,5 +1,5 @@
 /*
- * What requests of rings ask for, as BPF programs read it off the submission queue. An SQE record belongs to the next
+ * The arguments of requests of rings, as BPF programs read them off the submission queue. An SQE record belongs to the next
  * submission in its thread. If the submission comes first, the record belongs to the submission right before the record
  * (on_kernel_sqe). Files that a ring has registered are handles, too, each from the first request that names its place.
  * docs/explanation/rules/ring-requests.md has the rules.

@@ -162,7 +162,7 @@ def _calls(summary: Summary) -> Iterable[tuple[str, Numbers]]:
 
 
 def _files(summary: Summary) -> Iterable[tuple[str | None, Numbers]]:
-    """None for the rest, as in :func:`_programs`: no file and no process can choose it."""
+    """Rows of files. As in :func:`_programs`, the rest has the name None, which no file and no process can choose."""
     for row in summary.files:
         names = {"unnamed": f"unnamed fds of {row.process}", "none": "calls without an fd", "others": None}
         if row.kind == "named":

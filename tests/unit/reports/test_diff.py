@@ -109,7 +109,7 @@ def test_other_names_stay(compared: Callable[..., Diff]) -> None:
 
 
 def test_no_process_passes_for_the_rest(tmp_path: Path) -> None:
-    """Of more programs than a summary lists, two with the names of that row: they have rows of their own."""
+    """The summary leaves programs out, and two programs have names like that row. The two keep rows of their own."""
     names = [b"7 others", b"not listed", *(b"app%d" % number for number in range(MAX_ROWS + 3))]
     threads = [
         {"task": pid, "process": pid, "pid": 100 + pid, "tid": 100 + pid, "comm": name}

@@ -167,7 +167,7 @@ def test_lost_facts_may_be_requests_of_libaio() -> None:
 
 
 def test_the_commands_part_is_not_whole_without_records_of_layers() -> None:
-    """Whose they were is not known."""
+    """A lost record does not tell whose it was."""
     command = replace(WHOLE, mode="process", command=("true",))
     assert completeness(command, seen([5, 5], [6, 6]), Totals()).recorded_whole
     assert not completeness(command, seen([5, 5], [6, 6]), Totals(nr_lost_records=1)).recorded_whole
