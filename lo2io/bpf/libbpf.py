@@ -349,8 +349,9 @@ def read_types(types_fd: int) -> bytes:
 def wait_for_programs() -> None:
     """Wait until every program that runs now has ended.
 
-    Programs run with preemption disabled, so a grace period of RCU is enough: membarrier(2) waits for one
-    (MEMBARRIER_CMD_GLOBAL, kernel/sched/membarrier.c). If the kernel refuses the call, a short sleep replaces it.
+    The kernel runs each program between rcu_read_lock and rcu_read_unlock (kernel/trace/bpf_trace.c), so a grace period
+    of RCU is enough: membarrier(2) waits for one (MEMBARRIER_CMD_GLOBAL, kernel/sched/membarrier.c). If the kernel
+    refuses the call, a short sleep replaces it.
     """
     number = _MEMBARRIER.get(os.uname().machine, _MEMBARRIER_GENERIC)
     if _libc.syscall(ctypes.c_long(number), 1, 0, 0):

@@ -547,11 +547,11 @@ class Programs:
         The programs will not write the record. Call this on that CPU, or after :meth:`switch` has switched off.
         """
         of_cpu, found = self._cpu(cpu), b""
-        events = ((of_cpu.sampling.losing, True), (of_cpu.sampling.of_layers, False))
-        for losing, counts in events if of_samples else ((of_cpu.losing, True),):
+        of_events = ((of_cpu.sampling.losing, lib.LO2_LOST_EVENTS), (of_cpu.sampling.of_layers, lib.LO2_LOST_ROWS))
+        for losing, what in of_events if of_samples else ((of_cpu.losing, lib.LO2_LOST_EVENTS),):
             begin_ns = losing.begin_ns
             lost = lib.lo2_take_number(ffi.addressof(losing, "lost"))
-            told = pack("lost", losing.end_ns, 0, begin_ns=begin_ns, lost=lost if counts else 0)
+            told = pack("lost", losing.end_ns, 0, event=what, begin_ns=begin_ns, lost=lost)
             found += framed(told) if lost else b""
         return found
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from lo2io.errors import CaptureError, Lo2ioError
 from lo2io.kernel import sysfs
+from lo2io.model import Absence
 from lo2io.model.notices import Notice
 
 if TYPE_CHECKING:
@@ -131,17 +133,24 @@ class Hotplug:
         self._root = root
         self._live = set(session.opened.cpus)
         self._refused: set[int] = set()
+        self._looked_ns = session.start_ns
+        """The last look, on the spool's clock. A CPU that comes may have come right after it."""
 
     def look(self) -> None:
         """Handle the CPUs that went or came since the last look."""
-        online = set(sysfs.read_online_cpus(self._root))
+        online, now = set(sysfs.read_online_cpus(self._root)), self._now_ns()
         self._refused &= online
+        self._session.absences = tuple(
+            each if each.cpu in online or each.end_ns is not None else replace(each, end_ns=now)
+            for each in self._session.absences
+        )
         for cpu in sorted(self._live & ((self._live - online) | self._departures.gone())):
             self._live.discard(cpu)
             self._note(Notice(f"CPU {cpu} went offline: its records so far are kept"))
         for cpu in sorted(online - self._live - self._refused):
             if self._session.is_draining:
                 self._add(cpu)
+        self._looked_ns = now
 
     def close(self) -> None:
         """End with the recording."""
@@ -179,6 +188,8 @@ class Hotplug:
         extra.switch_leaders(on=True)
         if wanted:
             extra.switch_tracepoints(on=True)
+        # Programs run there from the start and count what they cannot write. perf's events were not open.
+        self._note_absence(cpu, None if lacking else self._now_ns())
         self._live.add(cpu)
         self._rescan(time.monotonic_ns())
         self._note(Notice(f"CPU {cpu} came online: it is recorded from now on{lacking}"))
@@ -211,7 +222,16 @@ class Hotplug:
 
     def _refuse(self, cpu: int, why: str) -> None:
         self._refused.add(cpu)
+        self._note_absence(cpu, None)
         self._note(Notice(f"CPU {cpu} came online and is not recorded: {why}"))
+
+    def _note_absence(self, cpu: int, end_ns: int | None) -> None:
+        """Note that a CPU's events were not all recorded or counted: from the last look on, and up to this time."""
+        if self._is_wanted(cpu):
+            self._session.absences += (Absence(cpu, self._looked_ns, end_ns),)
+
+    def _now_ns(self) -> int:
+        return self._session.to_spool_clock(time.monotonic_ns())
 
     @staticmethod
     def _give_back(extra: OpenEvents) -> None:

@@ -21,7 +21,7 @@ from lo2io.capture.threads import leave_cpus, raise_priority, run_on_each
 from lo2io.errors import CaptureError, refusal
 from lo2io.frozen import dataclass
 from lo2io.kernel import abi
-from lo2io.model import ClockSync, EventCounts, KernelStack, UserStack
+from lo2io.model import NO_MISSES, ClockSync, EventCounts, KernelStack, Misses, UserStack
 from lo2io.model.notices import Notice, ended_early
 from lo2io.spool.writer import DiskFullError
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lo2io.capture.events.bpf_ring import KernelRing
     from lo2io.capture.events.opened import OpenEvents
     from lo2io.capture.events.ring import Ring
+    from lo2io.model import Absence
     from lo2io.spool.sinks import Sink
     from lo2io.spool.writer import SpoolWriter
 
@@ -48,12 +49,7 @@ class Stopped:
     """The time up to which tracepoints were enabled, on the spool's clock."""
     syncs: tuple[ClockSync, ...]
     counts: tuple[EventCounts, ...]
-    nr_left_out: int = 0
-    """Number of calls that programs in the kernel left out because of the filter."""
-    missed_runs: int = 0
-    """Number of times that the kernel did not run one of the programs."""
-    facts_lost: int = 0
-    """Records of files, paths and sleeps that found a full buffer."""
+    misses: Misses = NO_MISSES
     kernel_stacks: tuple[KernelStack, ...] = ()
     """Stacks of threads that slept."""
     user_stacks: tuple[UserStack, ...] = ()
@@ -108,6 +104,8 @@ class Session:
     ) -> None:
         self.opened = opened
         self.start_ns = 0
+        self.absences: tuple[Absence, ...] = ()
+        """CPUs that came online, and when their events were not recorded."""
         self._writer = writer
         self._tell = tell
         self._syncs: list[ClockSync] = []
@@ -187,12 +185,11 @@ class Session:
             answer = self._failure.strerror or str(self._failure)
             raise CaptureError(f"write the buffers to {self._writer.path}", answer, "record to another disk")
         counts = self._read_counts()
-        missed_runs, facts_lost = self._note_losses(counts)
-        left_out = self.opened.kernel.count_left_out() if self.opened.kernel else 0
+        misses = self._note_losses(counts)
         stacks = self.opened.kernel.read_stacks() if self.opened.kernel else ()
         of_programs = self.opened.kernel.read_user_stacks() if self.opened.kernel else ()
         end_ns = self.to_spool_clock(ended_ns)
-        return Stopped(end_ns, tuple(self._syncs), counts, left_out, missed_runs, facts_lost, stacks, of_programs)
+        return Stopped(end_ns, tuple(self._syncs), counts, misses, stacks, of_programs)
 
     def abandon(self) -> None:
         """Stop without a result, after an error. After :meth:`stop` this does nothing."""
@@ -423,23 +420,35 @@ class Session:
             counts += self.opened.kernel.read_counts(self.opened.cpus)
         return tuple(counts)
 
-    def _note_losses(self, counts: tuple[EventCounts, ...]) -> tuple[int, int]:
-        """Tell the user of losses. Return the losses that no event counts: the last two fields of ``Stopped``."""
+    def read_misses(self) -> Misses:
+        """What is missing so far and has no count of its own for each event."""
+        kernel = self.opened.kernel
+        tasks = self._count_lost_tasks()
+        if kernel is None:
+            return Misses(tasks_lost=tasks)
+        losses = kernel.read_losses()
+        return Misses(kernel.count_left_out(), losses.missed_runs, losses.facts_lost, losses.foreign, tasks)
+
+    def _count_lost_tasks(self) -> int:
+        """Lost records of forks, names and exits. 0 where the kernel does not count them (before Linux 6.0)."""
+        if not self.opened.has_lost:
+            return 0
+        return sum(abi.sum_counts(fds, has_lost=True)[1] for fds in self.opened.leaders)
+
+    def _note_losses(self, counts: tuple[EventCounts, ...]) -> Misses:
+        """Tell the user of losses, and return those that have no count of their own for each event."""
+        misses = self.read_misses()
         lost = sum(sum(each.lost or ()) for each in counts)
         if lost and not self._real_time:
             why = "because lo2io has no CAP_SYS_NICE: samples were lost"
             self._tell(Notice(f"the drain thread ran without real-time priority, {why}"))
-        if self.opened.has_lost:
-            lost_tasks = sum(abi.sum_counts(fds, has_lost=True)[1] for fds in self.opened.leaders)
-            if lost_tasks:
-                what = f"{lost_tasks} records of tasks (FORK, COMM, EXIT)"
-                self._tell(Notice(f"{what} were lost: descendants may be missing"))
-        if self.opened.kernel is None:
-            return 0, 0
-        losses = self.opened.kernel.read_losses()
-        for text in losses.notices():
-            self._tell(Notice(text))
-        return losses.missed_runs, losses.facts_lost
+        if misses.tasks_lost:
+            what = f"{misses.tasks_lost} records of tasks (FORK, COMM, EXIT)"
+            self._tell(Notice(f"{what} were lost: descendants may be missing"))
+        if self.opened.kernel:
+            for text in self.opened.kernel.read_losses().notices():
+                self._tell(Notice(text))
+        return misses
 
 
 def _drop_views(error: BaseException | None) -> None:

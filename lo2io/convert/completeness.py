@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lo2io.model import EventCounts, SpoolMeta, Totals
+    from lo2io.model import Absence, EventCounts, SpoolMeta, Totals
 
 
 _SUBMITS = ("syscalls:sys_enter_io_submit", "syscalls:sys_exit_io_submit")
@@ -51,14 +51,15 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     # Before Linux 6.0 the kernel tells the losses of a buffer, not of an event. Those losses have an explanation.
     untold = any(counts.lost is None for counts in meta.counts)
     explained = min(missing, max(0, totals.nr_lost - reported)) if untold else 0
-    of_samples = max(reported + missing, totals.nr_lost)
+    of_samples = max(reported + meta.tasks_lost + missing, totals.nr_lost)
     lost = of_samples + _no_samples(meta, events, totals)
     known = bool(events) and meta.complete and all(event.count is not None for event in events)
     agree = not any(event.vanished or event.surplus for event in events)
     # Only events of tasks can end in an exec. Events of CPUs go on.
     unfollowed = totals.nr_gone_in_exec if meta.scope == "inherit" else 0
-    followed = not (unfollowed or totals.nr_compat_programs)
-    readable = known and followed and not (totals.nr_undecoded or totals.truncated_bytes)
+    absent = len({each.cpu for each in meta.absences if _is_within(each, meta)})
+    seen_all = not (unfollowed or totals.nr_compat_programs or meta.foreign_calls or absent)
+    readable = known and seen_all and not (totals.nr_undecoded or totals.truncated_bytes)
     own = meta.mode == "process"
     return Completeness(
         lost=lost,
@@ -75,7 +76,15 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         whose=("your command" if meta.command else "the recorded processes") if own else "",
         inferred_ends=totals.nr_inferred_ends,
         unknown_ends=totals.nr_unknown_ends,
+        foreign=meta.foreign_calls,
+        absent_cpus=absent,
     )
+
+
+def _is_within(absence: Absence, meta: SpoolMeta) -> bool:
+    """True if a CPU was absent at some time of the recording, of which a spool may have a part only."""
+    ends_before = absence.end_ns is not None and absence.end_ns < meta.start_ns
+    return not ends_before and (meta.stop_ns is None or absence.begin_ns < meta.stop_ns)
 
 
 def _no_samples(meta: SpoolMeta, events: Sequence[EventCompleteness], totals: Totals) -> int:
@@ -83,12 +92,11 @@ def _no_samples(meta: SpoolMeta, events: Sequence[EventCompleteness], totals: To
 
     Records of forks and names are not among them, since the kernel's reports have them.
 
-    - Rows of layers. A buffer tells when it had no room for them, not how many there were, so each time is one.
+    - Rows of layers.
     - Facts. They are names, which are unknown then. But libaio's requests are facts, too.
     """
-    layers = 0 if totals.nr_lost else totals.nr_lost_records
     submits = any(event.samples for event in events if event.event in _SUBMITS)
-    return layers + (meta.facts_lost if submits else 0)
+    return totals.nr_lost_rows + (meta.facts_lost if submits else 0)
 
 
 def _only_ends_missing(events: Sequence[EventCompleteness], lost: int) -> bool:

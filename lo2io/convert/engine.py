@@ -166,6 +166,7 @@ class Engine:
         config.moves_unseen = bool(meta.chosen_cpus or left_out(self.catalog.calls, MOVING, events))
         config.records_lost = _records_lost(meta)
         config.all_tasks = meta.mode == "system"
+        config.compat_unseen = meta.compat_unseen
         config.recorder_pid = meta.recorder_pid
         config.own_pids = self._keep(ffi.new("uint32_t[]", meta.own_pids))
         config.nr_own_pids = len(meta.own_pids)
@@ -340,7 +341,8 @@ class BatchStream:
 def _records_lost(meta: SpoolMeta) -> bool:
     """True if records may be missing: losses are known, or the kernel's counts are missing."""
     has_counts = meta.complete and all(counts.lost is not None for counts in meta.counts)
-    return not has_counts or bool(meta.missed_runs or meta.facts_lost) or any(sum(c.lost or ()) for c in meta.counts)
+    untimed = meta.missed_runs or meta.facts_lost or meta.tasks_lost
+    return not has_counts or bool(untimed) or any(sum(c.lost or ()) for c in meta.counts)
 
 
 def _cache_layer(meta: SpoolMeta) -> int:

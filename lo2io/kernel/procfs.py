@@ -212,6 +212,18 @@ def read_stat(pid: int, tid: int | None = None, root: Path = ROOT) -> TaskStat |
     )
 
 
+def is_compat(pid: int, root: Path = ROOT) -> bool:
+    """True if a process runs a program of 32 bits.
+
+    Each entry of its auxiliary vector is a key and a value, of the program's word size (create_elf_tables in
+    fs/binfmt_elf.c). Keys are small. So what would be the keys of 64 bits are larger only if entries are shorter.
+    False if the process has ended, or if the caller may not read the vector.
+    """
+    content = _read(f"{root}/proc/{pid}/auxv") or b""
+    keys = memoryview(content[: len(content) // 8 * 8]).cast("Q")[::2]
+    return any(key >> 32 for key in keys)
+
+
 def read_last_pid(root: Path = ROOT) -> int | None:
     """The number of the newest task, alive or not; None: the kernel does not tell.
 

@@ -6,12 +6,15 @@ nanoseconds on the spool's clock, unless a name says otherwise.
 
 from lo2io.model.filters import CallFilter
 from lo2io.model.recording import (
+    NO_MISSES,
+    Absence,
     Account,
     BlockDevice,
     ClockSync,
     Cpu,
     EventCounts,
     KernelStack,
+    Misses,
     Mount,
     SpoolMeta,
     Usage,
@@ -49,8 +52,10 @@ from lo2io.model.tracepoints import (
 )
 
 __all__ = [
+    "NO_MISSES",
     "UNKNOWN_I64",
     "UNKNOWN_U32",
+    "Absence",
     "Account",
     "Batch",
     "BlockDevice",
@@ -71,6 +76,7 @@ __all__ = [
     "Frame",
     "IocbCommand",
     "KernelStack",
+    "Misses",
     "Mount",
     "OpcodeSpec",
     "OpcodeTrait",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from lo2io.frozen import dataclass
 from lo2io.model.job import Job  # noqa: TC001 - spool/format.py reads the types of the members
 from lo2io.model.layers import SLOW_FROM_NS, any_among_events
@@ -109,6 +111,30 @@ class Cpu:
     cpu: int
     core: int
     package: int
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A time in which a CPU was online, or may have been, and was not recorded."""
+
+    cpu: int
+    begin_ns: int
+    """On the spool's clock: the last moment at which lo2io knew the CPU to be recorded or offline."""
+    end_ns: int | None
+    """When the CPU's recording began, or the CPU was seen offline. None: the CPU was not recorded to the end."""
+
+
+class Misses(NamedTuple):
+    """What is missing and has no count of its own for each event. See the members of :class:`SpoolMeta`."""
+
+    nr_left_out: int = 0
+    missed_runs: int = 0
+    facts_lost: int = 0
+    foreign_calls: int = 0
+    tasks_lost: int = 0
+
+
+NO_MISSES = Misses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +253,13 @@ class SpoolMeta:
     facts_lost: int = 0
     """Lost records of facts: their buffer was full. They may be about names and about requests of libaio, never about
     whole calls."""
+    foreign_calls: int = 0
+    """Calls that programs at the raw pair saw and cannot name: of x32 programs, and of 32-bit programs on a machine for
+    which lo2io does not know the numbers of such calls."""
+    tasks_lost: int = 0
+    """Lost records of forks, names and exits: perf's buffers were full."""
+    absences: tuple[Absence, ...] = ()
+    """CPUs that came online, and when their events were not recorded."""
     boot_id: str = ""
     """``/proc/sys/kernel/random/boot_id``: recordings of one boot have one clock. Empty: not known."""
     job: Job | None = None
@@ -236,6 +269,12 @@ class SpoolMeta:
     def has_kernel_records(self) -> bool:
         """True if each CPU has two files: its buffer's, and one from lo2io's programs in the kernel."""
         return self.backend == "bpf" or self.kernel_facts
+
+    @property
+    def compat_unseen(self) -> bool:
+        """True if calls were recorded at tracepoints of their own. The kernel has none for 32-bit programs' calls."""
+        single = self.hook == "single" or self.backend == "perf"
+        return single and any(event.startswith("syscalls:") for event in self.events)
 
     @property
     def has_event_files(self) -> bool:

@@ -85,6 +85,7 @@ class Totals:
     nr_unknown_ends: int = 0
     nr_lost_records: int = 0
     nr_lost: int = 0
+    nr_lost_rows: int = 0
     nr_throttled: int = 0
     nr_undecoded: int = 0
     truncated_bytes: int = 0
@@ -146,7 +147,7 @@ class Completeness:
     unfollowed: int = 0
     """Programs that perf may have stopped following at their exec, because it followed tasks and not CPUs."""
     compat: int = 0
-    """Programs of 32 bits in a recording of calls by perf samples, which leave their calls out."""
+    """Programs of 32 bits in a recording of calls at single tracepoints, which leave their calls out."""
     recorded_whole: bool = False
     """True if all I/O of the recorded processes is proven captured. Ends of other block requests may be missing."""
     whose: str = ""
@@ -155,6 +156,10 @@ class Completeness:
     """Block requests in the trace without their completion that are proven to have ended."""
     unknown_ends: int = 0
     """Block requests in the trace without a completion and without such a proof. Both are 0 if none is missing."""
+    foreign: int = 0
+    """Calls that were seen but not recorded, since their numbers have no known meaning (x32, 32 bits on arm64)."""
+    absent_cpus: int = 0
+    """CPUs that came online, and whose events of some time nobody recorded or counted."""
 
     @property
     def unseen_ends(self) -> int:

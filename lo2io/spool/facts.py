@@ -23,6 +23,8 @@ TASK_SELECT = 1
 """Flag: record this task and its descendants."""
 TASK_FROM_EXEC = 2
 """Flag, with TASK_SELECT: record them only from the task's first exec on."""
+TASK_COMPAT = 4
+"""Flag: the process runs a program of 32 bits."""
 
 COMM_BYTES = 16
 MAX_PATH_BYTES = 0xFF00
@@ -74,7 +76,7 @@ def pack_task(
         tid: The thread.
         ppid: The parent process.
         comm: The thread's name, cut to 15 bytes and a zero byte as the kernel does.
-        flags: ``TASK_SELECT``, ``TASK_FROM_EXEC``.
+        flags: ``TASK_SELECT``, ``TASK_FROM_EXEC``, ``TASK_COMPAT``.
         cgroup: The process' hierarchy and path, as in ``/proc/PID/cgroup``; None: unknown. A path that is too long for
             a record counts as unknown, because a cut path names another cgroup.
     """

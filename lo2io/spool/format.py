@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lo2io.errors import SpoolError
 from lo2io.frozen import dataclass
-from lo2io.model import ClockSync, SpoolMeta
+from lo2io.model import ClockSync, Misses, SpoolMeta
 from lo2io.units import MAX_RATE
 
 if TYPE_CHECKING:
@@ -206,7 +206,10 @@ def _wrong_values(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
     yield meta.backend not in BACKENDS, f"calls were recorded by {meta.backend!r}"
     other_clock = meta.has_kernel_records and meta.clock != "monotonic"
     yield other_clock, f"the kernel's own programs tell CLOCK_MONOTONIC, and samples the clock {meta.clock!r}"
-    yield min(meta.nr_left_out, meta.missed_runs, meta.facts_lost) < 0, "a number of calls or facts is negative"
+    missing = (getattr(meta, name) for name in Misses._fields)
+    yield min(missing) < 0, "a number of calls or records is negative"
+    absent = [time for each in meta.absences for time in (each.begin_ns, each.end_ns) if time is not None]
+    yield any(abs(time) > MAX_TIME_NS for time in absent), "a time is more than 146 years away"
 
 
 def _check_plain(value: Any, where: str) -> None:

@@ -160,7 +160,7 @@ class FakeKernel:
 
     def read_losses(self) -> SimpleNamespace:
         """The test's number."""
-        return SimpleNamespace(missed_runs=self.misses[1], facts_lost=0)
+        return SimpleNamespace(missed_runs=self.misses[1], facts_lost=0, foreign=0)
 
 
 class FakeClock:

@@ -76,9 +76,9 @@ class KernelSpool(SpoolBuilder):
         self.events[cpu].append(framed(record))
         return self
 
-    def events_lost(self, t: int, cpu: int, lost: int, begin: int) -> KernelSpool:
-        """``LOST`` among the events: from ``begin`` to ``t``, so many found their buffer full."""
-        self.events[cpu].append(framed(pack("lost", t, 0, begin_ns=begin, lost=lost)))
+    def events_lost(self, t: int, cpu: int, lost: int, begin: int, *, rows: bool = False) -> KernelSpool:
+        """``LOST`` among the events: from ``begin`` to ``t``, so many found their buffer full, or so many rows."""
+        self.events[cpu].append(framed(pack("lost", t, 0, event=int(rows), begin_ns=begin, lost=lost)))
         return self
 
     def interrupted(self, cpu: int, by: int) -> KernelSpool:

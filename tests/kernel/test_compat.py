@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,8 @@ from workloads.build import build
 from workloads.disks import loop_device
 from workloads.record import Recorded, record
 from workloads.served import lo2io
+
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -170,3 +173,50 @@ def test_the_proof_says_if_their_calls_are_not_seen(program: Path, tmp_path: Pat
     assert done.stderr.splitlines()[-1].startswith("incomplete: ")
     assert "32-bit programs without their calls: 1" in done.stderr
     assert "out of sight" not in done.stderr
+
+
+@pytest.fixture
+def running(program: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of 32 bits that has made a call."""
+    with subprocess.Popen([build("pause32", COMPAT)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"."
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("options", [("--backend", "perf"), ("--hook", "single"), ("--hook", "raw")], ids=" ".join)
+@pytest.mark.parametrize("whole", [False, True], ids=["process", "machine"])
+def test_the_proof_knows_programs_that_ran_before(
+    running: subprocess.Popen[bytes], tmp_path: Path, options: tuple[str, ...], whole: bool
+) -> None:
+    """Their exec was before the recording. The kernel tells their word size, at the raw pair also their calls."""
+    what = ["system-wide", "-a"] if whole else ["record", "--pid", running.pid]
+    done = lo2io(*what, "--duration", "0.3", "-o", tmp_path / "T", "-e", "syscalls", *options)
+    assert done.returncode == 0, done.stderr
+    verdict = done.stderr.splitlines()[-1]
+    trace = open_trace(tmp_path / "T")
+    written = [row for row in trace.operations.to_pylist() if row["pid"] == running.pid and row["call"] == "write"]
+    if "raw" in options:
+        assert (len(written) > 5, trace.completeness.compat) == (True, 0), done.stderr
+        assert whole or verdict.startswith(("the recorded processes: complete", "complete: "))
+    else:
+        assert (written, trace.completeness.compat) == ([], 1), done.stderr
+        assert verdict.startswith("incomplete: ")
+        assert "32-bit programs without their calls: 1" in verdict
+
+
+X32 = """
+import ctypes
+for _ in range(3):
+    ctypes.CDLL(None).syscall(ctypes.c_long(0x40000000 | 39))  # getpid(2)
+"""
+
+
+def test_the_proof_says_if_calls_cannot_be_named(tmp_path: Path) -> None:
+    """An x32 call, which the kernel shows to the programs even if it refuses it."""
+    done = lo2io("record", "-o", tmp_path / "T", "-e", "syscalls", "--hook", "raw", "--", sys.executable, "-c", X32)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("incomplete: ")
+    assert "calls of x32 or 32-bit programs not recorded: 3" in done.stderr
+    assert open_trace(tmp_path / "T").completeness.foreign == 3

@@ -97,6 +97,7 @@ def test_a_cpu_goes_and_comes_back(tmp_path: Path, switch: Path, way: tuple[str,
 
     recorded = complete(attempt)
     assert [rings_hold(recorded, worker, cpu) for worker in found] == [True, True]
+    assert recorded.trace.completeness.absent_cpus == 1, recorded.stderr  # until its events were opened
     assert [event.cpu for event in recorded.trace.completeness.events].count(cpu) == len(
         {event.event for event in recorded.trace.completeness.events}
     )
@@ -125,13 +126,16 @@ def test_a_cpu_that_was_not_there(tmp_path: Path, switch: Path, way: tuple[str, 
         proof = recorded.trace.completeness
         if not proof.vanished:
             break
-    assert (proof.proven, proof.late) == (True, 0), recorded.stderr
+    assert (proof.vanished, proof.late, proof.absent_cpus) == (0, 0, 1), recorded.stderr
+    assert not any(event.vanished or event.surplus for event in proof.events)
+    assert "CPUs not recorded for a time: 1" in recorded.stderr
     assert rings_hold(recorded, found[0], cpu)
     gaps = recorded.trace.losses.to_pylist()
     events = sum(event.lost for event in proof.events)
     assert sum(row["lost"] for row in gaps if row["cpu"] == cpu) == events
-    layers = 0 if events else len(gaps)  # each gap without events is one of records of layers
-    assert proof.lost - events in {layers, layers + recorded.trace.metadata["facts_lost"]}
+    rows, tasks = recorded.trace.metadata["totals"]["nr_lost_rows"], recorded.trace.metadata["tasks_lost"]
+    assert bool(rows) == any(row["lost"] == 0 for row in gaps)
+    assert proof.lost - events - rows in {tasks, tasks + recorded.trace.metadata["facts_lost"]}
     begun = min(row["begin_time_ns"] for row in recorded.calls("pwrite64") if row["pid"] == found[0].pid)
     assert all(row["end_time_ns"] < begun for row in gaps)
     counted = {row.event: row.count for row in recorded.trace.completeness.events if row.cpu == cpu}

@@ -37,6 +37,7 @@ TOTALS = (
     "nr_unknown_ends",
     "nr_lost_records",
     "nr_lost",
+    "nr_lost_rows",
     "nr_throttled",
     "nr_undecoded",
     "truncated_bytes",
@@ -93,6 +94,7 @@ class Reference:
             self.totals["truncated_bytes"] += stream.truncated
             for record in stream.records:
                 self._count(record)
+            self.totals["nr_lost_rows"] += stream.lost_rows
             for last, end, lost in stream.losses:
                 begin = self.meta.start_ns if last is None else last
                 self.losses.append({"cpu": stream.cpu, "begin_time_ns": begin, "end_time_ns": end, "lost": lost})

@@ -42,6 +42,7 @@ def read_stream(decoder: Decoder, data: bytes) -> Stream:
             exited = (tid, stream.records[-1].time) if exits else None
             if record.kind == "lost":
                 stream.losses.append((record.values["begin"], record.time, record.values["lost"]))
+                stream.lost_rows += record.values["rows"]
     stream.truncated = len(data) - at
     stream.records.sort(key=lambda record: record.time)
     return stream
@@ -92,7 +93,9 @@ def _records(  # noqa: C901, PLR0912 - one case per kind of record
         yield Record(time, 0, "value", {"tid": tid} | _told(unpack(kind, body)))
     elif kind == "lost" and len(body) >= record_bytes(kind):
         lost = unpack(kind, body)
-        yield Record(time, 0, "lost", {"begin": min(lost.begin_ns, time), "lost": lost.lost})
+        begin, of_rows = min(lost.begin_ns, time), head.event == lib.LO2_LOST_ROWS or not lost.lost
+        rows = max(lost.lost, 1) if of_rows else 0
+        yield Record(time, 0, "lost", {"begin": begin, "lost": 0 if of_rows else lost.lost, "rows": rows})
     elif len(body) < _least(kind, body):
         yield Record(time, 0, "broken", {})
     elif kind in {"fill", "evict"}:

@@ -55,6 +55,7 @@ class Stream:
     reordered: int = 0
     truncated: int = 0
     losses: list[tuple[int | None, int, int]] = field(default_factory=list)
+    lost_rows: int = 0
     cpu: int | None = None
     """Index into the spool's CPUs; None: the facts."""
 

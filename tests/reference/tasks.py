@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reference.ring_objects import Ring
 
 CLONE_FILES = 0x400
-SELECT, FROM_EXEC = 1, 2
+SELECT, FROM_EXEC, COMPAT = 1, 2, 4
 WORKER = 1
 KERNEL_NAMES = {1: b"iou-wrk-", 2: b"iou-sqp-"}
 LONGEST_CGROUP = 1023
@@ -44,6 +44,8 @@ class Process:
     rank: int | None = None
     forks: int = 0
     """Processes that it has made."""
+    compat: bool = False
+    """It runs a program of 32 bits that was counted."""
     whole: bool = False
     """It, or its exec, began in the trace."""
     setups: list[Pending] = field(default_factory=list)
@@ -216,7 +218,7 @@ class Tasks:
                 process.moved = came_from.moved
                 process.command, process.command_cut = came_from.command, came_from.command_cut
                 process.command_since = came_from.command_since
-                process.rank = came_from.rank
+                process.rank, process.compat = came_from.rank, came_from.compat
         process.whole = process.whole or not process.tasks
         task = self._new(process, tid, time, table, recorded=recorded)
         if parent is not None:
@@ -263,7 +265,7 @@ class Tasks:
         if task.kind == WORKER and was != WORKER:
             self.engine.rings.worker_born(task, time)
         if values["exec"]:
-            task.process.whole = True
+            task.process.whole, task.process.compat = True, False
             task.process.command, task.process.command_cut, task.process.command_since = b"", False, time
             self.engine.rings.batches.process_execs(task.process, time)
             if task.from_exec:
@@ -278,8 +280,14 @@ class Tasks:
         task = self.alive.get(values["tid"])
         if task is not None:
             task.lives()
-            is_compat = values["name"] == b"[vdso]" and values["address"] < 1 << 32
-            self.engine.totals["nr_compat_programs"] += is_compat and task.recorded
+            if values["name"] == b"[vdso]" and values["address"] < 1 << 32:
+                self._count_compat(task)
+
+    def _count_compat(self, task: Task) -> None:
+        """A program of 32 bits, whose calls may not have been recorded."""
+        if self.engine.meta.compat_unseen and task.recorded and not task.process.compat:
+            task.process.compat = True
+            self.engine.totals["nr_compat_programs"] += 1
 
     def _take_over(self, process: Process, leader: Task | None, time: int) -> Task | None:
         """Exec by a thread that is not the leader: it goes on under the leader's tid (de_thread in fs/exec.c)."""
@@ -369,6 +377,8 @@ class Tasks:
             for each in task.process.alive:
                 each.from_exec = bool(flags & FROM_EXEC)
                 each.recorded = not each.from_exec
+        if flags & COMPAT:
+            self._count_compat(task)
 
     def command(self, values: dict[str, Any]) -> None:
         """``COMMAND``: a process' cmdline. One that was read before its last exec belongs to an older program."""

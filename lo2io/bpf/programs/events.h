@@ -53,26 +53,25 @@ INLINE void lo2_lose_event(struct lo2_bpf_losing *losing, __u64 time_ns)
     losing->end_ns = time_ns;
 }
 
-/* The same for records of layers. Its LOST has the time alone: what is lost is no event. */
+/* The same for records of layers. */
 LO2_ONCE int lo2_tell_lost_layers(void)
 {
     __u32 number;
     struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
     struct lo2_bpf_buffer *ring = lo2_ring_for(number, LO2_RING_EVENTS);
-    lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST };
-    __u64 lost;
+    lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST, .head.event = LO2_LOST_ROWS };
 
     if (!cpu || !ring)
         return false;
     record.begin_ns = cpu->sampling.of_layers.begin_ns;
     barrier();
-    lost = __sync_lock_test_and_set(&cpu->sampling.of_layers.lost, 0);
+    record.lost = __sync_lock_test_and_set(&cpu->sampling.of_layers.lost, 0);
     barrier();
     record.head.time_ns = cpu->sampling.of_layers.end_ns;
-    if (!lost || lo2_put_shared(ring, &record, sizeof record))
+    if (!record.lost || lo2_put_shared(ring, &record, sizeof record))
         return true;
     cpu->sampling.of_layers.begin_ns = record.begin_ns;
-    __sync_fetch_and_add(&cpu->sampling.of_layers.lost, lost);
+    __sync_fetch_and_add(&cpu->sampling.of_layers.lost, record.lost);
     return false;
 }
 

@@ -24,7 +24,7 @@
 #define LO2_MAX_NAME 255           /* NAME_MAX in include/uapi/linux/limits.h */
 #define LO2_SHORT_NAME 32          /* most names are not longer. An entry has room for so many bytes (DNAME_INLINE_LEN, include/linux/dcache.h) */
 #define LO2_MAX_ERRNO 4095         /* pointers above -MAX_ERRNO are errors: include/linux/err.h */
-#define LO2_TRIES 2
+#define LO2_NAME_TRIES 2
 #define LO2_MAX_STEPS 4096         /* a path of PATH_MAX bytes has at most 2,048 names */
 #define LO2_MAGIC_NSFS 0x6e736673  /* include/uapi/linux/magic.h */
 
@@ -240,7 +240,7 @@ LO2_ONCE int lo2_find_names(__u64 inode_address)
             names->flags = LO2_FILE_PSEUDO;
         return 0;
     }
-    bpf_loop(LO2_TRIES, lo2_try, &frame, 0);
+    bpf_loop(LO2_NAME_TRIES, lo2_try, &frame, 0);
     if (!LO2_READ(dentry, struct dentry, d_hash.pprev) && LO2_READ(dentry, struct dentry, d_parent) != dentry)
         names->flags |= LO2_FILE_DELETED;
     return 0;

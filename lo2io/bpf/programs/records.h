@@ -41,7 +41,7 @@ enum lo2_kernel_record {
     LO2_KERNEL_VALUE = 6,    /* the position and value of CALL and EXIT, for calls that are perf samples */
     LO2_KERNEL_SQE = 7,      /* what a request of io_uring asks for; stands beside the sample of its submission */
     LO2_KERNEL_IOCB = 8,     /* what a request of libaio asks for; precedes the io_submit, as FILE precedes a close */
-    LO2_KERNEL_LOST = 9,     /* events that found no room; without events, records of layers */
+    LO2_KERNEL_LOST = 9,     /* events that found no room, or records of layers */
     LO2_KERNEL_EVENTS = 10,  /* results of libaio requests, which an io_getevents returned */
     LO2_KERNEL_USAGE = 11,   /* what a thread has used, at its exit */
     LO2_KERNEL_EXEC = 12,    /* the command line of a process after an exec */
@@ -64,7 +64,7 @@ typedef struct {
     uint64_t time_ns;
     uint32_t tid;
     uint16_t type;           /* enum lo2_kernel_record */
-    /* CALL, ENTER: common_type of the call's sys_enter; EXIT: of its sys_exit; SAMPLE: of its event; else 0 */
+    /* CALL, ENTER: common_type of the call's sys_enter; EXIT: of its sys_exit; SAMPLE: of its event; LOST: enum lo2_lost; else 0 */
     uint16_t event;
 } lo2_kernel_head;
 
@@ -220,9 +220,9 @@ typedef struct {
 typedef struct {
     lo2_kernel_head head;    /* time of the last lost event; tid 0 */
     uint64_t begin_ns;       /* time of the first lost event */
-    /* lost events: a call that would have been one record counts as two. 0: records of layers are lost, which are no events */
-    uint64_t lost;
+    uint64_t lost;           /* lost events: a call that would have been one record counts as two; or lost records of layers */
 } lo2_kernel_lost;
+enum lo2_lost { LO2_LOST_EVENTS = 0, LO2_LOST_ROWS = 1 }; /* head.event: rows are records of layers, which are no events */
 
 /* FILL, EVICT, DIRTY: a run of pages, one after the other, in one call or one stretch on a CPU. */
 typedef struct {

@@ -18,14 +18,14 @@ import queue
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lo2io.capture.devices import with_new_devices
 from lo2io.capture.flight.border import BorderReader, Reading
 from lo2io.capture.flight.dump import Dumper
 from lo2io.capture.flight.trigger import Watcher, parse_trigger
-from lo2io.capture.flight.window import NO_MISSES, Border, Misses, describe_window, final_border
+from lo2io.capture.flight.window import Border, describe_window, final_border
 from lo2io.catalog.catalog import load_catalog
 from lo2io.catalog.layouts import compile_layout
 from lo2io.kernel.sysfs import read_devices
@@ -285,7 +285,7 @@ class FlightRecorder:
             counts,
             before,
             self._look(),
-            self._read_misses(),
+            session.read_misses(),
         )
         self._borders[segment.name] = border
         self._work.put((segment, border, request))
@@ -337,13 +337,6 @@ class FlightRecorder:
                 session.file_of(cpu, of_samples).append([losses])
             found |= readings
         return found
-
-    def _read_misses(self) -> Misses:
-        kernel = self._opened.kernel
-        if kernel is None:
-            return NO_MISSES
-        losses = kernel.read_losses()
-        return Misses(kernel.count_left_out(), losses.missed_runs, losses.facts_lost)
 
     @property
     def _rings_bytes(self) -> int:
@@ -412,8 +405,9 @@ class FlightRecorder:
         own_pids = self.dumper.lived(begin.monotonic_ns, begin.monotonic_ns + begin.last_ns - begin.first_ns)
         untold = () if self._opened.has_lost else self._opened.names
         kernel = self._opened.kernel
+        assert self._session is not None  # noqa: S101 - there are borders
         return describe_window(
-            meta,
+            replace(meta, absences=self._session.absences),
             names,
             borders,
             own_pids=own_pids,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lo2io.capture.accounts import window_accounts
 from lo2io.capture.flight.border import Reading, subtract
-from lo2io.model import EventCounts
+from lo2io.model import NO_MISSES, EventCounts, Misses
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from lo2io.capture.accounts import Readings
     from lo2io.capture.session import Stopped
     from lo2io.model import ClockSync, KernelStack, SpoolMeta, UserStack
-
-
-class Misses(NamedTuple):
-    """Numbers since the start of the recording, as in ``SpoolMeta``."""
-
-    nr_left_out: int = 0
-    missed_runs: int = 0
-    facts_lost: int = 0
-
-
-NO_MISSES = Misses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +35,7 @@ class Border:
     accounts_after: Readings = ()
     """The kernel's accounts, read after ``last_ns``, for a window that begins here."""
     misses: Misses = NO_MISSES
-    """What no event counts."""
+    """What is missing since the start of the recording."""
 
 
 def final_border(stopped: Stopped, accounts: Readings) -> Border:
@@ -63,8 +52,8 @@ def final_border(stopped: Stopped, accounts: Readings) -> Border:
         ]
         for each in stopped.counts
     }
-    misses = Misses(stopped.nr_left_out, stopped.missed_runs, stopped.facts_lost)
-    return Border(stopped.stop_ns, stopped.stop_ns, 0, stopped.syncs[-1:], counts, accounts, misses=misses)
+    syncs, misses = stopped.syncs[-1:], stopped.misses
+    return Border(stopped.stop_ns, stopped.stop_ns, 0, syncs, counts, accounts, misses=misses)
 
 
 def describe_window(
@@ -92,7 +81,7 @@ def describe_window(
     is_whole = not begin.counts
     syncs = (*(begin.syncs or meta.syncs[:1]), *end.syncs)
     zeroes = (Reading(0),) * len(meta.cpus)
-    left_out, missed_runs, facts_lost = (end - begin for begin, end in zip(begin.misses, end.misses, strict=True))
+    misses = Misses(*(after - before for before, after in zip(begin.misses, end.misses, strict=True)))
     return replace(
         meta,
         complete=True,
@@ -105,9 +94,7 @@ def describe_window(
             _counts(name, begin.counts.get(name, zeroes), end.counts[name], has_lost=name not in without_lost)
             for name in meta.events
         ),
-        nr_left_out=left_out,
-        missed_runs=missed_runs,
-        facts_lost=facts_lost,
+        **misses._asdict(),
         own_pids=tuple(own_pids),
         kernel_stacks=kernel_stacks,
         user_stacks=user_stacks,

@@ -164,6 +164,7 @@ class IteratedScanner(Scanner):
         marks = flags if task.pid == self._command else 0
         cgroup = procfs.read_cgroup(task.pid, self._root, self._controller) if is_first else None
         command = procfs.read_command(task.pid, self._root) if is_user else None
+        compat = facts.TASK_COMPAT if is_user and procfs.is_compat(task.pid, self._root) else 0
         fact = facts.pack_task(
             begin_ns=begin,
             end_ns=begin,
@@ -171,7 +172,7 @@ class IteratedScanner(Scanner):
             tid=task.tid,
             ppid=task.ppid,
             comm=task.comm,
-            flags=marks,
+            flags=marks | compat,
             cgroup=cgroup,
         )
         found = _Task(

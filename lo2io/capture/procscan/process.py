@@ -101,6 +101,7 @@ class FactWriter:
             if stat is None:
                 continue
             cgroup = None if records else procfs.read_cgroup(pid, self._root, self._controller)
+            compat = facts.TASK_COMPAT if tid == pid and procfs.is_compat(pid, self._root) else 0
             seen.add(tid)
             is_kernel = is_kernel or stat.is_kernel
             end = time.monotonic_ns()
@@ -114,7 +115,7 @@ class FactWriter:
                     tid=tid,
                     ppid=stat.ppid,
                     comm=stat.comm,
-                    flags=flags,
+                    flags=flags | compat,
                     cgroup=cgroup,
                 )
             )

@@ -6,7 +6,8 @@
 enum { LO2_FACT_TASK = 0x4c01, LO2_FACT_FD = 0x4c02, LO2_FACT_RING = 0x4c03,
        LO2_FACT_COMMAND = 0x4c04, LO2_FACT_RANK = 0x4c05, LO2_FACT_MAPPING = 0x4c06 };
 enum { LO2_FACT_TASK_SELECT = 1,      /* record this task and its descendants */
-       LO2_FACT_TASK_FROM_EXEC = 2 }; /* ... from the first exec of each on */
+       LO2_FACT_TASK_FROM_EXEC = 2,   /* ... from the first exec of each on */
+       LO2_FACT_TASK_COMPAT = 4 };    /* the process runs a program of 32 bits */
 
 typedef struct {            /* a thread at some moment in [begin_time_ns, time_ns] */
     uint64_t time_ns;       /* end of the look: the record's place in the order */

@@ -57,6 +57,7 @@ typedef struct {
     uint8_t records_lost;   /* some records are lacking: a fact proves nothing about the time before its own call */
     uint8_t moves_unseen;   /* some calls that move positions were not recorded: no position is followed */
     uint8_t all_tasks;      /* system mode: all tasks are recorded; else roots and their descendants */
+    uint8_t compat_unseen;  /* the calls of programs of 32 bits were not recorded */
     const lo2_sync *syncs;  /* monotonic_ns rises strictly */
     uint32_t nr_syncs;
     int64_t clock_error_ns; /* a fact must lie inside a handle's life by this margin */
@@ -153,7 +154,8 @@ typedef struct {
     uint64_t nr_orphan_exits, nr_orphan_completions;
     uint64_t nr_in_flight_calls, nr_in_flight_requests;
     uint64_t nr_inferred_ends, nr_unknown_ends; /* of block requests, if completions are missing */
-    uint64_t nr_lost_records, nr_lost;   /* PERF_RECORD_LOST: number of records, and their sum */
+    uint64_t nr_lost_records, nr_lost;   /* LOST records of perf and of BPF programs: their number, and the sum of lost events */
+    uint64_t nr_lost_rows;      /* ... and the sum of lost records of layers, which are no events */
     uint64_t nr_throttled;
     uint64_t nr_undecoded;      /* events of a type that the spool does not know, and records of BPF programs that cannot be read */
     uint64_t truncated_bytes;   /* ends of streams that hold no whole record */
@@ -166,7 +168,7 @@ typedef struct {
     uint64_t nr_ring_unclear;   /* events about an unknown request or ring, which belong to no row */
     uint64_t nr_gone_in_exec;   /* recorded threads whose last record was an EXIT in the middle of an exec */
     uint64_t nr_fills_unfollowed; /* runs of pages read ahead, given up because too many waited for their use */
-    uint64_t nr_compat_programs; /* execs of recorded 32 bit programs, if mappings were recorded */
+    uint64_t nr_compat_programs; /* recorded 32 bit programs, if compat_unseen: by their exec, or because they ran already */
     int64_t first_time_ns, last_time_ns;
 } lo2_totals;
 

@@ -209,7 +209,7 @@ static void on_mapping(engine *e, const uint8_t *record, uint16_t size, size_t n
         return;
     task_lives(t);
     if (!(address >> 32) && size >= name_at + sizeof vdso && !memcmp(record + name_at, vdso, sizeof vdso))
-        e->totals.nr_compat_programs += is_recorded(e, t);
+        count_compat(e, t);
 }
 
 static void on_record(engine *e, const stream *s, const uint8_t *record, int64_t time)

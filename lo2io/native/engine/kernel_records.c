@@ -98,7 +98,9 @@ static void on_kernel_lost(engine *e, const stream *s, const uint8_t *record, ui
     }
     memcpy(&lost, record, sizeof lost);
     int64_t begin = (int64_t)lost.begin_ns;
-    add_loss(e, s, begin < time ? begin : time, time, lost.lost);
+    bool of_rows = lost.head.event == LO2_LOST_ROWS || !lost.lost; /* older programs did not write the number of rows */
+    e->totals.nr_lost_rows += of_rows ? lost.lost + !lost.lost : 0;
+    add_loss(e, s, begin < time ? begin : time, time, of_rows ? 0 : lost.lost);
 }
 
 /* The record of a submission ends with what the request asks for. Hands this on as an SQE record before the submission. */

@@ -138,6 +138,7 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
         process *child = &e->processes.at[process_index];
         child->recorded = parent ? from.recorded : born_recorded(e, pid, ppid);
         child->from_exec = from.from_exec;
+        child->compat = from.compat;
         child->cgroup = text_keep(e, from.cgroup);
         child->hierarchy = from.hierarchy;
         child->cgroup_since = from.cgroup_since;
@@ -198,6 +199,7 @@ void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *co
     t->in_exec = true;
     rings_exec(e, t->process, time);
     process *p = &e->processes.at[t->process];
+    p->compat = false;
     command_ends(e, p, time);
     if (p->from_exec) {
         p->from_exec = false;
@@ -205,6 +207,16 @@ void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *co
         t->start = time;
     }
     table_exec(e, t, time);
+}
+
+/* Counts a recorded program of 32 bits, once. */
+void count_compat(engine *e, const task *t)
+{
+    process *p = &e->processes.at[t->process];
+    if (!e->config.compat_unseen || p->compat || !is_recorded(e, t))
+        return;
+    p->compat = true;
+    e->totals.nr_compat_programs++;
 }
 
 /* ---- what /proc said ---- */
@@ -236,5 +248,7 @@ process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
         p->from_exec = (fact->flags & LO2_FACT_TASK_FROM_EXEC) != 0;
         p->recorded = !p->from_exec;
     }
+    if (fact->flags & LO2_FACT_TASK_COMPAT)
+        count_compat(e, t);
     return p;
 }

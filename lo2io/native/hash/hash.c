@@ -1,12 +1,14 @@
 /* SipHash, and the key of this process. */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <unistd.h>
 
 #include "hash/hash.h"
 
 typedef struct { uint64_t a, b, c, d; } sip;
 
-struct hash_factors hash_factors;
+hash_wide hash_factors[HASH_MOST_WORDS + 1];
 static uint64_t text_key[2];
 
 static uint64_t rotated(uint64_t x, int by) { return (x << by) | (x >> (64 - by)); }
@@ -65,10 +67,13 @@ hash_digest hash_text(const uint64_t *words, size_t nr, const void *text, size_t
 /* The kernel gives every program 16 random bytes at its start (AT_RANDOM), also before the machine has any to spare. */
 __attribute__((constructor)) static void draw_key(void)
 {
-    memcpy(text_key, (const void *)getauxval(AT_RANDOM), sizeof text_key);
-    hash_wide *factors = &hash_factors.add;
-    for (uint64_t i = 0; i < sizeof hash_factors / sizeof *factors; i++) {
-        hash_digest digest = hash_text(&i, 1, NULL, 0);
-        factors[i] = (hash_wide)digest.high << 64 | digest.low;
+    const void *random = (const void *)getauxval(AT_RANDOM);
+    if (random)
+        memcpy(text_key, random, sizeof text_key);
+    else if (getentropy(text_key, sizeof text_key)) /* an emulator may start programs without AT_RANDOM */
+        abort();
+    for (uint64_t i = 0; i <= HASH_MOST_WORDS; i++) {
+        hash_digest digest = hash_text(&i, 1, "", 0);
+        hash_factors[i] = (hash_wide)digest.high << 64 | digest.low;
     }
 }

@@ -15,8 +15,8 @@ __extension__ typedef unsigned __int128 hash_wide;
 
 typedef struct { uint64_t low, high; } hash_digest;
 
-/* hash_words multiplies each word by a factor of its own, and adds a number. All are drawn when the library is loaded. */
-extern struct hash_factors { hash_wide add, of_word[HASH_MOST_WORDS]; } hash_factors;
+/* hash_words multiplies each word by a factor of its own, and adds the last number. All are drawn when the library is loaded. */
+extern hash_wide hash_factors[HASH_MOST_WORDS + 1];
 
 /*
  * The hash of a few numbers. Any bits of it may choose the bucket. Whatever two keys are chosen, they fall into the same
@@ -25,9 +25,9 @@ extern struct hash_factors { hash_wide add, of_word[HASH_MOST_WORDS]; } hash_fac
  */
 static inline uint64_t hash_words(const uint64_t *words, size_t nr)
 {
-    hash_wide sum = hash_factors.add;
+    hash_wide sum = hash_factors[HASH_MOST_WORDS];
     for (size_t i = 0; i < nr; i++)
-        sum += hash_factors.of_word[i] * words[i];
+        sum += hash_factors[i] * words[i];
     return (uint64_t)(sum >> 64);
 }
 

@@ -189,6 +189,7 @@ typedef struct {
     uint32_t nr_forks, nr_serving; /* processes that it has made; its tasks that serve rings */
     aio_setups aio;
     bool recorded, from_exec;
+    bool compat;                  /* it runs a program of 32 bits, which has been counted */
     bool fresh;                   /* its whole address space was seen: the process or its exec began in the trace */
 } process;
 

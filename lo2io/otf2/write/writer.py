@@ -299,6 +299,8 @@ class Otf2Writer:
             "COMPLETENESS": "proven" if proof.proven else "not proven",
             "UNFOLLOWED": proof.unfollowed or "",
             "COMPAT": proof.compat or "",
+            "FOREIGN": proof.foreign or "",
+            "ABSENT_CPUS": proof.absent_cpus or "",
             "RECORDED_PROCESSES": proof.whose,
             "RECORDED_COMPLETENESS": ("proven" if proof.recorded_whole else "not proven") if proof.whose else "",
             "INFERRED_ENDS": proof.inferred_ends or "",

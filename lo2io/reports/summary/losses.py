@@ -121,6 +121,8 @@ def _all_missing(proof: Completeness) -> str:
         f"{surplus:,} more than counted" if surplus else "",
         f"out of sight since their exec: {proof.unfollowed:,}" if proof.unfollowed else "",
         f"32-bit programs without their calls: {proof.compat:,}" if proof.compat else "",
+        f"calls of x32 or 32-bit programs not recorded: {proof.foreign:,}" if proof.foreign else "",
+        f"CPUs not recorded for a time: {proof.absent_cpus:,}" if proof.absent_cpus else "",
     ]
     return ", ".join(part for part in parts if part) or "but the spool is damaged"
 

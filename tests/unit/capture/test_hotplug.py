@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from lo2io.capture import opening
 from lo2io.capture.events.opened import OpenEvents
 from lo2io.capture.hotplug import Hotplug
 from lo2io.errors import AccessError
+from lo2io.model import Absence
 from lo2io.spool.writer import SpoolWriter
 
 if TYPE_CHECKING:
@@ -73,6 +75,12 @@ class Machine:
     wanted: Callable[[int], bool] = lambda _: True
     is_draining: bool = True
     drains: bool = True
+    start_ns: int = 7
+    absences: tuple[Absence, ...] = ()
+
+    def to_spool_clock(self, monotonic_ns: int) -> int:
+        """The clocks are the same."""
+        return monotonic_ns
 
     def gone(self) -> set[int]:
         """As the kernel's messages report."""
@@ -143,7 +151,10 @@ def test_one_goes_and_comes_back(machine: Machine) -> None:
     machine.online = {0}
     assert machine.look(hotplug) == ["CPU 1 went offline"]
     machine.online = {0, 1}
+    before = time.monotonic_ns()
     assert machine.look(hotplug) == ["open 1", "ring 2 of 1", *ADDED, "CPU 1 came online"]
+    (absence,) = machine.absences
+    assert absence.begin_ns < before < (absence.end_ns or 0) < time.monotonic_ns()
     assert machine.opened.cpus == (0, 1)
     assert [len(fds) for fds in machine.opened.tracepoints[0]] == [1, 2]
     assert machine.writer.rings[2] is machine.writer.rings[1]
@@ -155,6 +166,7 @@ def test_one_is_back_before_anybody_looked(machine: Machine) -> None:
     hotplug = machine.hotplug()
     machine.left = {1}
     found = machine.look(hotplug)
+    assert [(each.cpu, each.begin_ns) for each in machine.absences] == [(1, machine.start_ns)]
     assert [found[0], found[1], found[-1]] == ["CPU 1 went offline", "open 1", "CPU 1 came online"]
 
 
@@ -185,6 +197,24 @@ def test_one_that_was_not_chosen(machine: Machine) -> None:
     assert "leaders True" in found
     assert "tracepoints True" not in found
     assert machine.opened.sampled == (0, 1)
+    assert machine.absences == ()
+
+
+def test_one_that_programs_cannot_record(machine: Machine) -> None:
+    """It is not recorded until it is offline, or until the end."""
+
+    def refused(_: int) -> None:
+        raise OSError
+
+    kernel: Any = SimpleNamespace(cpus=[0, 1], add_cpu=refused)
+    machine.opened.kernel = kernel
+    hotplug = machine.hotplug()
+    machine.online = {0, 1, 5}
+    machine.look(hotplug)
+    assert [(each.cpu, each.end_ns) for each in machine.absences] == [(5, None)]
+    machine.online = {0, 1}
+    machine.look(hotplug)
+    assert [each.end_ns is None for each in machine.absences] == [False]
 
 
 def refuse(cpu: int) -> OpenEvents:
@@ -201,10 +231,14 @@ def test_what_cannot_be_taken_in(machine: Machine, options: dict[str, Any]) -> N
     machine.online = {0, 1, 5}
     assert machine.look(hotplug) == ["CPU 5 came online and is not recorded"]
     assert machine.look(hotplug) == []
+    assert machine.absences == (Absence(5, machine.start_ns, None),)
     machine.online = {0, 1}
     assert machine.look(hotplug) == []
     machine.online = {0, 1, 5}
     assert machine.look(hotplug) == ["CPU 5 came online and is not recorded"]
+    first, second = machine.absences
+    assert first.begin_ns < (first.end_ns or 0) == second.begin_ns
+    assert second.end_ns is None
 
 
 def test_a_flight_recorder_takes_in_what_comes_back(machine: Machine) -> None:

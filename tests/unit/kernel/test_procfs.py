@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -303,3 +304,20 @@ def test_the_boot_is_known_by_its_number(tmp_path: Path) -> None:
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("bde293af-133b\n")
     assert procfs.read_boot_id(tmp_path) == "bde293af-133b"
+
+
+def test_word_size_of_a_program(tmp_path: Path) -> None:
+    """Its auxiliary vector tells: keys are small, values may be anything, and the last entry is zeroes."""
+    assert not procfs.is_compat(os.getpid())
+    assert not procfs.is_compat(7, tmp_path)
+    vector = tmp_path / "proc/7/auxv"
+    vector.parent.mkdir(parents=True)
+    for content, is_compat in (
+        (struct.pack("<6Q", 33, 0x7FFC_1000_0000, 16, 0xFFFF_FFFF_FFFF, 0, 0), False),
+        (struct.pack("<6I", 32, 0xF7FC_8000, 33, 0xF7FC_8000, 0, 0), True),
+        (struct.pack("<8I", 33, 0, 16, 0xBFEB_FBFF, 6, 4096, 0, 0), True),
+        (b"", False),
+        (bytes(5), False),
+    ):
+        vector.write_bytes(content)
+        assert procfs.is_compat(7, tmp_path) == is_compat

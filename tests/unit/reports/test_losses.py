@@ -9,7 +9,7 @@ import pytest
 from build.tablemaker import meta
 
 from lo2io.convert.completeness import completeness
-from lo2io.model import Completeness, EventCounts, SpoolMeta, Totals
+from lo2io.model import Absence, Completeness, EventCounts, SpoolMeta, Totals
 from lo2io.model.trace import REQUEST_END
 from lo2io.reports.summary.losses import (
     completeness_line,
@@ -146,11 +146,12 @@ def test_lost_side_records_are_lost_too() -> None:
 
 def test_lost_records_of_layers_are_lost_too() -> None:
     """No event counts them. The buffer tells each time that it had no room: rows of tables are missing."""
-    proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_lost_records=3))
+    proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_lost_records=1, nr_lost_rows=3))
     assert (proof.lost, proof.vanished, proof.proven, proof.whole) == (3, 0, True, False)
     assert completeness_line(proof).startswith("incomplete: 22 of 22 counted events captured, 3 lost: records of ")
     counted = spool(EventCounts(ENTER, (7, 6), (2, 0)), EventCounts(EXIT, (5, 6), (0, 0)))
     assert completeness(counted, seen([5, 5], [6, 6]), Totals(nr_lost_records=1, nr_lost=2)).lost == 2
+    assert completeness(counted, seen([5, 5], [6, 6]), Totals(nr_lost_records=2, nr_lost=2, nr_lost_rows=4)).lost == 6
 
 
 def test_lost_facts_may_be_requests_of_libaio() -> None:
@@ -170,7 +171,7 @@ def test_the_commands_part_is_not_whole_without_records_of_layers() -> None:
     """A lost record does not tell whose it was."""
     command = replace(WHOLE, mode="process", command=("true",))
     assert completeness(command, seen([5, 5], [6, 6]), Totals()).recorded_whole
-    assert not completeness(command, seen([5, 5], [6, 6]), Totals(nr_lost_records=1)).recorded_whole
+    assert not completeness(command, seen([5, 5], [6, 6]), Totals(nr_lost_rows=1)).recorded_whole
 
 
 def test_a_recording_of_no_event_proves_nothing() -> None:
@@ -187,6 +188,40 @@ def test_programs_out_of_sight_are_missing_where_tasks_are_followed() -> None:
         "incomplete: 22 of 22 counted events captured, out of sight since their exec: 2 ·"
     )
     assert completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_gone_in_exec=2)).proven
+
+
+def test_lost_records_of_tasks_are_lost_too() -> None:
+    """The kernel counts them also if no later record of their buffer tells of the loss. Both tell of the same ones."""
+    for told in (0, 2):
+        proof = completeness(replace(WHOLE, tasks_lost=2), seen([5, 5], [6, 6]), Totals(nr_lost=told))
+        assert (proof.lost, proof.proven) == (2, False)
+        assert "2 lost: records of forks, exits, names, layers or files" in completeness_line(proof)
+
+
+def test_calls_that_nobody_could_name_are_missing() -> None:
+    """A program in the kernel saw them, and made no record: no count has them."""
+    proof = completeness(replace(WHOLE, foreign_calls=4), seen([5, 5], [6, 6]), Totals())
+    assert (proof.proven, proof.whole, proof.foreign) == (False, False, 4)
+    assert "events captured, calls of x32 or 32-bit programs not recorded: 4 ·" in completeness_line(proof)
+
+
+@pytest.mark.parametrize(
+    ("times", "missing"),
+    [
+        ([(0, 5)], 0),
+        ([(9, 11)], 1),
+        ([(95, 99)], 1),
+        ([(12, None), (50, None)], 1),
+        ([(101, None)], 0),
+        ([(100, 110)], 0),
+    ],
+)
+def test_a_cpu_that_was_not_recorded_is_missing(times: list[tuple[int, int | None]], missing: int) -> None:
+    """If that was in the time from 10 to 100 which the spool has. It counts once."""
+    absences = tuple(Absence(1, begin, end) for begin, end in times)
+    proof = completeness(replace(WHOLE, start_ns=10, stop_ns=100, absences=absences), seen([5, 5], [6, 6]), Totals())
+    assert (proof.absent_cpus, proof.whole) == (missing, not missing)
+    assert ("CPUs not recorded for a time: 1 ·" in completeness_line(proof)) == bool(missing)
 
 
 def test_calls_of_32_bit_programs_are_missing() -> None:

@@ -103,6 +103,10 @@ def altered(**changes: Any) -> bytes:
         (altered(kernel_facts=True), "the clock 'perf'"),
         (altered(nr_left_out=-1), "negative"),
         (altered(missed_runs=-1), "negative"),
+        (altered(foreign_calls=-1), "negative"),
+        (altered(tasks_lost=-1), "negative"),
+        (altered(absences=[{"cpu": 1, "begin_ns": 2**62 + 1, "end_ns": None}]), "146 years away"),
+        (altered(absences=[{"cpu": 1, "begin_ns": 1, "end_ns": -(2**62) - 1}]), "146 years away"),
         (altered(recorder_pid=-7), "a process id is none"),
         *((altered(kernel_stacks=[{"stack": n, "functions": []}]), "kernel stack is none") for n in (-1, 2**16, 2**62)),
         (altered(recorder_pid=2**32), "a process id is none"),
@@ -302,10 +306,12 @@ def test_facts_are_laid_out_as_the_native_header_says() -> None:
         1,
     )
     assert ffi.buffer(native.comm)[:] == b"x" * 15 + b"\0"
-    assert (_lib.lib.LO2_FACT_TASK, _lib.lib.LO2_FACT_FD) == (facts.FACT_TASK, facts.FACT_FD)
-    assert (_lib.lib.LO2_FACT_TASK_SELECT, _lib.lib.LO2_FACT_TASK_FROM_EXEC) == (
+    lib = _lib.lib
+    assert (lib.LO2_FACT_TASK, lib.LO2_FACT_FD) == (facts.FACT_TASK, facts.FACT_FD)
+    assert (lib.LO2_FACT_TASK_SELECT, lib.LO2_FACT_TASK_FROM_EXEC, lib.LO2_FACT_TASK_COMPAT) == (
         facts.TASK_SELECT,
         facts.TASK_FROM_EXEC,
+        facts.TASK_COMPAT,
     )
 
 

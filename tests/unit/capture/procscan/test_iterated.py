@@ -15,7 +15,7 @@ from lo2io.capture.procscan import iterated
 from lo2io.capture.procscan.iterated import IteratedScanner
 from lo2io.kernel import procfs
 from lo2io.spool import facts
-from lo2io.spool.facts import FACT_COMMAND, FACT_FD, FACT_RING, FACT_TASK, TASK_FROM_EXEC, TASK_SELECT
+from lo2io.spool.facts import FACT_COMMAND, FACT_FD, FACT_RING, FACT_TASK, TASK_COMPAT, TASK_FROM_EXEC, TASK_SELECT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,6 +122,16 @@ def test_each_thread_is_told_at_each_look(machine: Machine) -> None:
     made.scan_tasks(0)
     assert [row[3] for row in sink.tasks()] == [0, 0, 0, 0]
     assert sink.commands() == [(1, b"run1\0"), (7, b"run1\0")]
+
+
+def test_programs_of_32_bits_are_marked(machine: Machine) -> None:
+    """By their first thread, whose process has the vector."""
+    machine.add(7)
+    machine.add(7, tid=8)
+    (machine.root / "proc/7/auxv").write_bytes(struct.pack("<4I", 32, 0xF7FC_8000, 0, 0))
+    sink = Sink()
+    scanner(machine, sink)
+    assert [row[3] for row in sink.tasks()] == [0, 0, TASK_COMPAT, 0]
 
 
 def test_proc_is_asked_again_only_after_a_change(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

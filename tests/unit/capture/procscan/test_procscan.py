@@ -14,7 +14,7 @@ from lo2io.capture.procscan import machine, process
 from lo2io.capture.procscan.machine import MachineScanner
 from lo2io.capture.procscan.process import FactScanner
 from lo2io.model.notices import Notice
-from lo2io.spool.facts import FACT_FD, FACT_RING, FACT_TASK, TASK_FROM_EXEC, TASK_SELECT
+from lo2io.spool.facts import FACT_FD, FACT_RING, FACT_TASK, TASK_COMPAT, TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.writer import DiskFullError
 
 if TYPE_CHECKING:
@@ -151,6 +151,15 @@ def test_everybody_is_known_at_the_start(proc: Proc, clock: Clock) -> None:
         (60, 60, 50, marked, b"p60"),
     ]
     assert sorted(sink.fds) == [(1, 0), (7, 3), (7, 4)]
+
+
+def test_programs_of_32_bits_are_marked(proc: Proc, clock: Clock) -> None:
+    """By the first thread of each."""
+    proc.add(7, 8)
+    (proc.root / "proc/7/auxv").write_bytes(struct.pack("<4I", 32, 0xF7FC_8000, 0, 0))
+    sink = Sink()
+    scanner(proc, sink)
+    assert [row[:4] for row in sink.tasks if row[3]] == [(7, 7, 1, TASK_COMPAT)]
 
 
 def test_the_list_is_read_only_when_there_are_new_ones(

@@ -105,7 +105,7 @@ class Machine:
             self.event("iowait", cpu, tid, ends=a % 2)
         elif what == "lost" and a == 0:
             begin = self.tick()
-            self.spool.events_lost(self.tick(), cpu, 1, begin)
+            self.spool.events_lost(self.tick(), cpu, size % 3, begin, rows=file == 0)
 
     def write(self) -> Path:
         """The spool. Calls under way are in flight."""

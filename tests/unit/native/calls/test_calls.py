@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from build.kernelwriter import KernelSpool
 from build.perfwriter import SpoolBuilder
 from reference.engines import (  # noqa: F401 - the fixtures `run` and `spool`
     EIO,
@@ -287,6 +288,24 @@ def test_programs_of_32_bits_are_known_by_their_vdso(run: Run, spool: SpoolBuild
     spool.mapping(60_020, 0, 10, 10, address=low, name=b"[vdso]")
     spool.mapping(60_030, 0, 99, 99, address=low, name=b"[vdso]")
     assert run(spool)["totals"]["nr_compat_programs"] == 1
+
+
+def test_programs_of_32_bits_that_ran_before_are_known_by_proc(run: Run, spool: SpoolBuilder) -> None:
+    """Each counts once, also if it is seen again; what it forks is the same program, what it execs is another one."""
+    low = {"address": 0xF7FC_8000, "name": b"[vdso]"}
+    spool.fact_task(60_000, 10, 10, flags=4).fact_task(65_000, 10, 10, flags=4)
+    spool.fork(70_000, 0, 11, 11, 10, 10).fact_task(80_000, 11, 11, flags=4)
+    assert run(spool)["totals"]["nr_compat_programs"] == 1
+    spool.comm(90_000, 0, 11, 11, b"next", is_exec=True).mapping(90_001, 0, 11, 11, **low)
+    spool.fact_task(95_000, 11, 11, flags=4).fact_task(96_000, 99, 99, flags=4)
+    assert run(spool)["totals"]["nr_compat_programs"] == 3
+
+
+def test_programs_of_32_bits_whose_calls_are_recorded_are_none_of_them(run: Run, tmp_path: Path) -> None:
+    """Programs in the kernel see all calls at the raw pair."""
+    spool = KernelSpool(tmp_path / "spool").fact_task(1_000, 10, 10, flags=4)
+    spool.mapping(60_000, 0, 10, 10, address=0xF7FC_8000, name=b"[vdso]")
+    assert run(spool)["totals"]["nr_compat_programs"] == 0
 
 
 def test_a_mapping_is_a_sign_of_life(run: Run, tmp_path: Path) -> None:

@@ -100,6 +100,16 @@ def test_what_was_lost_of_events_is_a_gap(run: Run, spool: KernelSpool) -> None:
     assert losses == [{"cpu": 1, "begin_time_ns": 61_000, "end_time_ns": 70_000, "lost": 4}]
 
 
+def test_what_was_lost_of_layers_is_counted_apart(run: Run, spool: KernelSpool) -> None:
+    """No event counts it. Spools of older programs tell only that some records are lost."""
+    spool.events_lost(60_000, 1, 4, begin=59_000).events_lost(70_000, 1, 5, begin=61_000, rows=True)
+    spool.events_lost(80_000, 1, 0, begin=71_000)
+    tables = run(spool)
+    assert [row["lost"] for row in tables["losses"]] == [4, 0, 0]
+    totals = tables["totals"]
+    assert (totals["nr_lost_records"], totals["nr_lost"], totals["nr_lost_rows"]) == (3, 4, 6)
+
+
 def test_counts_prove_records_as_they_prove_samples(spool: KernelSpool) -> None:
     """Counted and not there: vanished."""
     from lo2io.catalog.catalog import load_catalog  # noqa: PLC0415 - of this test alone
