@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import shlex
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 from build.sametables import differences, family, request_differences
+from reference.records import Decoder
+from reference.specs import Specs
 from workloads.build import STATIC, build
 from workloads.disks import device_number, loop_device
-from workloads.rings import GROUPS, WITHOUT_RINGS
+from workloads.rings import GROUPS, WITHOUT_RINGS, read_truth
 from workloads.sidebyside import ended, gate, go_on, read_all, record_sides, recorders
 
 from lo2io.bpf.samples import PLACES
+from lo2io.catalog.catalog import load_catalog
+from lo2io.model import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,6 +208,9 @@ blkdiscard --offset 1MiB --length 1MiB "$1"
 fio --name=job --filename="$1" --size=4m --bs=4k --rw=randrw --number_ios=503 --norandommap --io_size=1g --randseed=7 \
     --ioengine=io_uring --direct=1 --iodepth=8 --output=io_uring
 """
+WAKE = "io_uring:io_uring_task_add"
+WOKEN = ("pipe-reads", "socket-reads", "polls", "timer-polls", "accept-multishot", "recv-multishot")
+"""Scenarios whose requests wait for a file."""
 EITHER = {side: SIDES[side] for side in ("bpf", "perf")}
 ZEROES, OTHER = "write zeroes", "other"
 ENDLESS = {"inferred", "end unknown"}
@@ -274,6 +282,50 @@ def test_same_ring_requests_beside_a_disk(events: tuple[Sides, int]) -> None:
     recorded, _ = events
     found = request_differences(recorded["perf"], recorded["bpf"], more=False)
     assert not found, "\n".join(found[:40])
+
+
+@pytest.mark.alone  # the kernel counts the wakes of all processes
+@pytest.mark.requires(WAKE)
+def test_same_wakes(tmp_path: Path, awake: Callable[[], AbstractContextManager[None]]) -> None:
+    """Each request that was woken, by a thread or by a timer's interrupt: its record, its count and its row."""
+    (tmp_path / "in").write_bytes(b"")
+    (tmp_path / "work").mkdir()
+    command = [build("rings"), "--dir", tmp_path / "work", "--truth", tmp_path / "truth", *WOKEN]
+    kept = {side: (*options, "--keep-spool") for side, options in EITHER.items()}
+    with awake():
+        recorded = record_sides(tmp_path, command, kept, "syscalls,io_uring", stdin=tmp_path / "in", cwd=tmp_path)
+    assert WAKE in recorded["bpf"].trace.metadata["kernel_events"]
+    assert recorded["perf"].trace.metadata["kernel_events"] == []
+    wakes = {side: _wakes(tmp_path / side / "spool") for side in recorded}
+    assert wakes["bpf"] == wakes["perf"]
+    for side, each in recorded.items():
+        proof = [row for row in each.trace.completeness.events if row.event == WAKE]
+        assert {(row.lost, row.vanished, row.surplus) for row in proof} == {(0, 0, 0)}
+        assert sum(row.count or 0 for row in proof) == wakes[side].total()
+    found = request_differences(recorded["perf"], recorded["bpf"], more=False)
+    assert not found, "\n".join(found[:40])
+    rows = recorded["bpf"].trace.ring_requests.to_pylist()
+    woken = {row["user_data"]: row for row in rows if row["wake_time_ns"] is not None}
+    assert woken.keys() == {user_data for (_, _, _, user_data, _, mask) in wakes["bpf"] if mask}
+    told = [row for row in read_truth(tmp_path / "truth") if row["kind"] == "request"]
+    by_thread = {row["user_data"]: row["waker"] for row in told if "waker" in row}
+    assert {user_data: woken[user_data]["waker_tid"] for user_data in by_thread} == by_thread
+    by_timer = {row["user_data"] for row in told if row["scenario"] == "timer-polls"}
+    assert (len(by_thread), len(by_timer)) == (5 + 3 + 2 + 1, 5)
+    assert by_timer <= woken.keys()
+
+
+def _wakes(spool: Path) -> Counter[tuple[int, ...]]:
+    """The records of wakes: the current thread, ring, request, its number, opcode and mask."""
+    catalog = load_catalog()
+    decoder = Decoder(spool, Specs(tuple(catalog.calls), tuple(catalog.tracepoints), tuple(catalog.opcodes)))
+    roles = ("common_pid", "ctx", "req", "user_data", "opcode", "count")
+    samples = (record.values for stream in decoder.streams() for record in stream.records if record.kind == "sample")
+    return Counter(
+        tuple(values[role] for role in roles)
+        for values in samples
+        if values["meaning"] and values["meaning"].role is Role.RING_WAKE
+    )
 
 
 @pytest.mark.requires("blkdiscard")

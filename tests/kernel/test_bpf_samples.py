@@ -159,4 +159,5 @@ def test_programs_fit_this_kernel() -> None:
     """If the tracepoints are like those of Linux 6.18, every planned program fits."""
     with load(4096) as programs:
         names = {sample.name for sample in programs.samples}
-        assert names >= {SWITCH, "io_uring:io_uring_complete", "block:block_rq_complete"}
+        rings = {"io_uring:io_uring_complete", "io_uring:io_uring_task_add"}
+        assert names >= {SWITCH, *rings, "block:block_rq_complete"}

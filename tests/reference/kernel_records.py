@@ -37,12 +37,12 @@ def read_stream(decoder: Decoder, data: bytes) -> Stream:
             newest = record.time if newest is None else max(newest, record.time)
             # A fact about a call lies after the call's exit, and comes before it.
             stream.records.insert(len(stream.records) - told, record)
-        if not told:
-            exits = kind == "exit" or (kind == "call" and len(body) >= record_bytes("call"))
-            exited = (tid, stream.records[-1].time) if exits else None
             if record.kind == "lost":
                 stream.losses.append((record.values["begin"], record.time, record.values["lost"]))
                 stream.lost_rows += record.values["rows"]
+        if not told:
+            exits = kind == "exit" or (kind == "call" and len(body) >= record_bytes("call"))
+            exited = (tid, stream.records[-1].time) if exits else None
     stream.truncated = len(data) - at
     stream.records.sort(key=lambda record: record.time)
     return stream

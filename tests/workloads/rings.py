@@ -36,7 +36,7 @@ GROUPS = {
     ),
     "waits": (
         *("pipe-reads", "socket-reads", "polls", "accept-multishot", "recv-multishot", "send-zc", "msg-ring"),
-        "accept-places",
+        *("timer-polls", "accept-places"),
         *("partial-wait", "timeouts", "cancels", "links", "hard-links", "broken-chain", "link-timeout", "drain"),
     ),
     "ends": (

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 
 /* Another thread that writes on request; its tid is the waker's. */
 typedef struct {
@@ -144,6 +145,24 @@ static void polls(void)
     reap_n(r, 2);                         /* the removal and, ECANCELED, the poll */
     writer_end(&w);
     close(ends_[0]), close(ends_[1]);
+    ring_close(r);
+}
+
+/* Polls that a timer ends: an interrupt wakes them, whichever thread it comes upon. */
+static void timer_polls(void)
+{
+    const struct itimerspec soon = {.it_value.tv_nsec = 1000000};
+    ring *r = ring_new(8, 0, 0);
+    int fd = (int)checked(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create");
+    for (int i = 0; i < 5; i++) {
+        request *q = expect(add(r, IORING_OP_POLL_ADD, fd, NULL, 0, 0), "device");
+        q->sqe->poll32_events = POLLIN;
+        submit(r, 0);
+        checked(timerfd_settime(fd, 0, &soon, NULL), "timerfd_settime");
+        reap_n(r, 1);
+        checked(read(fd, arena, 8), "read");
+    }
+    close(fd);
     ring_close(r);
 }
 
@@ -323,6 +342,7 @@ const scenario poll_scenarios[] = {
     {"pipe-reads", pipe_reads, "reads of a pipe that another thread fills"},
     {"socket-reads", socket_reads, "receives that another thread ends"},
     {"polls", polls, "explicit polls, single and multi-shot"},
+    {"timer-polls", timer_polls, "polls that a timer's interrupt ends"},
     {"accept-multishot", accept_multishot, "one accept, three connections"},
     {"accept-places", accept_places, "connections as registered files, and those of a registered listener"},
     {"recv-multishot", recv_multishot, "one receive into provided buffers"},

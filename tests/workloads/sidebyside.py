@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -78,6 +79,7 @@ def recorders(
     with contextlib.ExitStack() as stack:
         running = {}
         for side, options in sides.items():
+            shutil.rmtree(folder / side / "spool", ignore_errors=True)  # one that was kept has begun already
             words = [str(LO2IO), *common, "--force", "-o", str(folder / side), *options]
             running[side] = stack.enter_context(subprocess.Popen(words, stderr=subprocess.PIPE, text=True))
             stack.callback(running[side].kill)

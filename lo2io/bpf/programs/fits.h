@@ -19,6 +19,7 @@ typedef void (*btf_trace_io_uring_submit_req)(void *, struct io_kiocb *);
 typedef void (*btf_trace_io_uring_file_get)(void *, struct io_kiocb *, int);
 typedef void (*btf_trace_io_uring_queue_async_work)(void *, struct io_kiocb *, int);
 typedef void (*btf_trace_io_uring_poll_arm)(void *, struct io_kiocb *, int, int);
+typedef void (*btf_trace_io_uring_task_add)(void *, struct io_kiocb *, int);
 typedef void (*btf_trace_io_uring_task_work_run)(void *, void *, unsigned);
 typedef void (*btf_trace_io_uring_local_work_run)(void *, void *, int, unsigned);
 typedef void (*btf_trace_io_uring_link)(void *, struct io_kiocb *, struct io_kiocb *);
@@ -52,6 +53,7 @@ typedef void (*btf_trace_writeback_pages_written)(void *, long);
 #define LO2_FITS_io_uring_file_get LO2_HAS_REQ(io_uring_file_get)
 #define LO2_FITS_io_uring_queue_async_work LO2_HAS_REQ(io_uring_queue_async_work)
 #define LO2_FITS_io_uring_poll_arm LO2_HAS_REQ(io_uring_poll_arm)
+#define LO2_FITS_io_uring_task_add LO2_HAS_REQ(io_uring_task_add)
 #define LO2_FITS_io_uring_task_work_run LO2_HAS(io_uring_task_work_run)
 #define LO2_FITS_io_uring_local_work_run LO2_HAS(io_uring_local_work_run)
 #define LO2_FITS_io_uring_link LO2_HAS(io_uring_link)
@@ -83,7 +85,7 @@ int lo2_fits(void *context)
            LO2_BIT(io_uring_cqe_overflow) | LO2_BIT(io_uring_short_write) | LO2_BIT(io_uring_complete) |
            LO2_BIT(sched_switch) | LO2_BIT(block_rq_insert) | LO2_BIT(block_rq_issue) | LO2_BIT(block_rq_merge) |
            LO2_BIT(block_rq_complete) | LO2_BIT(block_rq_requeue) | LO2_BIT(block_bio_frontmerge) |
-           LO2_BIT(block_bio_queue);
+           LO2_BIT(block_bio_queue) | LO2_BIT(io_uring_task_add);
 }
 
 #endif

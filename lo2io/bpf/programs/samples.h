@@ -38,7 +38,8 @@ enum lo2_sampled {
     LO2_SAMPLED_block_rq_complete = 19,
     LO2_SAMPLED_block_rq_requeue = 20,
     LO2_SAMPLED_block_bio_frontmerge = 21,
-    LO2_SAMPLED_block_bio_queue = 22
+    LO2_SAMPLED_block_bio_queue = 22,
+    LO2_SAMPLED_io_uring_task_add = 23
 };
 enum {
     LO2_MAX_SAMPLED = 32,
@@ -75,6 +76,11 @@ typedef struct {
     uint8_t opcode, gap[3];
     int32_t mask, events;
 } lo2_fields_io_uring_poll_arm;
+typedef struct {
+    uint64_t ctx, req, user_data;
+    uint8_t opcode, gap[3];
+    int32_t mask;
+} lo2_fields_io_uring_task_add;
 typedef struct { uint64_t tctx; uint32_t count; } lo2_fields_io_uring_task_work_run;
 typedef struct { uint64_t ctx; int32_t count; } lo2_fields_io_uring_local_work_run;
 typedef struct { uint64_t ctx, req, target_req; } lo2_fields_io_uring_link;

@@ -223,6 +223,13 @@ LO2_SAMPLE(io_uring_poll_arm, {
     fields->mask = context[1];
     fields->events = context[2];
 })
+/* Whoever makes a file ready wakes its requests: an interrupt, too. */
+LO2_COUNTED_SAMPLE(io_uring_task_add, {
+    LO2_OF_REQUEST
+    fields->user_data = request->cqe.user_data;
+    fields->opcode = request->opcode;
+    fields->mask = context[1];
+})
 /* the filter in tracepoints/io_uring.toml */
 LO2_SAMPLE_IF(io_uring_task_work_run, lo2_switch.on && (__u32)context[1], {
     fields->tctx = context[0];

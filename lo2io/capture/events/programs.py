@@ -258,8 +258,8 @@ class Kernel:
     def switch(self, *, on: bool) -> None:
         """Switch recording on or off. Programs that run at this moment may still write, see :meth:`settle`.
 
-        Counted events are ends of operations. They are on before all others, and off after them: otherwise an operation
-        could seem to be under way for ever.
+        Counted events end operations, or wake them. They are on before all others, and off after them: otherwise an
+        operation could seem to be under way for ever.
         """
         if not on:
             self._programs.switch(on=False, wait=False)

@@ -19,6 +19,9 @@ from lo2io.model.events import Event
 COMPLETE = "io_uring:io_uring_complete"
 WORK = "io_uring:io_uring_task_work_run"
 SWITCH = "sched:sched_switch"
+WAKE = "io_uring:io_uring_task_add"
+WITHOUT_PROGRAM = "io_uring:io_uring_req_failed"
+"""An event of the catalog."""
 BLOCK_FILTERS = {"block:block_bio_queue": 'rwbs ~ "F*"'}
 
 
@@ -57,7 +60,8 @@ def test_events_without_a_program_stay_samples() -> None:
     found = events()
     names = planned(found, **{WORK: "count > 0"})
     assert {COMPLETE, WORK, SWITCH} <= names
-    assert "io_uring:io_uring_task_add" in found.keys() - names
+    assert WITHOUT_PROGRAM.partition(":")[2] not in PLACES
+    assert WITHOUT_PROGRAM in found.keys() - names
     call = {"syscalls:sys_enter_read": replace(found[WORK], name="syscalls:sys_enter_read")}
     assert planned(call | found, **{WORK: "count > 0"}) == names
 
@@ -69,6 +73,18 @@ def test_letters_lie_where_the_kernel_has_them(era: str, at: tuple[int, int]) ->
     assert (found["block_rq_issue"].letters_at, found["block_bio_queue"].letters_at) == at
     assert {name for name, sample in found.items() if sample.counted} == {"block_rq_complete", "block_rq_requeue"}
     assert len(found) == len(block_events(era))
+
+
+@pytest.mark.parametrize("era", ["6.1", "6.12", "6.18"])
+def test_wakes_are_written_and_counted(era: str) -> None:
+    """An interrupt may wake a request, alone of io_uring's events: perf counts these."""
+    samples = plan_samples(list(events(era).values()), load_catalog(), {})
+    assert {sample.name for sample in samples if sample.counted} == {WAKE}
+
+
+def test_wakes_without_a_request_stay_samples() -> None:
+    """Linux 5.10 does not tell which request it wakes."""
+    assert WAKE in events("5.10").keys() - planned(events("5.10"))
 
 
 def test_block_events_are_recorded_together() -> None:
