@@ -508,10 +508,14 @@ class Programs:
         return sum(each.stackless for each in misses), sum(each.uncopied for each in misses)
 
     def missed_runs(self) -> int:
-        """Number of times that a program did nothing or did not run, because one ran on the same CPU already."""
+        """Number of times that a program did nothing or did not run, because one ran on the same CPU already.
+
+        Events that perf counts are left out: its count shows them.
+        """
         skipped: int = sum(self._cpu(cpu).misses.skipped for cpu in self._cpus)
         names = {*({_ENTER, _EXIT} - self._unused()), *self._attached().values()}
         names |= set(dict(self._of_layers()).values()) - _OPTIONAL
+        names -= {sample.program for sample in self.samples if sample.counted}
         return skipped + sum(libbpf.read_misses(self._loaded.program_fd(name)) for name in names)
 
     def pending(self) -> dict[int, bytes]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +94,7 @@ class Uevents:
 
 
 class Hotplug:
-    """Looks after the CPUs. Call :meth:`look` from one thread only.
+    """Looks after the CPUs.
 
     Args:
         session: The recording.
@@ -133,23 +134,34 @@ class Hotplug:
         self._root = root
         self._live = set(session.opened.cpus)
         self._refused: set[int] = set()
+        self._lock = threading.Lock()
         self._looked_ns = session.start_ns
         """The last look, on the spool's clock. A CPU that comes may have come right after it."""
 
     def look(self) -> None:
-        """Handle the CPUs that went or came since the last look."""
-        online, now = set(sysfs.read_online_cpus(self._root)), self._now_ns()
+        """Handle the CPUs that went or came since the last look. One thread looks at a time."""
+        with self._lock:
+            self._look()
+
+    def _look(self) -> None:
+        now, online = self._now_ns(), set(sysfs.read_online_cpus(self._root))
+        gone = self._departures.gone()
         self._refused &= online
         self._session.absences = tuple(
             each if each.cpu in online or each.end_ns is not None else replace(each, end_ns=now)
             for each in self._session.absences
         )
-        for cpu in sorted(self._live & ((self._live - online) | self._departures.gone())):
+        for cpu in gone - online - self._live:  # it came and went between two looks
+            self._note_absence(cpu, now)
+        for cpu in sorted(self._live & ((self._live - online) | gone)):
             self._live.discard(cpu)
             self._note(Notice(f"CPU {cpu} went offline: its records so far are kept"))
         for cpu in sorted(online - self._live - self._refused):
             if self._session.is_draining:
                 self._add(cpu)
+            else:  # the recording is over, or will be at once
+                self._refused.add(cpu)
+                self._note_absence(cpu, None)
         self._looked_ns = now
 
     def close(self) -> None:
@@ -158,7 +170,10 @@ class Hotplug:
 
     def _add(self, cpu: int) -> None:
         if self._reopen is None:
-            self._refuse(cpu, "events of tasks are recorded on the CPUs that were there at the start")
+            if cpu in self._session.opened.cpus:  # the events of tasks go on there by themselves
+                self._live.add(cpu)
+            else:
+                self._refuse(cpu, "events of tasks are recorded on the CPUs that were there at the start")
             return
         if not self._takes_new and cpu not in self._session.opened.cpus:
             self._refuse(cpu, "a recording that keeps only its newest part cannot add CPUs")
@@ -227,8 +242,7 @@ class Hotplug:
 
     def _note_absence(self, cpu: int, end_ns: int | None) -> None:
         """Note that a CPU's events were not all recorded or counted: from the last look on, and up to this time."""
-        if self._is_wanted(cpu):
-            self._session.absences += (Absence(cpu, self._looked_ns, end_ns),)
+        self._session.absences += (Absence(cpu, self._looked_ns, end_ns),)
 
     def _now_ns(self) -> int:
         return self._session.to_spool_clock(time.monotonic_ns())

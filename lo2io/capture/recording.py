@@ -222,7 +222,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         unless_recorded.pop_all()
         scanner.start()
         undo.callback(scanner.abandon)
-        hotplug = _follow_cpus(plan, session, writer, scanner, filters)
+        hotplug = _follow_cpus(plan, session, writer, scanner, filters, flight)
         undo.callback(hotplug.close)
         if not command:  # a command goes on in any case
             plan.signals.is_over = lambda: not session.is_draining
@@ -234,6 +234,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         scanner.stop()
         accounting.end()
         stopped = session.stop()
+        hotplug.look()  # for CPUs that came meanwhile
         meta = replace(meta, cpus=(*meta.cpus, *hotplug.new_cpus))
         meta = _complete(meta, stopped, exit_code, accounting, session)
         if flight:
@@ -266,8 +267,13 @@ def _write_begun(writer: SpoolWriter, plan: _Plan, meta: SpoolMeta, session: Ses
     return meta
 
 
-def _follow_cpus(
-    plan: _Plan, session: Session, writer: SpoolWriter, scanner: Scanner, filters: Iterable[tuple[str, str]]
+def _follow_cpus(  # noqa: PLR0917 - the parts of a recording
+    plan: _Plan,
+    session: Session,
+    writer: SpoolWriter,
+    scanner: Scanner,
+    filters: Iterable[tuple[str, str]],
+    flight: FlightRecorder | None,
 ) -> Hotplug:
     """Look after CPUs that go and come while lo2io waits for signals."""
     options, opened = plan.options, session.opened
@@ -288,6 +294,8 @@ def _follow_cpus(
         takes_new=not options.is_flight,
     )
     plan.signals.ticks.append(hotplug.look)
+    if flight:
+        flight.look_at_cpus = hotplug.look
     return hotplug
 
 

@@ -430,7 +430,7 @@ class Session:
         return Misses(kernel.count_left_out(), losses.missed_runs, losses.facts_lost, losses.foreign, tasks)
 
     def _count_lost_tasks(self) -> int:
-        """Lost records of forks, names and exits. 0 where the kernel does not count them (before Linux 6.0)."""
+        """Lost records of forks, names, exits and mappings. Linux before 6.0 does not count them: 0."""
         if not self.opened.has_lost:
             return 0
         return sum(abi.sum_counts(fds, has_lost=True)[1] for fds in self.opened.leaders)
@@ -443,7 +443,7 @@ class Session:
             why = "because lo2io has no CAP_SYS_NICE: samples were lost"
             self._tell(Notice(f"the drain thread ran without real-time priority, {why}"))
         if misses.tasks_lost:
-            what = f"{misses.tasks_lost} records of tasks (FORK, COMM, EXIT)"
+            what = f"{misses.tasks_lost} records of tasks (FORK, COMM, EXIT, MMAP)"
             self._tell(Notice(f"{what} were lost: descendants may be missing"))
         if self.opened.kernel:
             for text in self.opened.kernel.read_losses().notices():

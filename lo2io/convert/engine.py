@@ -341,8 +341,8 @@ class BatchStream:
 def _records_lost(meta: SpoolMeta) -> bool:
     """True if records may be missing: losses are known, or the kernel's counts are missing."""
     has_counts = meta.complete and all(counts.lost is not None for counts in meta.counts)
-    untimed = meta.missed_runs or meta.facts_lost or meta.tasks_lost
-    return not has_counts or bool(untimed) or any(sum(c.lost or ()) for c in meta.counts)
+    unseen = meta.missed_runs or meta.facts_lost or meta.tasks_lost or meta.absences
+    return not has_counts or bool(unseen) or any(sum(c.lost or ()) for c in meta.counts)
 
 
 def _cache_layer(meta: SpoolMeta) -> int:

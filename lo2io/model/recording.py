@@ -115,7 +115,7 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A time in which a CPU was online, or may have been, and was not recorded."""
+    """A time in which a CPU may have been online without being recorded."""
 
     cpu: int
     begin_ns: int
@@ -257,7 +257,7 @@ class SpoolMeta:
     """Calls that programs at the raw pair saw and cannot name: of x32 programs, and of 32-bit programs on a machine for
     which lo2io does not know the numbers of such calls."""
     tasks_lost: int = 0
-    """Lost records of forks, names and exits: perf's buffers were full."""
+    """Lost records of forks, names, exits and mappings: perf's buffers were full."""
     absences: tuple[Absence, ...] = ()
     """CPUs that came online, and when their events were not recorded."""
     boot_id: str = ""

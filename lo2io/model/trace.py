@@ -159,7 +159,7 @@ class Completeness:
     foreign: int = 0
     """Calls that were seen but not recorded, since their numbers have no known meaning (x32, 32 bits on arm64)."""
     absent_cpus: int = 0
-    """CPUs that came online, and whose events of some time nobody recorded or counted."""
+    """CPUs that came online and were not recorded for a time."""
 
     @property
     def unseen_ends(self) -> int:

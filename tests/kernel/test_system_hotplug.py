@@ -21,6 +21,7 @@ from workloads.machine import (
     recording,
     workers,
 )
+from workloads.record import record
 
 from lo2io.kernel import sysfs
 from lo2io.trace.reader import open_trace
@@ -180,3 +181,37 @@ def test_a_cpu_that_comes_while_lo2io_starts(tmp_path: Path, way: tuple[str, ...
     assert done.returncode == 0, done.stderr
     assert "CPU 1 came online: it is recorded from now on" in done.stderr
     assert {event.cpu for event in open_trace(tmp_path / "T").completeness.events} == {*sysfs.read_online_cpus()}
+
+
+PINNED = """
+import os, sys, time
+cpu, switch = int(sys.argv[1]), sys.argv[2]
+
+def write(count):
+    os.sched_setaffinity(0, {cpu})
+    with open(os.devnull, "wb", buffering=0) as file:
+        for _ in range(count):
+            file.write(bytes(7))
+
+def turn(text):
+    with open(switch, "w") as file:
+        file.write(text)
+
+write(10)
+turn("0")
+turn("1")
+time.sleep(1.5)  # lo2io looks each second
+write(20)
+"""
+
+
+def test_events_of_tasks_go_on_where_a_cpu_comes_back(tmp_path: Path, switch: Path) -> None:
+    """They are the task's, not the CPU's. So nothing is missing, and nobody says so."""
+    cpu = int(switch.parent.name.removeprefix("cpu"))
+    command = [sys.executable, "-c", PINNED, str(cpu), switch]
+    recorded = record(tmp_path / "T", command, "-e", "syscalls", "--scope", "inherit")
+    written = [row for row in recorded.calls("write") if row["bytes_result"] == 7]
+    assert [row["cpu"] for row in written] == [cpu] * 30, recorded.stderr
+    assert recorded.trace.completeness.absent_cpus == 0
+    assert f"CPU {cpu} went offline" in recorded.stderr
+    assert "is not recorded" not in recorded.stderr

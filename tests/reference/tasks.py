@@ -377,7 +377,7 @@ class Tasks:
             for each in task.process.alive:
                 each.from_exec = bool(flags & FROM_EXEC)
                 each.recorded = not each.from_exec
-        if flags & COMPAT:
+        if flags & COMPAT and task.process.command_since < values["begin"]:
             self._count_compat(task)
 
     def command(self, values: dict[str, Any]) -> None:

@@ -119,6 +119,8 @@ class FlightRecorder:
         self._rest_until_ns = 0
         self._session: Session | None = None
         self._meta: SpoolMeta | None = None
+        self.look_at_cpus: Callable[[], None] = lambda: None
+        """Looks for CPUs that came or went: a window without all CPUs is not complete."""
         self._rescan: Callable[[int], None] = lambda _: None
         self._look: Callable[[], Readings] = tuple
         self._work: queue.SimpleQueue[tuple[Segment, Border, str] | None] = queue.SimpleQueue()
@@ -262,7 +264,7 @@ class FlightRecorder:
     def _go_on(self, session: Session, request: str) -> None:
         """Move one buffer after the other to the next segment."""
         sync = session.compare_clocks()
-        before = self._look()
+        before, missed_before = self._look(), session.read_misses()
         first = time.monotonic_ns()
         segment = self._spool.begin(first)
         allowed = os.sched_getaffinity(0)
@@ -285,6 +287,7 @@ class FlightRecorder:
             counts,
             before,
             self._look(),
+            missed_before,
             session.read_misses(),
         )
         self._borders[segment.name] = border
@@ -395,6 +398,7 @@ class FlightRecorder:
         begins: Mapping[str, Border] = dict(self._borders)
 
         def describe(names: tuple[str, ...]) -> SpoolMeta:
+            self.look_at_cpus()
             return self._describe(with_new_devices(meta), names, (begins[names[0]], end))
 
         self.dumper.start(why, segment, describe)

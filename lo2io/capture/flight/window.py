@@ -34,8 +34,10 @@ class Border:
     """The kernel's accounts, read before ``first_ns``, for a window that ends here."""
     accounts_after: Readings = ()
     """The kernel's accounts, read after ``last_ns``, for a window that begins here."""
-    misses: Misses = NO_MISSES
-    """What is missing since the start of the recording."""
+    misses_before: Misses = NO_MISSES
+    """What was missing before ``first_ns``, for a window that begins here."""
+    misses_after: Misses = NO_MISSES
+    """The same after ``last_ns``, for a window that ends here."""
 
 
 def final_border(stopped: Stopped, accounts: Readings) -> Border:
@@ -53,7 +55,7 @@ def final_border(stopped: Stopped, accounts: Readings) -> Border:
         for each in stopped.counts
     }
     syncs, misses = stopped.syncs[-1:], stopped.misses
-    return Border(stopped.stop_ns, stopped.stop_ns, 0, syncs, counts, accounts, misses=misses)
+    return Border(stopped.stop_ns, stopped.stop_ns, 0, syncs, counts, accounts, misses_after=misses)
 
 
 def describe_window(
@@ -81,7 +83,7 @@ def describe_window(
     is_whole = not begin.counts
     syncs = (*(begin.syncs or meta.syncs[:1]), *end.syncs)
     zeroes = (Reading(0),) * len(meta.cpus)
-    misses = Misses(*(after - before for before, after in zip(begin.misses, end.misses, strict=True)))
+    misses = Misses(*(after - before for before, after in zip(begin.misses_before, end.misses_after, strict=True)))
     return replace(
         meta,
         complete=True,

@@ -248,7 +248,7 @@ process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
         p->from_exec = (fact->flags & LO2_FACT_TASK_FROM_EXEC) != 0;
         p->recorded = !p->from_exec;
     }
-    if (fact->flags & LO2_FACT_TASK_COMPAT)
+    if (fact->flags & LO2_FACT_TASK_COMPAT && p->command_since < begin) /* else it may be about the program before the exec */
         count_compat(e, t);
     return p;
 }

@@ -83,7 +83,8 @@ def why_unknown(trace: Trace) -> str:
     proof = trace.completeness
     lost = sum(event.lost for event in proof.events)
     missing = any((event.lost or event.vanished) and not event.event.startswith("block:") for event in proof.events)
-    if missing or meta["totals"].get("nr_lost", 0) > lost or meta.get("missed_runs"):
+    unseen = proof.compat or proof.foreign or proof.absent_cpus or meta.get("missed_runs") or meta.get("tasks_lost")
+    if missing or unseen or meta["totals"].get("nr_lost", 0) > lost:
         return "records of calls or threads are missing"
     return ""
 

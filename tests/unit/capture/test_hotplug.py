@@ -197,7 +197,7 @@ def test_one_that_was_not_chosen(machine: Machine) -> None:
     assert "leaders True" in found
     assert "tracepoints True" not in found
     assert machine.opened.sampled == (0, 1)
-    assert machine.absences == ()
+    assert [each.cpu for each in machine.absences] == [5]  # forks there were not told
 
 
 def test_one_that_programs_cannot_record(machine: Machine) -> None:
@@ -271,7 +271,30 @@ def test_after_the_end_nothing_is_opened(machine: Machine) -> None:
     """A full disk has ended the recording."""
     machine.is_draining = False
     machine.online = {0, 1, 5}
-    assert machine.look(machine.hotplug()) == []
+    hotplug = machine.hotplug()
+    assert (machine.look(hotplug), machine.look(hotplug)) == ([], [])
+    assert machine.absences == (Absence(5, machine.start_ns, None),)
+
+
+def test_one_that_came_and_went_between_two_looks(machine: Machine) -> None:
+    """The kernel's message tells that it was there. One that was recorded has lost nothing by going."""
+    hotplug = machine.hotplug()
+    machine.left = {5}
+    assert machine.look(hotplug) == []
+    (absence,) = machine.absences
+    assert (absence.cpu, absence.begin_ns, absence.end_ns is None) == (5, machine.start_ns, False)
+    machine.left, machine.online = {1}, {0}
+    assert machine.look(hotplug) == ["CPU 1 went offline"]
+    assert machine.absences == (absence,)
+
+
+def test_events_of_tasks_go_on_where_a_cpu_comes_back(machine: Machine) -> None:
+    """Only the events of a CPU die with it."""
+    hotplug = machine.hotplug(reopen=None)
+    machine.left = {1}
+    assert machine.look(hotplug) == ["CPU 1 went offline"]
+    assert machine.look(hotplug) == []
+    assert machine.absences == ()
 
 
 def test_a_filter_that_a_program_applies_is_set_on_no_perf_event(monkeypatch: pytest.MonkeyPatch) -> None:

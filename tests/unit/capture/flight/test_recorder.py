@@ -19,9 +19,11 @@ from lo2io import pipeline
 from lo2io.capture import devices
 from lo2io.capture.flight import dump
 from lo2io.capture.flight import recorder as flight
+from lo2io.capture.flight.border import Reading
 from lo2io.capture.flight.recorder import FlightOptions
+from lo2io.capture.flight.window import Border, describe_window
 from lo2io.errors import CaptureError, UsageError
-from lo2io.model import BlockDevice, Mount
+from lo2io.model import Absence, BlockDevice, Misses, Mount
 from lo2io.spool.reader import SpoolReader
 from lo2io.spool.segments import META_COPIES, META_EXTRA
 from lo2io.spool.writer import DiskFullError
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from lo2io.capture.options import Converter
     from lo2io.folder import Folder
+    from lo2io.model import SpoolMeta
 
 
 @pytest.fixture
@@ -111,6 +114,39 @@ def test_a_window_has_the_programs_records(rig: Callable[[FlightOptions], Rig]) 
     assert kernel.borders[0] == len(recorder.rescans)
     assert window.missed_runs == 2 * window.nr_left_out > 0
     assert window.nr_left_out < kernel.misses[0]
+
+
+def test_what_is_missing_at_a_border_is_missing_on_both_sides() -> None:
+    """It is read before the first buffer reaches the border, and again after the last."""
+    zero = {name: [Reading(0)] * 2 for name in META.events}
+    borders = [
+        Border(at, at + 5, at, (), zero, misses_before=Misses(n, n, n, n, n), misses_after=Misses(*range(n, n + 5)))
+        for at, n in ((1000, 1), (2000, 4))
+    ]
+    absences = (Absence(1, 7, None),)
+    window = describe_window(
+        dataclasses.replace(META, absences=absences), ("seg-000001",), (borders[0], borders[1]), own_pids=()
+    )
+    assert [getattr(window, name) for name in Misses._fields] == [3, 4, 5, 6, 7]
+    assert window.absences == absences
+
+
+def test_a_dump_looks_at_the_cpus_first(rig: Callable[[FlightOptions], Rig]) -> None:
+    """A CPU that came since the last look is missing in the window."""
+    recorder = rig(FlightOptions(last_s=2.0))
+    recorder.start()
+    absence = Absence(5, 1, None)
+
+    def look() -> None:
+        recorder.session.absences = (absence,)
+
+    recorder.flight.look_at_cpus = look
+    described: list[SpoolMeta] = []
+    recorder.flight.dumper.start = lambda _why, segment, describe: described.append(describe((segment.name,)))  # type: ignore[method-assign]
+    recorder.run(1.0)
+    segment = recorder.spool.kept[-1]
+    recorder.flight._dump(segment, recorder.flight._borders[segment.name], "test")
+    assert [each.absences for each in described] == [(absence,)]
 
 
 def test_a_short_recording_is_kept_whole(rig: Callable[[FlightOptions], Rig]) -> None:
