@@ -185,7 +185,7 @@ app.command(
     epilog="Examples: `lo2io why T` | `lo2io why T --file '/data/**' --slowest 1` | `lo2io why T --call 12345`"
 )(why)
 app.command(
-    epilog="Examples: `lo2io diff before after` | `lo2io diff before after --filter 'file == \"/data/**\"' --json`"
+    epilog="Examples: `lo2io diff before after` | `lo2io diff before after --filter \"path ~ '/data/**'\" --json`"
 )(diff)
 app.command(
     epilog="Examples: `lo2io export T --to parquet -o tables` | `lo2io export T --to csv -O tables=operations:files`"

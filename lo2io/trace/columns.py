@@ -257,7 +257,7 @@ KERNEL_STACKS: Final = (
     Column("functions", "", "", "of the kernel, the outermost first, with ; between them", kind="string"),
 )
 LOSSES: Final = (
-    number_of("cpu", "CPU whose ring was full"),
+    number_of("cpu", "CPU whose buffer was full"),
     time_column("begin_time_ns", "perf: last record before the gap; programs: the first entry or exit lost"),
     time_column("end_time_ns", "perf: first record after it; programs: the last entry or exit lost"),
     Column("lost", "uint64", "", "perf: records lost in it; programs: entries and exits"),

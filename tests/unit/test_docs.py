@@ -13,6 +13,7 @@ import typer
 
 from lo2io.catalog.catalog import load_catalog
 from lo2io.cli.app import app
+from lo2io.filter.parser import parse_all
 from lo2io.model import SpoolMeta
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,7 @@ def parse(words: list[str]) -> None:
     events = context.params.get("events") or context.params.get("wanted")
     if events:
         load_catalog().select(tuple(events))
+    parse_all(context.params.get("filters") or context.params.get("expressions") or ())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -112,7 +114,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_command_lines_parse(page: Path) -> None:
-    """Commands, options and names of events on every ``lo2io …`` line exist."""
+    """Commands, options, names of events and fields of filters on every ``lo2io …`` line exist."""
     text = page.read_text(encoding="utf-8")
     complaints = [complaint(words, whole=True) for words in command_lines(shell_lines(text))]
     complaints += [complaint(words, whole=False) for words in command_lines(inline_lines(text))]
@@ -127,10 +129,12 @@ def test_command_lines_parse(page: Path) -> None:
         "cd x && .venv/bin/lo2io convert spool",
         "lo2io record -e nonsense -- x",
         "lo2io record --pid here",
+        "lo2io record --filter 'file == x' -- true",
+        "lo2io diff before after --filter 'file == x'",
     ],
 )
 def test_wrong_command_lines_are_noticed(line: str) -> None:
-    """The test above notices a wrong option, command, argument or event, and a missing one."""
+    """The test above notices a wrong option, command, argument, event or filter, and a missing one."""
     (words,) = command_lines(shell_lines(f"```sh\n{line}\n```"))
     assert complaint(words, whole=True)
 
