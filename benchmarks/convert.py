@@ -11,7 +11,21 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
-from common import HERE, LO2IO, BenchError, Settings, column, in_turns, middle, run, size_of, spread, table, verdict
+from common import (
+    HERE,
+    LO2IO,
+    BenchError,
+    Settings,
+    column,
+    in_turns,
+    lo2io,
+    middle,
+    run,
+    size_of,
+    spread,
+    table,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,16 +63,16 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     kept.mkdir()
     python = LO2IO.parent / "python"
     variants = {
-        WHOLE: _convert(folder, *spools[0], [LO2IO, "convert"], ["-o"]),
+        WHOLE: _convert(folder, *spools[0]),
         **{
             name: _convert(folder, *spools[0], [python, HERE / "stages.py", *stages]) for name, stages in STAGES.items()
         },
-        WHOLE_LARGE: _convert(folder, *spools[1], [LO2IO, "convert"], ["-o"]),
-        WHOLE_MANY: _convert(folder, *of_many, [LO2IO, "convert"], ["-o"], kept=kept),
+        WHOLE_LARGE: _convert(folder, *spools[1]),
+        WHOLE_MANY: _convert(folder, *of_many, kept=kept),
     }
     trace = _trace(folder, settings.scaled(REPORTED))
     variants |= {name: _report(trace, options) for name, options in REPORTS.items()}
-    return {"samples": [samples for _, samples in spools]}, in_turns(NAME, variants, settings)
+    return {"samples": [samples for _, samples in spools]}, in_turns(NAME, variants, settings, ours=(WHOLE,))
 
 
 def _trace(folder: Path, samples: int) -> Path:
@@ -107,12 +121,11 @@ def _convert(
     folder: Path,
     spool: Path,
     samples: int,
-    command: Sequence[object],
-    before_trace: Sequence[object] = (),
+    stage: Sequence[object] = (),
     *,
     kept: Path | None = None,
 ) -> Callable[[], dict[str, Any]]:
-    """A turn of converting. A trace of many files goes to ``kept`` until the end.
+    """A turn of converting, or of one stage of it. A trace of many files goes to ``kept`` until the end.
 
     For minutes, ext4 gives no new file the inode of a deleted one, and looks at each of these for every new file
     (``recently_deleted`` of fs/ext4/ialloc.c).
@@ -121,8 +134,9 @@ def _convert(
     def convert() -> dict[str, Any]:
         trace, output = folder / "trace", folder / "output.txt"
         use_memory(folder)
-        usage = run([*command, spool, *before_trace, trace], output)
-        if before_trace and "\ncomplete: " not in "\n" + output.read_text(encoding="utf-8"):
+        words = [*stage, spool, trace] if stage else [lo2io(), "convert", spool, "-o", trace]
+        usage = run(words, output)
+        if not stage and "\ncomplete: " not in "\n" + output.read_text(encoding="utf-8"):
             raise BenchError(f"converting found the spool wanting:\n{output.read_text(encoding='utf-8')}")
         size = size_of(trace)
         if kept:
