@@ -44,6 +44,10 @@ ONLY_WHILE_CONVERTING = (
 """What `lo2io record --no-convert` does not load, and rooms of C that the recorder's may not use (check_c_rooms.py)."""
 UNCONVERTED = RECORDING_ALONE - {"backends"}
 """Benchmarks that record with --no-convert."""
+OF_LAYERS = {"stacks": "lo2io/bpf/programs/stacks.h"}
+"""Benchmark → the program code of a layer that only this benchmark chooses. From all other recordings' programs the
+kernel's verifier removes this code, since the layers are constants there. So these programs are the same, instruction for
+instruction."""
 GENERATED = frozenset(("_lib.c",))
 C_COMMENT = re.compile(r'("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')|/\*.*?\*/|//[^\n]*', re.DOTALL)
 
@@ -51,7 +55,8 @@ C_COMMENT = re.compile(r'("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')|/\*.*?\*/|//[^
 def fingerprint(root: Path, benchmark: str) -> str:
     """The SHA-256 of the code that a benchmark measures, of the repository at ``root``, as hexadecimal digits."""
     rooms = NOT_WHILE_RECORDING if benchmark in RECORDING_ALONE else ()
-    return _digest(root, (*rooms, *(ONLY_WHILE_CONVERTING if benchmark in UNCONVERTED else ())))
+    layers = (file for chooser, file in OF_LAYERS.items() if benchmark != chooser)
+    return _digest(root, (*rooms, *(ONLY_WHILE_CONVERTING if benchmark in UNCONVERTED else ()), *layers))
 
 
 @cache

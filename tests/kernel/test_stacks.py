@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import otf2
 import pytest
 from workloads.record import LO2IO, Recorded, has_begun, record, verified
+from workloads.sidebyside import ended, gate, go_on, read_all, recorders
 
 from lo2io.trace.reader import open_trace
 
@@ -188,4 +190,56 @@ def test_one_in_so_many_calls_has_a_stack(folder: Path) -> None:
     with_stack = sum(frames is not None for _, frames in calls)
     assert len(calls) > 800
     assert 0 <= 4 * with_stack - len(calls) <= 3 * len(run.trace.metadata["cpus"])
+    verified(folder / "T")
+
+
+SLOW_READS = """
+import os, time
+zero = os.open("/dev/zero", os.O_RDONLY)
+for _ in range(200):
+    os.read(zero, 77)
+    time.sleep(0.002)
+"""
+
+
+def test_copies_go_on_after_the_buffer_has_been_read(folder: Path) -> None:
+    """The buffer has room for some 30 of them at a time. So most of 200 reads find it less than half full."""
+    run = record(folder / "T", [sys.executable, "-c", SLOW_READS], "--stacks", "0s", "--ring", "256KiB")
+    unwound = [
+        any(frame["way"] == TABLES for frame in frames or ())
+        for call, frames in calls_with_stacks(run)
+        if call["call"] == "read" and call["bytes_request"] == 77
+    ]
+    assert len(unwound) == 200
+    assert sum(unwound) > 150, run.trace.metadata["notices"]
+
+
+MANY_READS = """
+import os
+zero = os.open("/dev/zero", os.O_RDONLY)
+for _ in range(3000):
+    os.read(zero, 77)
+"""
+
+
+def test_a_copy_takes_no_room_of_records_that_were_not_read(folder: Path) -> None:
+    """A recorder stands still while its buffers overflow: each call is counted, and either written or lost."""
+    options = ("-e", "syscalls", "--stacks", "0s", "--ring", "128KiB")
+    with (
+        gate([sys.executable, "-S", "-c", MANY_READS]) as pid,
+        recorders(folder, {"T": options}, "record", "-p", str(pid)) as running,
+    ):
+        running["T"].send_signal(signal.SIGSTOP)
+        go_on(pid)
+        ended(pid)
+        running["T"].send_signal(signal.SIGCONT)
+        run = read_all(folder, running)["T"]
+    proof = run.trace.completeness
+    assert proof.proven, run.stderr
+    assert (proof.vanished, proof.late, run.trace.metadata["totals"]["nr_undecoded"]) == (0, 0, 0)
+    assert proof.lost > 3000
+    assert all(event.count == event.samples + event.lost for event in proof.events)
+    reads = [row for row in run.calls("read") if row["bytes_request"] == 77]
+    assert {row["bytes_result"] for row in reads if row["status"] == "completed"} == {77}
+    assert "stacks of slow calls were not copied" in run.stderr
     verified(folder / "T")

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +105,16 @@ def test_comments_are_no_code(provenance: Any) -> None:
 
 
 def test_a_change_of_code_changes_the_fingerprints_of_what_runs_it(provenance: Any, tmp_path: Path) -> None:
-    """Reports are no part of recording, nor is converting of a recording with --no-convert."""
-    names = ("lo2io/capture/drain.py", "lo2io/reports/page.py", "lo2io/cli/standby.py", "lo2io/native/calls/calls.c")
-    benchmarks = ("overhead", "backends", "views")
+    """Reports are no part of recording, nor is converting of a recording with --no-convert, nor are unchosen layers."""
+    names = (
+        "lo2io/capture/drain.py",
+        "lo2io/reports/page.py",
+        "lo2io/cli/standby.py",
+        "lo2io/native/calls/calls.c",
+        "lo2io/bpf/programs/stacks.h",
+        "lo2io/bpf/programs/core.h",
+    )
+    benchmarks = ("overhead", "backends", "views", "stacks")
 
     def fingerprints(changed: str) -> list[str]:
         root = tmp_path / changed.replace("/", "-")
@@ -120,7 +128,21 @@ def test_a_change_of_code_changes_the_fingerprints_of_what_runs_it(provenance: A
     for name in names:
         pairs = zip(benchmarks, before, fingerprints(name), strict=True)
         found.append({benchmark for benchmark, old, new in pairs if old != new})
-    assert found == [{*benchmarks}, {"views"}, {"backends", "views"}, {"backends", "views"}]
+    converting = {"backends", "views"}
+    assert found == [{*benchmarks}, {"views"}, converting, converting, {"stacks"}, {*benchmarks}]
+
+
+def test_programs_run_the_code_of_a_layer_only_if_it_is_chosen(provenance: Any) -> None:
+    """So the verifier removes it from the programs of other recordings."""
+    for layer, name in provenance.OF_LAYERS.items():
+        own = (ROOT / name).read_text(encoding="utf-8")
+        functions = re.findall(r"^(?:INLINE|LO2_ONCE) [\w *]*?\b(\w+)\(", own, re.MULTILINE)
+        assert len(functions) > 3
+        for path in sorted((ROOT / name).parent.glob("*.[ch]")):
+            lines = path.read_text(encoding="utf-8").splitlines() if path != ROOT / name else []
+            for before, line in pairwise(lines):
+                if any(f"{function}(" in line for function in functions):
+                    assert f"if (lo2_has_layer(LO2_LAYER_{layer})" in before, f"{path.name}: {line}"
 
 
 def test_formats_are_compared_on_rows_with_all_columns(provenance: Any) -> None:
