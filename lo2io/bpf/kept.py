@@ -72,7 +72,10 @@ def read(kind: str, key: list[Any]) -> Any:
 
 
 def keep(kind: str, key: list[Any], result: Any) -> None:
-    """Keep a result, of types that :mod:`marshal` knows, if there is room. The oldest of too many of its kind goes."""
+    """Keep a result, of types that :mod:`marshal` knows, if there is room.
+
+    If there are too many results of its kind, the oldest goes.
+    """
     kept = marshal.dumps([key, result])
     made = FOLDER / f"new-{os.getpid()}"
     with contextlib.suppress(OSError):

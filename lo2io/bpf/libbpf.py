@@ -91,7 +91,7 @@ class _RunOptions(ctypes.Structure):
 
 
 class _ProgramInfo(ctypes.Structure):
-    """``struct bpf_prog_info``. Only its size, ``verified_insns`` and ``recursion_misses`` matter here."""
+    """``struct bpf_prog_info``. Only its size and ``recursion_misses`` matter here."""
 
     _fields_ = (
         ("before", ctypes.c_uint8 * 208),
@@ -267,7 +267,9 @@ def put_fd(map_fd: int, key: int, fd: int) -> None:
 
 
 def put_fds(map_fd: int, fds: Mapping[int, int]) -> None:
-    """Put several at once. For each single call, the kernel waits until no program can be using the former entry.
+    """Put several maps into a map of maps at once.
+
+    At each call, the kernel waits until no program can be using a former entry, so one call is quicker than several.
 
     A kernel without a call for many entries of a map of maps gets them one by one.
     """

@@ -1,8 +1,8 @@
 """Configures, loads and attaches the programs of ``lo2io/bpf/programs``, and reads their counts.
 
-In: the calls and events to record, as numbers. Out: buffers that the programs write (one for each CPU; the recording
-reads them), counts, and calls that are still running when the programs stop. This module does not know the meaning of
-records.
+In: the calls and events to record, as numbers. Out: buffers that the programs write and the recording reads, counts,
+and calls that are still running when the programs stop. Each CPU has a buffer for calls, and a second one if events of
+tracepoints or records of layers are written. This module does not know the meaning of records.
 
 Counts, the switch and the selected processes are the programs' own memory, mapped here. So reading them needs no
 bpf(2), which would keep programs from running on its CPU at that time (bpf_disable_instrumentation in
@@ -367,7 +367,7 @@ class Programs:
         libbpf.wait_for_programs()
 
     def add_cpu(self, cpu: int) -> None:
-        """Give a buffer to a CPU that has come. From now on results per CPU have this CPU, even if there is no buffer.
+        """Give a buffer to a CPU that has come. From now on results per CPU include it, even if there is no buffer.
 
         Raises:
             CaptureError: The kernel has no memory for a buffer. Events on this CPU are then counted as lost.
@@ -649,7 +649,7 @@ def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[in
         )
     programs = _load(Programs(config, cpus, ring_bytes), calls)
     if (programs.samples, programs.layers) != (config.samples, config.layers):
-        programs.close()  # other programs must then do the further work of samples at their tracepoints
+        programs.close()  # where a sample's program does not fit, another one must do its further work
         fitting = replace(config, samples=programs.samples, layers=programs.layers)
         programs = _load(Programs(fitting, cpus, ring_bytes), calls)
     return programs

@@ -36,7 +36,7 @@ class LookTask(NamedTuple):
     ppid: int
     is_kernel: int
     comm: bytes
-    """Up to 16 bytes: after the first zero byte, all are zero."""
+    """16 bytes: after the first zero byte, all are zero."""
 
 
 class Looks:

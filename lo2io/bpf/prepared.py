@@ -142,7 +142,7 @@ class _Settings(NamedTuple):
 
 
 class PreparedObject:
-    """Like :class:`~lo2io.bpf.libbpf.BpfObject`: loaded from what was kept, or by libbpf, and kept then.
+    """Like :class:`~lo2io.bpf.libbpf.BpfObject`. If no kept result can be used, libbpf loads, and the result is kept.
 
     Args:
         path: The object file.
@@ -451,7 +451,7 @@ class _Watch:
         """Libbpf is about to load a program. Returns 0, or a negative errno."""
         try:
             return self._note(program, options.contents)
-        except Exception:  # noqa: BLE001 - libbpf loads the program all the same
+        except Exception:  # noqa: BLE001 - libbpf then fails, and load() lets it load again, unwatched
             self.is_whole = False
             return -errno.EINVAL
 

@@ -1,4 +1,4 @@
-"""Chooses the events of tracepoints that lo2io's programs can record. In: catalog and formats. Out: places.
+"""Chooses the events of tracepoints that lo2io's programs can record. In: events and catalog. Out: the chosen events.
 
 A program writes the fields of an event that ``lo2io/bpf/programs/samples.h`` lists. So it can record an event only if
 the running kernel's format has these fields in the same places, and if the catalog wants no other field. The letters of

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lo2io.spool.sinks import Sink
 
 PERIOD_NS = NS_PER_S
-"""NTP changes the rate of CLOCK_MONOTONIC at any time. Between two readings, that counts as steady."""
+"""NTP changes the rate of CLOCK_MONOTONIC at any time. Between two readings, the rate counts as steady."""
 NR_TRIES = 8
 """Of these the tightest counts. A try takes about 0.3 µs."""
 

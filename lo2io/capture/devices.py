@@ -29,5 +29,5 @@ def with_new_devices(meta: SpoolMeta, root: Path = Path("/")) -> SpoolMeta:
 
 
 def _newer(device: BlockDevice, now: BlockDevice) -> BlockDevice:
-    """The device as it is now if it got an image meanwhile: a loop device exists before."""
+    """The device as it is now if it has got an image since, else as described: a loop device can exist without one."""
     return now if now.image and not device.image else device

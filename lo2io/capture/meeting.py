@@ -161,7 +161,7 @@ def _open_folder(path: Path) -> Folder:
     """The folder at ``path``, which is this user's alone. Everybody may make one there, or a link to another folder.
 
     Raises:
-        OSError: It is none, or somebody else made it.
+        OSError: The path is no folder, or somebody else made the folder.
     """
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)

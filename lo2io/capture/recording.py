@@ -91,7 +91,7 @@ class _Plan:
     show: Callable[[Status | None], None] | None
     later: contextlib.ExitStack | None
     cpus: tuple[Cpu, ...] = field(default_factory=sysfs.read_cpus)
-    """The online CPUs. The machine is asked once: a CPU that leaves now must not leave in some places only."""
+    """The online CPUs, read once: all parts of the recording must see the same CPUs, even if a CPU goes offline now."""
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -247,7 +247,7 @@ def _run(plan: _Plan) -> SpoolMeta:
 def _write_first(writer: SpoolWriter, plan: _Plan, meta: SpoolMeta) -> SpoolMeta:
     """Write the description before anything is enabled, so that a killed recorder leaves a readable spool.
 
-    Warn if the last one may find the disk full.
+    Warn if the disk may be full when the last description is written.
     """
     writer.write_meta(meta)
     if writer.unreserved:

@@ -213,7 +213,7 @@ class Session:
         return sync.time_ns + monotonic_ns - sync.monotonic_ns
 
     def _run(self) -> None:
-        """The drain thread. Failed writes are told where they happen, so other errors are those of waiting."""
+        """The drain thread. :meth:`_failing` handles failed writes: an OSError that arrives here is a failed wait."""
         try:
             self._drain_until_woken()
         except OSError as error:
@@ -290,8 +290,8 @@ class Session:
     def _drain(self, rings: Iterable[int], kernel_rings: Iterable[int]) -> None:
         """Write the present contents of these buffers. A full disk ends the recording.
 
-        The programs' buffers with calls come last. If the recording ends after them, the births of the threads that
-        made these calls are in the spool already.
+        The programs' buffers come after perf's, and only as far as they were filled before. So the births of the
+        threads that made the calls in them are in the spool, even if the recording ends right afterwards.
         """
         with self._failing():
             filled = [(index, self._kernel_rings[index].fill_bytes) for index in kernel_rings]

@@ -1,8 +1,8 @@
 """Waiting for the end of a recording: the end of the command or the processes, a time, or the user's wish.
 
 All signals with a meaning are blocked, and the main thread fetches them one at a time. So no handler interrupts other
-code. A terminal sends its signals to its whole foreground group with the command. lo2io passes a signal that a process
-sends to lo2io on to the command.
+code. A terminal sends its signals to its whole foreground group, which includes the command. lo2io passes on to the
+command only signals that a process sends to lo2io.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class Band:
 
 
 def _cut(corners: Floats, excess: Floats) -> Floats:
-    """The part of a convex polygon in which what goes beyond a bound is not positive, or at its least."""
+    """The part of a convex polygon within a bound. If there is none, the part that exceeds the bound least."""
     beyond = excess - max(excess.min(), 0.0)
     kept = []
     for corner, after, here, there in zip(

@@ -152,7 +152,7 @@ def by_calls(clock: tuple[int, int, int], band: Band, nr_pairs: int) -> Bridge:
 
 
 def onwards(bridged: Bridge, correction: Correction, error_ns: int | None) -> Bridge:
-    """The same to the time of the merged archive, which corrects the node's time."""
+    """The bridge extended to the time of the merged archive. ``correction`` leads there from the node's time."""
     known = bridged.error_ns is not None and error_ns is not None
     error = (bridged.error_ns or 0) + (error_ns or 0) if known else None
     if not len(correction):
@@ -214,7 +214,7 @@ def _way(name: str, resolution: int, node: NodeClock) -> tuple[Line, float] | No
 
 
 def _second_point(ticks: np.ndarray, times: np.ndarray, resolution: int) -> tuple[np.ndarray, np.ndarray]:
-    """One reading tells no rate: the archive's own has to do."""
+    """The only reading, and a point one second later by the archive's own rate: one reading tells no rate."""
     return np.array([ticks[0], ticks[0] + resolution]), np.array([times[0], times[0] + _NS])
 
 

@@ -65,8 +65,9 @@ class Line:
     def bend_ns(self) -> float:
         """How far the truth may be from the line, if the clocks' rates change at most once within a segment.
 
-        A change by g within a segment of length t bends it by g t / 4 at most, and g is what the segments before and
-        after differ by. Of the first and the last segment only one neighbour tells.
+        If the rate changes by g within a segment of length t, the truth bends by g t / 4 at most. For an inner segment,
+        g is the difference between the rates of its two neighbours. The first and the last segment have one neighbour
+        each. For them, g is the difference from that neighbour's rate, and the bound is g t.
         """
         if len(self.own) < 3:  # noqa: PLR2004 - two segments
             return 0.0
@@ -83,7 +84,7 @@ def simplify(times: Times, offsets: Times, tolerance_ns: int) -> list[tuple[int,
     Args:
         times: The given points' times, which rise.
         offsets: The given points' offsets.
-        tolerance_ns: As far may a left out point lie from the line.
+        tolerance_ns: The most by which a left-out point may lie off the line.
 
     Returns:
         Some of the given points: the first and the last are among them.

@@ -44,7 +44,7 @@ def _library(mpi: Any) -> str:
 
 
 def finish() -> None:
-    """End MPI. lo2io ends without Python's own end, which would do this; launchers take that for a crash."""
+    """End MPI. Python's shutdown, which would do this, is skipped; a launcher takes a missing end for a crash."""
     from mpi4py import MPI  # noqa: PLC0415 - as above
 
     MPI.Finalize()

@@ -123,7 +123,7 @@ class Nodes:
     def dataset(self, name: str) -> Any:
         """A table as a data set of Arrow, which lies on the disk: times as the hosts' clocks have them.
 
-        Beside the table's columns it has the constants that :func:`in_sql` uses.
+        Beside the table's columns it has the constants that :meth:`in_sql` uses.
         """
         import pyarrow.dataset as ds  # noqa: PLC0415 - few need it
         from pyarrow.fs import LocalFileSystem  # noqa: PLC0415
@@ -142,7 +142,7 @@ class Nodes:
         return FewAhead(fragments, pa.schema([*self.schema(name), *constants]), form, disk)
 
     def in_sql(self, name: str, relation: str) -> str:
-        """The query that makes the table of what :meth:`dataset` yields. ``relation`` is its name there."""
+        """The query that turns the data set of :meth:`dataset` into the table. ``relation``: the data set's name."""
         columns = [f'"{column}"' for column in self.schema(name).names]  # some are words of SQL
         for number, column in enumerate(self.schema(name).names):
             if column in _times(name):

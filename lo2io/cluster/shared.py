@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LEAST: Final = 4
 """The least number of pairs: fewer may fit by chance."""
 _WITHOUT_BYTES: Final = CALLS.index("fsync")
-"""This call and those after it move no bytes that both tools would tell."""
+"""In ``CALLS``, this call and those after it move no bytes that both tools would record."""
 
 
 class Thread(NamedTuple):

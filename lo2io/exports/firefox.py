@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _VERSION: Final = 60
 _GECKO_VERSION: Final = 31
-"""Of the format of which the profiler's own is made; a profile must name one."""
+"""Version of Firefox's (Gecko's) format, from which the profiler makes its own; a profile must name one."""
 _CATEGORIES: Final = {"Program": "grey", "Read": "blue", "Write": "orange", "Sync": "red", "Other call": "yellow"}
 """Category → colour. The first is that of the program's functions; the others are calls'."""
 _OTHER_CALL: Final = len(_CATEGORIES) - 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def check_parts(trace: Trace, verdict: Verification) -> None:
     """Report requests whose known parts are not all of their bytes. Memory grows with the number of requests.
 
-    A request that was issued again carries other bytes than before, perhaps: it is left out.
+    A request that was issued again may carry other bytes than before, so it is left out.
 
     Raises:
         TraceError: A table cannot be read.

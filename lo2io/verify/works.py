@@ -1,4 +1,4 @@
-"""The rule of what the ends of rings' requests tell of the workers that executed them: it is what the table says.
+"""The rule that the ends of rings' requests tell the same of the workers that executed them as the table does.
 
 In: the table, and attributes of the requests' ends. Out: findings. ``docs/reference/otf2.md`` says what the attributes
 mean.
@@ -19,7 +19,7 @@ _COLUMNS: Final = ("id", "run_queue_ns", "blocked_ns")
 
 
 def check_works(trace: Trace, told: ToldWorks, verdict: Verification) -> None:
-    """Report requests of which the trace tells another time without a CPU than the table.
+    """Report requests whose time without a CPU differs between the trace and the table.
 
     Raises:
         TraceError: The table cannot be read.

@@ -98,7 +98,7 @@ struct lo2_bpf_config {              /* constant while the programs are loaded *
     uint8_t calls;                   /* CALL, ENTER, EXIT are written; else only facts, and calls are perf samples */
     uint8_t all_tasks;               /* else the processes in the map `selected`, and their children */
     uint8_t one_cgroup;              /* only processes of the cgroup in the map `cgroup`, and below it */
-    uint8_t facts;                   /* FILE, PATH, SQE, IOCB, EVENTS are written */
+    uint8_t facts;                   /* FILE, PATH, VALUE, SQE, IOCB, EVENTS are written */
     uint8_t compat;                  /* the numbers of 32 bit calls are known */
     uint32_t page_bytes;
     uint64_t ring_bytes;             /* of the data of a buffer: a power of two */
@@ -169,7 +169,7 @@ struct lo2_bpf_switch {              /* in the section .data.lo2io */
 };
 
 struct lo2_bpf_counts {              /* per event and CPU */
-    uint64_t count;                  /* recorded ones */
+    uint64_t count;                  /* all of them, also those that the next two members count */
     uint64_t lost;                   /* found no room in the buffer */
     uint64_t left_out;               /* left out by the filters above */
 };
@@ -226,8 +226,8 @@ struct lo2_bpf_look {
 };
 
 /*
- * Entries and exits without room since the last record that found room. The next program writes the sum as soon as
- * there is room.
+ * Entries and exits, events, or records of layers that have found no room since the last LOST record. The next program
+ * writes the sum as soon as there is room.
  */
 struct lo2_bpf_losing {
     uint64_t lost;
@@ -241,7 +241,7 @@ struct lo2_bpf_letters {
     uint32_t of;                     /* its operation and flags */
 };
 
-/* For events of tracepoints. Their programs do not take the CPU: they may interrupt each other, but never themselves. */
+/* For events of tracepoints. Their programs do not take the CPU: they may interrupt each other, and before Linux 6.1 also themselves. */
 struct lo2_bpf_sampling {
     struct lo2_bpf_losing losing;
     lo2_asked asked;                 /* by the request that is being submitted */
@@ -357,7 +357,10 @@ struct lo2_bpf_search {
     uint8_t distances[LO2_STACK_FRAMES];
 };
 
-/* All that belongs to one CPU. Only programs on that CPU write here. */
+/*
+ * All that belongs to one CPU. Only programs on that CPU write here, and user space, which changes `borders`,
+ * `sampling.counted` and the members `lost` of struct lo2_bpf_losing.
+ */
 struct lo2_bpf_cpu {
     struct lo2_bpf_sampling sampling;
     struct lo2_bpf_counts counts[LO2_MAX_EVENTS];

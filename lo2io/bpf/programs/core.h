@@ -23,7 +23,7 @@ INLINE __u64 lo2_argument(const struct lo2_moment *moment, __u32 number)
     return moment->cpu->slot.record.args[(number - 1) & 7];
 }
 
-/* An address as a number, which functions accept that the verifier checks on their own. Read back from memory. */
+/* An address as a number, read back from memory. A function that the verifier checks on its own accepts only numbers. */
 INLINE __u64 lo2_as_number(const void *pointer)
 {
     __u64 number = 0;

@@ -314,7 +314,7 @@ INLINE void leave(struct lo2_moment *moment, __u32 index, __u32 number)
         lo2_stack_at_exit(moment, paired ? begin_ns : lo2_when_begun(moment->task->pid));
 }
 
-/* As begin(), but for calls of all tasks. */
+/* As begin(), at an exit. The caller has not checked whether the task is recorded. */
 INLINE void end(struct task_struct *task, __u32 index, __u32 number, __s64 result)
 {
     struct lo2_moment moment = {

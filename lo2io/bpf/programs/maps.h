@@ -41,7 +41,10 @@ struct lo2_bpf_ring {
     __uint(value_size, LO2_BUFFER_HEAD + 4096 + LO2_BUFFER_SLACK); /* a struct lo2_bpf_buffer; user space sets the size */
 };
 
-/* Each CPU has a buffer for calls and, next to it, one for events: user space waits for the kernel once for each map. */
+/*
+ * Each CPU has a buffer for calls and, next to it, one for events. Both kinds are in one map of maps, because user space
+ * waits for the kernel once for each map of maps.
+ */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
     __uint(max_entries, 2);        /* LO2_RINGS for each CPU, set like those of lo2_cpus */
@@ -49,7 +52,7 @@ struct {
     __array(values, struct lo2_bpf_ring);
 } lo2_rings SEC(".maps");
 
-/* Wakes the reader: a program cannot wake anybody through an array. What is in it means nothing. */
+/* Wakes the reader: a program cannot wake anybody through an array. The records in this buffer mean nothing. */
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, 4096);

@@ -61,7 +61,7 @@ INLINE __u64 lo2_find_start(struct task_struct *task, struct lo2_bpf_names *name
     return lo2_number(names, LO2_READ(names->first_dentry, struct dentry, d_inode));
 }
 
-/* Reads the path to after the record's head. Returns its length; 0, with LO2_PATH_CUT, if it cannot be read. */
+/* Copies the path behind the record's head. Returns the path's length; 0, with LO2_PATH_CUT, if the path cannot be read. */
 INLINE __u32 lo2_copy_path(struct lo2_bpf_cpu *cpu, __u64 string)
 {
     struct lo2_bpf_names *names = &cpu->names;
@@ -167,7 +167,7 @@ INLINE void lo2_write_given(struct lo2_moment *moment)
         lo2_write_path(&given);
 }
 
-/* At the entry of calls that destroy their paths, or change where they begin (LO2_CALL_FIRST). */
+/* At the entry of calls that destroy their paths, or change where paths begin (LO2_CALL_FIRST). */
 INLINE void lo2_paths_at_entry(struct lo2_moment *moment)
 {
     if (moment->call->path && moment->call->flags & LO2_CALL_FIRST)

@@ -102,7 +102,7 @@ typedef struct {
 enum lo2_kernel_file_flag {
     LO2_FILE_WHOLE = 1,      /* the names reach the root */
     LO2_FILE_DELETED = 2,    /* the file's directory no longer has it */
-    LO2_FILE_MOVED = 4,      /* something on the path was renamed during the look: the names prove nothing */
+    LO2_FILE_MOVED = 4,      /* during the look, something on the path was renamed or the file was exchanged: the names prove nothing */
     LO2_FILE_SLOT = 8,       /* `fd` is the number of a ring's registered file */
     LO2_FILE_CACHED = 64,    /* reads without O_DIRECT go through the page cache */
     LO2_FILE_PSEUDO = 32     /* the file has no directory (pipe, socket, memfd): it has one name, and never WHOLE */

@@ -220,7 +220,8 @@ INLINE bool lo2_tell_files(const struct lo2_submission *submission, struct lo2_b
 
 /*
  * Reads what a request asks for while it is being submitted, and writes FILE for the files that the request names. These
- * records have earlier times than the submission. False: the request's entry could not be read, or is not wanted.
+ * records have earlier times than the submission. False: the request's entry could not be read, the entry is not wanted,
+ * or another program has the CPU.
  */
 INLINE bool lo2_ask(const struct lo2_submission *submission, struct lo2_bpf_cpu *cpu, lo2_asked *asked)
 {

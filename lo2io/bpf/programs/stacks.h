@@ -62,7 +62,7 @@ INLINE __u64 lo2_sum_of_frames(const struct lo2_bpf_user_stack *stack)
     return (sum ^ sum >> 32) | 1;
 }
 
-/* 1 + the place of this CPU's stack, which is written if it is new; 0: others have all its places. */
+/* 1 + the place of `stack`, which is written if it is new; 0: other stacks have all places where this one could stand. */
 INLINE __u32 lo2_place_of_user_stack(const struct lo2_bpf_user_stack *stack)
 {
     enum { PROBES = 4 };

@@ -121,7 +121,7 @@ INLINE bool lo2_is_counted(struct lo2_room *room, __u32 place)
     return true;
 }
 
-/* For events that may happen in an interrupt. Not the switch but their counters switch them on and off. */
+/* For events that may happen in an interrupt. Their counters, not lo2_switch, switch them on and off. */
 #define LO2_COUNTED_SAMPLE(name, ...) LO2_SAMPLE_IF(name, lo2_is_counted(&room, LO2_SAMPLED_##name), __VA_ARGS__)
 
 /* ---- io_uring ---- */

@@ -26,7 +26,7 @@ enum {
     LO2_TASK_UNINTERRUPTIBLE = 2,  /* include/linux/sched.h */
     LO2_PF_IO_WORKER = 0x10,       /* the same */
     LO2_STACK_PROBES = 4,
-    LO2_STACK_BYTES = 16384,       /* THREAD_SIZE, but for kernels with KASAN: there, deep stacks are unwound each time */
+    LO2_STACK_BYTES = 16384,       /* THREAD_SIZE, except on kernels with KASAN, where deep stacks are unwound each time */
     LO2_EARLY_WAKEUP_NS = 100000,
     /* enum lcb_flags, include/trace/events/lock.h: readers and writers of semaphores */
     LO2_CONTENDS_SPINNING = 1,
@@ -48,7 +48,7 @@ INLINE __u64 lo2_sum_of_stack(const __u64 *stack, __u32 frames)
     return (sum ^ sum >> 32) | 1;
 }
 
-/* 1 + the place of the stack, which is written if it is new; 0: others have all its places. */
+/* 1 + the place of the stack, which is written if it is new; 0: other stacks have all places where this one could stand. */
 INLINE __u32 lo2_place_of_stack(const __u64 *stack, __u32 frames, __u64 sum)
 {
     struct lo2_bpf_stack *found;
@@ -263,7 +263,10 @@ INLINE void lo2_write_unfollowed(struct lo2_bpf_cpu *cpu, struct lo2_bpf_buffer 
     lo2_write_fact(cpu, ring, &record, sizeof record);
 }
 
-/* Outside of calls, a page fault takes the place for each stretch. NULL: the thread is amid neither. */
+/*
+ * The place of the current task, which leaves its CPU. Outside of calls, a page fault claims the place anew for each
+ * stretch. NULL: the thread is neither in a call nor in a fault, or another thread has the place.
+ */
 INLINE struct lo2_bpf_sleeper *lo2_sleeper_leaving(const struct task_struct *task, struct lo2_bpf_fault *fault)
 {
     struct lo2_bpf_sleeper *sleeper = lo2_sleeper_in_call(task->pid);

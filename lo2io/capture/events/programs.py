@@ -1,8 +1,9 @@
 """lo2io's programs in the kernel during a recording: calls and options in, records in mapped buffers out.
 
-One tracepoint for all calls shows the programs every call with a known number. For other calls, a program is attached
-to the call's own tracepoint through a perf event. This event is bound to one CPU and never enabled, for it only holds
-the program, which runs on every CPU. Each CPU has a buffer of its own.
+With the hook ``raw``, one pair of tracepoints shows the programs every call with a known number. For other calls, and
+for all calls with the hook ``single``, programs are attached to the call's own tracepoints through perf events. Such an
+event is bound to one CPU and never enabled, for it only holds the program, which runs on every CPU. Each CPU has a
+buffer for calls, and a second one if events of tracepoints or records of layers are written.
 """
 
 from __future__ import annotations

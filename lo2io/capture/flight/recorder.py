@@ -220,7 +220,7 @@ class FlightRecorder:
         return min(longest, max(_LEAST_WAIT_S, (self._segment_ns - age) / NS_PER_S))
 
     def drained(self, index: int, views: Sequence[memoryview], *, of_programs: bool = False) -> None:
-        """Look for slow requests or calls in the drained bytes. A CPU that came back goes on in the same buffer."""
+        """Look for slow requests or calls in the drained bytes. To the watcher, all of a CPU's perf buffers are one."""
         if self._watcher is None:
             return
         place = index if of_programs else self._opened.cpus.index(self._opened.ring_cpus[index])

@@ -95,7 +95,7 @@ def spread(begins: Numbers, counts: Numbers) -> Numbers:
 
 
 def perf_rows(files: tuple[Path, ...], block: int, advance: Callable[[int], None]) -> Iterator[Rows]:
-    """The rows of ring files.
+    """The rows of files of perf records.
 
     Args:
         files: The files of one CPU, in their order.

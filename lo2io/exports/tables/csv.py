@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _WORKERS: Final = 4
-"""Threads that make text. One thread writes it, and is the slower one beyond these."""
+"""Threads that make text. One thread writes all text. With more makers, that thread would be the slower side."""
 _PART_ROWS: Final = 65536
 """Rows that a thread makes into text at a time: some 10 MB."""
 _TEXT_ROWS: Final = 4096

@@ -42,7 +42,7 @@ static void keep_path(task *t, const lo2_field *field, const uint8_t *raw, uint3
         return;
     uint32_t length = (uint32_t)strnlen((const char *)raw + offset, size);
     bool cut = length > 3 && !memcmp(raw + offset + length - 3, "...", 3); /* the kernel marks a cut string so */
-    if (!cut && length < sizeof t->path - 1) { /* no name is better than half a name */
+    if (!cut && length < sizeof t->path - 1) { /* half a name is worse than none */
         memcpy(t->path, raw + offset, length);
         t->path_length = length;
     }
@@ -171,7 +171,7 @@ static void claim(engine *e, task *t, uint32_t index, uint8_t bit)
         return;
     h->used = 1;
     t->pending.claimed |= bit;
-    if (h->origin >= ORIGIN_INHERITED) /* its opening was not seen */
+    if (h->origin >= ORIGIN_INHERITED) /* no recorded call opened it */
         t->pending.first_use |= bit;
 }
 

@@ -28,7 +28,7 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
 void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw, int64_t time);
 void call_abandon(engine *e, task *t, int64_t end_time);
 
-/* What a thread has just done outside of calls, and has a row like one: a read at an offset. */
+/* Something that a thread has just done outside of calls, and that gets a row as a call does: a read at an offset. */
 typedef struct { uint16_t call, cpu; uint32_t handle; int64_t begin, end, offset, bytes, run_queue, blocked; } beside;
 uint32_t call_beside(engine *e, task *t, const beside *read); /* the thread is in no call. Returns the row */
 

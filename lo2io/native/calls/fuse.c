@@ -46,7 +46,7 @@ static void enter(engine *e, uint32_t place, task *t)
     t->fuse_last = place + 1;
 }
 
-/* Removes a living request, and queues its row. If its call is pending, the request must be its thread's oldest. */
+/* Removes a living request, and queues its row. A request of a pending call must be the oldest of the call's thread. */
 static void leave(engine *e, uint32_t place)
 {
     if (!ROW_ROOM(e, e->fuse_queue)) {

@@ -1,4 +1,4 @@
-/* Distributes facts that BPF programs told. A fact told during a call waits here for the call's exit. */
+/* Distributes facts that BPF programs told. A fact told during a call, or a path told before the entry, waits here for the exit. */
 #include "calls/kernel_facts.h"
 #include "calls/kernel_files.h"
 #include "calls/kernel_paths.h"

@@ -38,7 +38,7 @@ void handle_release(engine *e, uint32_t index)
     }
 }
 
-/* A handle's life is known in full, so its row is written. The struct stays while others refer to it. */
+/* Nothing further can become known of the handle's life, so its row is written. The struct stays while others refer to it. */
 void handle_end(engine *e, uint32_t index, bool cloexec, int64_t time)
 {
     handle *h = &e->handles.at[index];
@@ -306,8 +306,8 @@ bool slot_kept(const engine *e, const task *t, const slot *s, uint32_t index, in
 }
 
 /*
- * True unless another thread could have replaced the descriptor unseen, its recorded name may belong to the old file,
- * and no fact about the request confirms it.
+ * True if one of these holds: no thread can have replaced the descriptor unseen; nothing is recorded of the descriptor's
+ * file, so no name can be an older file's; a fact about the request confirms the descriptor.
  */
 bool is_told(const engine *e, const task *t, uint32_t index)
 {

@@ -24,9 +24,9 @@ void handle_end(engine *e, uint32_t handle_index, bool cloexec, int64_t time);
 void handle_release(engine *e, uint32_t handle_index);
 void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec);
 void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now);
-bool has_no_rivals(const engine *e, const task *t); /* no other thread of its table runs in user mode */
+bool has_no_rivals(const engine *e, const task *t); /* no other thread of t's table runs in user mode */
 bool slot_is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin);
-/* its pending call is a close that has freed its slot: another call has got the number since */
+/* t's pending call is a close that has freed its slot: another call has got the number since */
 bool close_is_spent(engine *e, const task *t);
 bool slot_is_steady(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin);
 /* the slot has held nothing but this handle since then */
@@ -34,7 +34,7 @@ bool slot_kept(const engine *e, const task *t, const slot *s, uint32_t handle_in
 /* for a request: its descriptor is confirmed, or need not be */
 bool is_told(const engine *e, const task *t, uint32_t handle_index);
 void ends_begin(engine *e, task *t);              /* its pending call has got its handle */
-void ends_over(engine *e, task *t, int64_t time); /* its pending call was left, and all facts about it have come */
+void ends_over(engine *e, task *t, int64_t time); /* t's pending call was left, and all facts about the call have come */
 /* The end of a dup2 or dup3 was not seen: the call may have replaced what its target held, which is unknown from now on. */
 void perhaps_replaced(engine *e, const task *t);
 

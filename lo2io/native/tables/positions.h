@@ -25,7 +25,7 @@ void position_set(engine *e, const pending_call *p, int64_t position);
  * the file was not known.
  */
 bool others_move(const task *t, const slot *s, int32_t fd);
-/* its call no longer counts in the slots of the table that the thread is about to leave */
+/* t's call no longer counts in the slots of the table that t is about to leave */
 void position_parted(engine *e, task *t);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The engine's state. Every room may read all of it. Which functions change a part stands in the header of the file
- * that owns the part.
+ * The engine's state. Every room may read all of it. The header of the file that owns a part declares the functions
+ * that change the part.
  */
 #ifndef LO2IO_STATE_H
 #define LO2IO_STATE_H
@@ -301,7 +301,7 @@ typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t
                  /* each with a reference */
                  uint32_t cgroup, command, rank; uint8_t kind, command_cut; lo2_kernel_usage usage; } task_row;
 
-/* Calls into a later room, of which the caller knows nothing. The engine fills all of them in before it reads a record. */
+/* Calls into a room whose headers the caller must not include. The engine fills all of them in before it reads a record. */
 typedef struct {
     void (*descriptor_ended)(lo2_engine *e, const description *d, bool surely); /* a descriptor of a ring */
     /* its last reference is gone, or a look at /proc showed that it ended */
@@ -400,7 +400,7 @@ struct lo2_engine {
     uint32_t faults_out;
     VEC(held_sleep) held_sleeps;
     VEC(uint32_t) free_held_sleeps;
-    VEC(carried_part) carried;    /* the last ones, at their number modulo their count */
+    VEC(carried_part) carried;    /* the newest ones, each at its number modulo MOST_CARRIED (block/parts.c) */
     uint32_t nr_carried;
     VEC(stack_entry) stack_queue;
     VEC(uint8_t) told_bytes;      /* of the entries, one after the other */

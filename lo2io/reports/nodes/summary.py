@@ -1,7 +1,7 @@
 """The report of many nodes: their sums added up, and what each of them did.
 
 In: the tables of :mod:`lo2io.reports.nodes.sums`, one after the other. Out: :class:`NodesSummary`. Its sums are exact.
-Percentiles are as exact as those of one node. Of paths that a node has no row for, bounds are told.
+Percentiles are as exact as those of one node. For paths without a row on some node, the summary gives bounds.
 """
 
 from __future__ import annotations
@@ -262,8 +262,8 @@ def add_up(
 
     Args:
         directory: That of the recording.
-        nodes: Yields each node and its sums, which are taken one after the other. It is called twice: only then is it
-            known which paths are the largest, and memory need not have the others.
+        nodes: Yields each node and its sums, which are taken one after the other. It is called twice: the first time
+            shows which paths are the largest, and the second time only their rows are kept in memory.
         span_ns: From the first start to the last end.
         left_out: Host → why it is not among the nodes.
         nr_summed: Hosts that had no sums.

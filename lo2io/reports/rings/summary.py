@@ -173,7 +173,7 @@ class WorkersRow:
     hashed: int
     """Bounded requests that ran one after the other for each file."""
     time: WorkTimeRow | None
-    """Where the time of those executions went that are known exactly; None: of none."""
+    """Where the time of the exactly known executions went; None: no execution is known exactly."""
 
 
 @dataclass(frozen=True, slots=True)
