@@ -203,9 +203,12 @@ LO2_ONCE int lo2_write_copy(__u64 time_ns, __u32 place)
 
     cpu = lo2_this_cpu(&number);
     ring = lo2_ring(&number);
-    if (!cpu || !ring || (cpu->losing.lost && !lo2_tell_lost()) ||
-        !lo2_has_room(ring, ring->taken + lo2.config.ring_bytes / 2, lo2_framed(sizeof *record)))
+    if (!cpu || !ring || (cpu->losing.lost && !lo2_tell_lost()))
         return false;
+    if (!lo2_has_room(ring, ring->taken + lo2.config.ring_bytes / 2, lo2_framed(sizeof *record))) {
+        lo2_ring_bell(); /* no record may come that makes the buffer half full, at which the reader is woken */
+        return false;
+    }
     record = lo2_record_at(ring, ring->taken);
     __builtin_memset(record, 0, __builtin_offsetof(struct lo2_copied_stack, bytes));
     record->stack.head.time_ns = time_ns;
