@@ -46,8 +46,8 @@ UNCONVERTED = RECORDING_ALONE - {"backends"}
 """Benchmarks that record with --no-convert."""
 OF_LAYERS = {"stacks": "lo2io/bpf/programs/stacks.h"}
 """Benchmark → the program code of a layer that only this benchmark chooses. From all other recordings' programs the
-kernel's verifier removes this code, since the layers are constants there. So these programs are the same, instruction for
-instruction."""
+kernel's verifier removes this code, since the layers are constants there. So these programs are the same, instruction
+for instruction."""
 GENERATED = frozenset(("_lib.c",))
 C_COMMENT = re.compile(r'("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')|/\*.*?\*/|//[^\n]*', re.DOTALL)
 

@@ -119,7 +119,7 @@ def test_a_change_of_code_changes_the_fingerprints_of_what_runs_it(provenance: A
     def fingerprints(changed: str) -> list[str]:
         root = tmp_path / changed.replace("/", "-")
         for name in names:
-            (root / name).parent.mkdir(parents=True)
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(f"x = {name == changed};\n", encoding="ascii")
         return [provenance.fingerprint(root, benchmark) for benchmark in benchmarks]
 
