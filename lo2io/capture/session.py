@@ -421,7 +421,7 @@ class Session:
         return tuple(counts)
 
     def read_misses(self) -> Misses:
-        """What is missing so far and has no count of its own for each event."""
+        """The numbers so far of missing calls and records that no event counts."""
         kernel = self.opened.kernel
         tasks = self._count_lost_tasks()
         if kernel is None:

@@ -125,7 +125,7 @@ class Absence:
 
 
 class Misses(NamedTuple):
-    """What is missing and has no count of its own for each event. See the members of :class:`SpoolMeta`."""
+    """Numbers of missing calls and records that no event counts: members of :class:`SpoolMeta` with the same names."""
 
     nr_left_out: int = 0
     missed_runs: int = 0

@@ -131,6 +131,7 @@ class FakeKernel:
         self.borders = [0, 0]
         self.losing = [b"", b""]
         self.misses = [0, 0]
+        self.nr_readings = 0
 
     def rings_of(self, cpu: int) -> tuple[int, ...]:
         """As in ``Kernel``, like the others."""
@@ -160,7 +161,8 @@ class FakeKernel:
 
     def read_losses(self) -> SimpleNamespace:
         """The test's number."""
-        return SimpleNamespace(missed_runs=self.misses[1], facts_lost=0, foreign=0)
+        self.nr_readings += 1
+        return SimpleNamespace(missed_runs=self.misses[1], facts_lost=0, foreign=self.nr_readings)
 
 
 class FakeClock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import signal
 import subprocess
 import sys
@@ -13,16 +14,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 from reference.kernel_records import iter_records
-from workloads.record import record
-from workloads.sidebyside import ended, gate, go_on, read_all, recorders
+from workloads import refused
+from workloads.record import Recorded, record
+from workloads.served import lo2io
+from workloads.sidebyside import ended, gate, go_on, overflow, read_all, recorders
 
 from lo2io.kernel import sysfs
 from lo2io.native.records import FRAME_BYTES, record_bytes, unpack
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from workloads.record import Recorded
 
 pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events")]
 
@@ -122,10 +124,7 @@ def test_losses_are_counted(fast: tuple[str, ...], tmp_path: Path) -> None:
         gate([*PYTHON, LOAD]) as pid,
         recorders(tmp_path, {"T": fast}, "record", "-p", str(pid), "-e", "syscalls", "--ring", str(ring)) as running,
     ):
-        running["T"].send_signal(signal.SIGSTOP)
-        go_on(pid)
-        ended(pid)
-        running["T"].send_signal(signal.SIGCONT)
+        overflow(running["T"], pid)
         recorded = read_all(tmp_path, running)["T"]
     proof = recorded.trace.completeness
     assert proof.proven, recorded.stderr
@@ -167,10 +166,7 @@ def test_losses_of_events_are_counted(tmp_path: Path) -> None:
         gate(fio) as pid,
         recorders(tmp_path, {"T": FAST}, "record", "-p", str(pid), "-e", "io_uring", "--ring", str(ring)) as running,
     ):
-        running["T"].send_signal(signal.SIGSTOP)
-        go_on(pid)
-        ended(pid)
-        running["T"].send_signal(signal.SIGCONT)
+        overflow(running["T"], pid)
         recorded = read_all(tmp_path, running)["T"]
     proof = recorded.trace.completeness
     # Whatever else forks on this machine can fill the small buffer of tasks, too. Then no choice of tasks is proven.
@@ -274,3 +270,25 @@ def busy_in_read(task: Path) -> bool:
     before = int((task / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[12])
     time.sleep(0.05)
     return int((task / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[12]) > before
+
+
+TRUNCATES = """
+import contextlib, os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+with contextlib.suppress(PermissionError):
+    os.ftruncate(file, 5)
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter knows the numbers of x86-64 alone")
+@pytest.mark.parametrize("options", [FAST, ("--backend", "perf")], ids=["programs", "perf"])
+def test_a_call_that_seccomp_refuses_is_an_orphan(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """The kernel passes no entry of it, so nobody knows the call. completeness.md says so."""
+    python = [sys.executable, "-S"]
+    refusing = [*python, refused.__file__, "ftruncate", "EPERM", *python, "-c", TRUNCATES, tmp_path / "file"]
+    done = lo2io("record", "-o", tmp_path / "T", *options, "-e", "ftruncate", "--", *refusing)
+    assert done.returncode == 0, done.stderr
+    recorded = Recorded(open_trace(tmp_path / "T"), 0, done.stdout, done.stderr)
+    assert not recorded.calls("ftruncate")
+    assert [sums(recorded, f"syscalls:sys_{end}_ftruncate") for end in ("enter", "exit")] == [(0, 0, 0), (1, 0, 1)]
+    assert recorded.trace.completeness.orphan == 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import otf2
 import pytest
 from workloads.record import LO2IO, Recorded, has_begun, record, verified
-from workloads.sidebyside import ended, gate, go_on, read_all, recorders
+from workloads.sidebyside import gate, overflow, read_all, recorders
 
 from lo2io.trace.reader import open_trace
 
@@ -229,10 +229,7 @@ def test_a_copy_takes_no_room_of_records_that_were_not_read(folder: Path) -> Non
         gate([sys.executable, "-S", "-c", MANY_READS]) as pid,
         recorders(folder, {"T": options}, "record", "-p", str(pid)) as running,
     ):
-        running["T"].send_signal(signal.SIGSTOP)
-        go_on(pid)
-        ended(pid)
-        running["T"].send_signal(signal.SIGCONT)
+        overflow(running["T"], pid)
         run = read_all(folder, running)["T"]
     proof = run.trace.completeness
     assert proof.proven, run.stderr

@@ -183,6 +183,32 @@ def test_a_cpu_that_comes_while_lo2io_starts(tmp_path: Path, way: tuple[str, ...
     assert {event.cpu for event in open_trace(tmp_path / "T").completeness.events} == {*sysfs.read_online_cpus()}
 
 
+COMES_AT_THE_END = """
+import sys
+from lo2io.capture.session import Session
+from lo2io.kernel import sysfs
+from lo2io.__main__ import main
+
+every, stop = sysfs.read_online_cpus(), Session.stop
+
+def stop_and_come(self):
+    sysfs.read_online_cpus = lambda *_: (*every, 99)
+    return stop(self)
+
+Session.stop = stop_and_come
+sys.argv[0] = "lo2io"
+main()
+"""
+
+
+def test_a_cpu_that_comes_while_lo2io_ends(tmp_path: Path) -> None:
+    """The recording looks again when it is over: the CPU may have come before."""
+    recorder = [sys.executable, "-c", COMES_AT_THE_END, "record", "-o", tmp_path / "T", "--", "true"]
+    done = subprocess.run(recorder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert open_trace(tmp_path / "T").completeness.absent_cpus == 1
+
+
 PINNED = """
 import os, sys, time
 cpu, switch = int(sys.argv[1]), sys.argv[2]

@@ -81,9 +81,8 @@ class Files:
         halves = {f"syscalls:sys_{half}_{call}" for call in ENDING for half in ("enter", "exit")}
         self.ends_unseen = bool(meta.chosen_cpus) or not halves <= {*meta.events, *meta.lacking}
         counted = [counts.lost for counts in meta.counts]
-        self.records_lost = bool(
-            not meta.complete or None in counted or meta.missed_runs or meta.facts_lost or any(map(any, counted))  # type: ignore[arg-type]
-        )
+        unseen = meta.missed_runs or meta.facts_lost or meta.tasks_lost or meta.absences
+        self.records_lost = bool(not meta.complete or None in counted or unseen or any(map(any, counted)))  # type: ignore[arg-type]
 
     def lost(self) -> None:
         """``LOST``: from now on, calls may be missing."""

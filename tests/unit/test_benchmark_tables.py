@@ -133,7 +133,7 @@ def test_a_change_of_code_changes_the_fingerprints_of_what_runs_it(provenance: A
 
 
 def test_programs_run_the_code_of_a_layer_only_if_it_is_chosen(provenance: Any) -> None:
-    """So the verifier removes it from the programs of other recordings."""
+    """Then the verifier removes this code from the programs of other recordings."""
     for layer, name in provenance.OF_LAYERS.items():
         own = (ROOT / name).read_text(encoding="utf-8")
         functions = re.findall(r"^(?:INLINE|LO2_ONCE) [\w *]*?\b(\w+)\(", own, re.MULTILINE)

@@ -121,6 +121,15 @@ def test_command_lines_parse(page: Path) -> None:
     assert not any(complaints), [each for each in complaints if each]
 
 
+def test_examples_of_the_helps_parse() -> None:
+    """Each command's help ends with examples, whose filters exist, too."""
+    commands = typer.main.get_command(app).commands
+    lines = [line for command in commands.values() for line in re.findall(r"`([^`]+)`", command.epilog or "")]
+    words = command_lines(lines)
+    assert len(words) >= len(commands)
+    assert not any(complaints := [complaint(each, whole=True) for each in words]), complaints
+
+
 @pytest.mark.parametrize(
     "line",
     [

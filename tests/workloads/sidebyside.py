@@ -58,6 +58,14 @@ def ended(pid: int) -> None:
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
+def overflow(recorder: subprocess.Popen[str], pid: int) -> None:
+    """Let a gated process run to its end while a recorder of it stands still, and its buffers overflow."""
+    recorder.send_signal(signal.SIGSTOP)
+    go_on(pid)
+    ended(pid)
+    recorder.send_signal(signal.SIGCONT)
+
+
 def state_of(pid: int) -> str:
     """The state letter of /proc/PID/stat (proc(5))."""
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]

@@ -223,7 +223,7 @@ LO2_SAMPLE(io_uring_poll_arm, {
     fields->mask = context[1];
     fields->events = context[2];
 })
-/* Whoever makes a file ready wakes its requests: an interrupt, too. */
+/* The event comes where a file becomes ready. That may be in an interrupt. */
 LO2_COUNTED_SAMPLE(io_uring_task_add, {
     LO2_OF_REQUEST
     fields->user_data = request->cqe.user_data;

@@ -35,9 +35,9 @@ class Border:
     accounts_after: Readings = ()
     """The kernel's accounts, read after ``last_ns``, for a window that begins here."""
     misses_before: Misses = NO_MISSES
-    """What was missing before ``first_ns``, for a window that begins here."""
+    """The numbers of missing records before ``first_ns``, for a window that begins here."""
     misses_after: Misses = NO_MISSES
-    """The same after ``last_ns``, for a window that ends here."""
+    """Their numbers after ``last_ns``, for a window that ends here."""
 
 
 def final_border(stopped: Stopped, accounts: Readings) -> Border:

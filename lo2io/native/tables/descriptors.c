@@ -38,7 +38,7 @@ void handle_release(engine *e, uint32_t index)
     }
 }
 
-/* Nothing further can become known of the handle's life, so its row is written. The struct stays while others refer to it. */
+/* Writes the row of a handle whose life can no longer become better known. The struct stays while others refer to it. */
 void handle_end(engine *e, uint32_t index, bool cloexec, int64_t time)
 {
     handle *h = &e->handles.at[index];

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from lo2io.model import Completeness, SpoolMeta
     from lo2io.trace.reader import Trace
 
 WAITS = replace(META, layers=("waits",))
@@ -283,6 +284,23 @@ def test_nothing_is_said_where_records_are_missing(tmp_path: Path, event: str) -
         assert (summary.overlap is not None) == known
         assert summary.overlap_unknown == ("" if known else "records of calls or threads are missing")
         assert (summary.processes[0].overlap is not None) == known
+
+
+@pytest.mark.parametrize(
+    ("proof", "spool"),
+    [
+        (replace(COMPLETE, compat=1), WAITS),
+        (replace(COMPLETE, foreign=1), WAITS),
+        (replace(COMPLETE, absent_cpus=1), WAITS),
+        (COMPLETE, replace(WAITS, tasks_lost=1)),
+        (COMPLETE, replace(WAITS, missed_runs=1)),
+    ],
+)
+def test_nothing_is_said_where_calls_were_not_seen(tmp_path: Path, proof: Completeness, spool: SpoolMeta) -> None:
+    """No event counts these calls."""
+    batch = make_batch(tasks=[thread(0, 0, 1000)], operations=[{"id": 1, **call(0, 0, 50)}])
+    summary = summarize(write_trace(tmp_path, [batch], completeness=proof, spool=spool, span=(0, 1000)))
+    assert (summary.overlap, summary.overlap_unknown) == (None, "records of calls or threads are missing")
 
 
 def test_the_time_on_a_cpu_is_known_of_whoever_ends_within_the_trace(tmp_path: Path) -> None:

@@ -114,6 +114,9 @@ def test_a_window_has_the_programs_records(rig: Callable[[FlightOptions], Rig]) 
     assert kernel.borders[0] == len(recorder.rescans)
     assert window.missed_runs == 2 * window.nr_left_out > 0
     assert window.nr_left_out < kernel.misses[0]
+    readings = [(each.misses_before.foreign_calls, each.misses_after.foreign_calls) for each in (begin, end)]
+    assert [after - before for before, after in readings] == [1, 1]  # one on each side of the border
+    assert window.foreign_calls == readings[1][1] - readings[0][0]
 
 
 def test_what_is_missing_at_a_border_is_missing_on_both_sides() -> None:

@@ -301,6 +301,12 @@ def test_programs_of_32_bits_that_ran_before_are_known_by_proc(run: Run, spool: 
     assert run(spool)["totals"]["nr_compat_programs"] == 3
 
 
+def test_a_look_that_an_exec_met_tells_no_word_size(run: Run, spool: SpoolBuilder) -> None:
+    """What it saw may have been the program before."""
+    spool.comm(70_000, 0, 10, 10, b"next", is_exec=True).fact_task(80_000, 10, 10, begin=60_000, flags=4)
+    assert run(spool)["totals"]["nr_compat_programs"] == 0
+
+
 def test_programs_of_32_bits_whose_calls_are_recorded_are_none_of_them(run: Run, tmp_path: Path) -> None:
     """Programs in the kernel see all calls at the raw pair."""
     spool = KernelSpool(tmp_path / "spool").fact_task(1_000, 10, 10, flags=4)

@@ -22,6 +22,8 @@ from build.filestory import (  # noqa: F401 - the fixtures `engine` and `story`
 from build.perfwriter import DEFAULT_CALLS
 from reference.engines import EBADF, O_CLOEXEC, O_RDWR, UNSEEN, rows
 
+from lo2io.model import Absence
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -268,10 +270,15 @@ def test_facts_of_threads_nobody_knows(engine: str, tmp_path: Path) -> None:
 # ---- lost records, and calls that are not recorded ----
 
 
-def test_where_records_were_lost_a_former_use_may_have_been_anothers(engine: str, story: Story) -> None:
+@pytest.mark.parametrize(
+    "lost", [{"facts_lost": 1}, {"missed_runs": 1}, {"tasks_lost": 1}, {"absences": (Absence(1, 50_000, 55_000),)}]
+)
+def test_where_records_were_lost_a_former_use_may_have_been_anothers(
+    engine: str, story: Story, lost: dict[str, Any]
+) -> None:
     """The open's fact is lacking; a close and another open may lack, too."""
     story.does(60_000, 10, "openat", 3).does(60_010, 10, "read", 1, argument(3, b"/y", Y), fd=3)
-    tables = told(engine, story, facts_lost=1)
+    tables = told(engine, story, **lost)
     assert rows(tables, "handle") == [("h0",), ("h1",)]
     assert names(tables) == [None, b"/y"]
 
