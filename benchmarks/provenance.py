@@ -39,6 +39,7 @@ ONLY_WHILE_CONVERTING = (
     "lo2io/cli/standby.py",
     *(f"lo2io/convert/{name}.py" for name in ("completeness", "engine", "reconcile", "streams")),
     "lo2io/otf2/",
+    "lo2io/native/api/otf2_events.h",
     *(f"lo2io/native/{room}/" for room in (*ENGINE, "otf2")),
 )
 """What `lo2io record --no-convert` does not load, and rooms of C that the recorder's may not use (check_c_rooms.py)."""

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 import subprocess
+import tempfile
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import otf2
 
+from lo2io.otf2.merge.flatten import flatten
+from lo2io.otf2.merge.sharing import Share
+from lo2io.otf2.write.archive import CHUNK_BYTES
 from lo2io.verify import verify
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass
@@ -166,8 +169,19 @@ def assert_context(event: Any, kind: str, stack: list[str]) -> None:
         stack.append(path)
 
 
+def libotf2s_files(path: Path) -> dict[str, bytes]:
+    """The event files of a trace, as libotf2 writes the events that it reads there."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "T"
+        shutil.copytree(path, copy)
+        flatten(copy, Share())
+        return {file.name: file.read_bytes() for file in (copy / "traces").glob("*.evt")}
+
+
 def read_back(path: Path) -> Written:
-    """Read a trace."""
+    """Read a trace, whose event files are those of libotf2, byte for byte. Only several chunks may be cut elsewhere."""
+    files = {name: content for name, content in libotf2s_files(path).items() if len(content) <= CHUNK_BYTES}
+    assert {name: (path / "traces" / name).read_bytes() for name in files} == files
     with otf2.reader.open(str(path / "traces.otf2")) as reader:
         events = list(reader.events)
         return Written(path, events, reader.definitions)

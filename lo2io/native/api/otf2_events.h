@@ -1,26 +1,30 @@
 /*
- * The native OTF2 event loop: takes batches, and calls OTF2_EvtWriter_*. Plain declarations, which cffi reads.
+ * The native OTF2 event loop: takes batches, and writes event files. Plain declarations, which cffi reads.
  *
- * Nothing of libotf2 is linked: the functions' addresses and the values of OTF2's enumerations come from Python
- * (lo2io/otf2/library.py and values.py). The head of otf2/writer.c says which events an operation becomes.
+ * Nothing of libotf2 is linked or called. The values of OTF2's enumerations come from Python (lo2io/otf2/values.py). The
+ * head of otf2/writer.c says which events an operation becomes, that of otf2/records.c which bytes an event becomes.
  */
 
-/* Addresses in libotf2. otf2/otf2_writer.h has their prototypes. */
-typedef struct {
-    void *get_evt_writer, *set_location_id, *close_evt_writer, *get_number_of_events;
-    void *enter, *leave;
-    void *context_enter, *context_leave, *sample, *metric;
-    void *create_handle, *destroy_handle, *duplicate_handle, *seek, *change_status_flags;
-    void *operation_begin, *operation_issued, *operation_complete, *operation_cancelled;
-    void *list_new, *list_delete, *add_uint8, *add_uint32, *add_uint64, *add_int32, *add_string, *add_handle;
-} lo2_otf2_functions;
+/* The event files of an archive: their memory, and their writing. */
+typedef struct lo2_otf2_event_files lo2_otf2_event_files;
+/* folder: the archive's, open as long as this. chunk_bytes: of OTF2's anchor. NULL: out of memory */
+lo2_otf2_event_files *lo2_otf2_event_files_new(int folder, uint64_t chunk_bytes);
+void lo2_otf2_event_files_free(lo2_otf2_event_files *files); /* after its writer was freed */
+/* The first errno of writing events, and the location that it struck; 0: none. */
+int lo2_otf2_events_error(const lo2_otf2_event_files *files, uint64_t *location);
+/* Chunks of which a part can move to a file. */
+uint32_t lo2_otf2_nr_split(const lo2_otf2_event_files *files);
+/*
+ * Moves these parts to the file, always the same one, which nobody else uses. 0, or the errno of a write: nothing is
+ * lost then.
+ */
+int lo2_otf2_relieve(lo2_otf2_event_files *files, int file);
 
 typedef struct {
     uint8_t mode_read, mode_write, mode_flush;
     uint8_t access_read_only, access_write_only, access_read_write;
     uint8_t whence[5];            /* by SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA, SEEK_HOLE */
-    uint8_t flush;                /* OTF2_FLUSH, the answer of the pre-flush callback */
-    uint8_t type_uint64, type_double;
+    uint8_t type_uint8, type_uint32, type_uint64, type_int32, type_double, type_string, type_handle;
     uint32_t blocking, non_blocking; /* operation flags */
     uint32_t close_on_exec;       /* status flag */
 } lo2_otf2_values;
@@ -66,8 +70,7 @@ typedef struct {
 } lo2_otf2_attributes;
 
 typedef struct {
-    void *archive;                /* OTF2_Archive */
-    lo2_otf2_functions functions;
+    lo2_otf2_event_files *files;  /* used while the writer lives */
     lo2_otf2_values values;
     lo2_otf2_attributes attributes;
     const lo2_otf2_flag *flags;   /* read while the writer lives */
@@ -141,8 +144,10 @@ enum lo2_used_kind { LO2_USED_STRING = 0, LO2_USED_REGION = 1, LO2_USED_CONTEXT 
                      LO2_USED_HANDLE = 4, LO2_NR_USED_KINDS = 5 };
 enum { LO2_USED_KIND_SHIFT = 32, LO2_USED_LOCATION_SHIFT = 35, LO2_USED_KIND_MASK = 7 };
 
+typedef struct lo2_otf2_event_file lo2_otf2_event_file;
+
 typedef struct {                  /* its index is the OTF2 location id */
-    void *writer;                 /* OTF2_EvtWriter */
+    lo2_otf2_event_file *file;    /* NULL: closed */
     uint8_t kind;                 /* enum lo2_otf2_location_kind */
     uint8_t shared;               /* several threads or rings have it, one after another */
     uint8_t worker;               /* TASK: for workers of rings */
@@ -238,15 +243,14 @@ typedef struct {
     uint8_t has_stacks;           /* some call has an attribute about its program's stack */
     int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
     uint64_t nr_clamped;          /* events moved to their predecessor's time on a location */
-    int32_t error_code;           /* OTF2_ErrorCode of the call that failed; 0: out of memory */
-    const char *failed;           /* the name of that call */
+    const char *failed;           /* what failed */
 } lo2_otf2_view;
 
 typedef struct lo2_otf2_writer lo2_otf2_writer;
 
 /* NULL: out of memory. */
 lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config);
-/* 0, or -1: see the view's error_code and failed. The writer can then only be freed. */
+/* 0, or -1: see the view's failed, and lo2_otf2_events_error. The writer can then only be freed. */
 int lo2_otf2_write(lo2_otf2_writer *writer, const lo2_batch *batch);
 /* Makes a location for a thread without calls, or for a CPU without events. */
 int lo2_otf2_add_task(lo2_otf2_writer *writer, uint32_t task);
@@ -258,7 +262,7 @@ int lo2_otf2_add_waiting(lo2_otf2_writer *writer);
  * the trace. Metrics write their last interval.
  */
 int lo2_otf2_end_location(lo2_otf2_writer *writer, uint64_t location, int64_t end_ns, uint8_t ended);
-/* Counts the events and closes the event writers, from the last to the first. */
+/* Closes the event files that are still open. */
 int lo2_otf2_finish(lo2_otf2_writer *writer);
 /*
  * The definitions that events of each location name, in rising order: location << LO2_USED_LOCATION_SHIFT |
@@ -291,24 +295,11 @@ typedef struct {
 int lo2_otf2_define_handles(const lo2_otf2_handle_columns *columns);
 
 /*
- * The memory of libotf2's buffers, and its writing of event files: the user data of the callbacks for
- * OTF2_Archive_SetMemoryCallbacks. The callback for OTF2_Archive_SetFlushCallbacks has none.
+ * Callbacks for OTF2_Archive_SetMemoryCallbacks and OTF2_Archive_SetFlushCallbacks: a buffer of libotf2 has one chunk, and
+ * is written as soon as it is full. They need no user data.
  */
-typedef struct lo2_otf2_memory lo2_otf2_memory;
-/* folder: the archive's, open as long as the memory. NULL: out of memory */
-lo2_otf2_memory *lo2_otf2_memory_new(int folder);
-void lo2_otf2_memory_free(lo2_otf2_memory *memory); /* after the archive was closed */
 void *lo2_otf2_allocate_callback(void);
 void *lo2_otf2_free_all_callback(void);
 void *lo2_otf2_pre_flush_callback(void);
-/* The first errno of writing a location's events, of which libotf2 does not tell; 0. */
-int lo2_otf2_memory_error(const lo2_otf2_memory *memory, uint64_t *location);
-/* Buffers of which a part can move to a file. */
-uint32_t lo2_otf2_nr_split(const lo2_otf2_memory *memory);
-/*
- * Moves these parts to the file, always the same one, which nobody else uses. It may be closed after the archive. 0, or
- * the errno of a write: nothing is lost then.
- */
-int lo2_otf2_relieve(lo2_otf2_memory *memory, int file);
 /* The OTF2_CollectiveCallbacks of an archive whose folder and anchor another OTF2_Archive writes. */
 const void *lo2_otf2_other_rank(void);

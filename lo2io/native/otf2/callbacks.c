@@ -1,7 +1,34 @@
+/* Callbacks of libotf2, which writes all files but those of events. */
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/all.h"
+
+/*
+ * libotf2 asks for a second chunk as soon as the first is full. It hears "no memory", asks whether to flush, hears
+ * "yes", writes the chunk, gives it back, and gets it again. Else it would collect up to 128 MiB before it writes any.
+ */
+enum { FLUSH = 1 }; /* OTF2_FlushType */
+
+static void *allocate(void *user, uint8_t file_type, uint64_t location, void **chunk, uint64_t size)
+{
+    return *chunk ? NULL : (*chunk = malloc(size));
+}
+
+static void free_all(void *user, uint8_t file_type, uint64_t location, void **chunk, bool final)
+{
+    free(*chunk);
+    *chunk = NULL;
+}
+
+static uint8_t pre_flush(void *user, uint8_t file_type, uint64_t location, void *caller, bool final) { return FLUSH; }
+
+void *lo2_otf2_allocate_callback(void) { return (void *)allocate; }
+
+void *lo2_otf2_free_all_callback(void) { return (void *)free_all; }
+
+void *lo2_otf2_pre_flush_callback(void) { return (void *)pre_flush; }
 
 /*
  * OTF2_CollectiveCallbacks of a process that is not the first one of its archive: it makes neither the folder nor the anchor.

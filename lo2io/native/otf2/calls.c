@@ -45,13 +45,11 @@ static int begin_transfers(lo2_otf2_writer *w, lo2_otf2_location *location, cons
     for (int i = 0; i < count; i++) {
         bool flush = t[i].mode == w->config.values.mode_flush;
         uint64_t bytes = flush || o->bytes_request[row] == UNKNOWN ? UNDEFINED : (uint64_t)o->bytes_request[row];
-        void *list = NULL;
         /* In a copy, the offset argument is that of the read side. */
         if (o->offset_source[row] && o->offset_bytes[row] >= 0 && t[i].id == o->id[row]) {
-            list = w->list;
-            OTF2(w, add_uint64, list, w->config.attributes.offset, (uint64_t)o->offset_bytes[row]);
+            otf2_add_uint64(w, w->config.attributes.offset, (uint64_t)o->offset_bytes[row]);
         }
-        EVENT(w, HANDLE, operation_begin, location, list, time, t[i].handle, t[i].mode, w->config.values.blocking, bytes,
+        EVENT(w, HANDLE, otf2_put_operation_begin, location, time, t[i].handle, t[i].mode, w->config.values.blocking, bytes,
              t[i].id);
     }
     return 0;
@@ -63,12 +61,9 @@ static int complete_transfers(lo2_otf2_writer *w, lo2_otf2_location *location, c
     int64_t result = o->bytes_result[row];
     for (int i = 0; i < count; i++) {
         bool no_bytes = t[i].mode == w->config.values.mode_flush || o->error[row] || result == UNKNOWN;
-        void *list = otf2_error_list(w, o->error[row]);
-        if (o->cache[row]) {
-            TRY(otf2_add_cache(w, o->cache[row], o->cache_missed_pages[row], o->cache_ahead_pages[row]));
-            list = w->list;
-        }
-        EVENT(w, HANDLE, operation_complete, location, list, time, t[i].handle,
+        otf2_add_error(w, o->error[row]);
+        TRY(otf2_add_cache(w, o->cache[row], o->cache_missed_pages[row], o->cache_ahead_pages[row]));
+        EVENT(w, HANDLE, otf2_put_operation_complete, location, time, t[i].handle,
              no_bytes ? UNDEFINED : (uint64_t)result, t[i].id);
     }
     return 0;
@@ -85,18 +80,16 @@ static int created(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
         return -1;
     uint8_t access = w->config.values.access_read_write; /* the widest; an attribute says that the mode is unknown */
     uint32_t creation = 0, status = 0;
-    void *list = NULL;
     if (call->has_flags || call->fixed_flags >= 0) {
         uint32_t flags = call->has_flags ? o->flags[row] : (uint32_t)call->fixed_flags;
         lo2_otf2_open_flags(w, flags, &access, &creation, &status);
         h->status = (uint16_t)status;
         h->state |= LO2_OTF2_STATUS_KNOWN;
     } else {
-        list = w->list;
-        OTF2(w, add_uint8, list, w->config.attributes.access_unknown, 1);
+        otf2_add_uint8(w, w->config.attributes.access_unknown, 1);
     }
     h->state |= LO2_OTF2_CREATED;
-    EVENT(w, HANDLE, create_handle, location, list, time, h->ref, access, creation, status);
+    EVENT(w, HANDLE, otf2_put_create_handle, location, time, h->ref, access, creation, status);
     return 0;
 }
 
@@ -115,7 +108,7 @@ static int duplicated(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2
     fresh->status = (uint16_t)(((old->state & LO2_OTF2_STATUS_KNOWN ? old->status : 0) & ~bit) | (close_on_exec ? bit : 0));
     fresh->state |= LO2_OTF2_CREATED | (old->state & LO2_OTF2_STATUS_KNOWN);
     TRY(otf2_use(w, location, LO2_USED_HANDLE, fresh->ref));
-    EVENT(w, HANDLE, duplicate_handle, location, NULL, time, old->ref, fresh->ref, fresh->status);
+    EVENT(w, HANDLE, otf2_put_duplicate_handle, location, time, old->ref, fresh->ref, fresh->status);
     return 0;
 }
 
@@ -137,7 +130,7 @@ static int effects(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
         lo2_otf2_handle *h = otf2_handle_at(w, o->handle[row]);
         if (!h)
             return -1;
-        EVENT(w, HANDLE, seek, location, NULL, time, h->ref, o->offset_bytes[row], w->config.values.whence[flags],
+        EVENT(w, HANDLE, otf2_put_seek, location, time, h->ref, o->offset_bytes[row], w->config.values.whence[flags],
              (uint64_t)o->result[row]);
         return 0;
     }
@@ -162,7 +155,7 @@ static uint8_t lacks_of(const lo2_otf2_writer *w, const lo2_operation_columns *o
 int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, const batch_counts *batch)
 {
     if (o->call[row] >= w->config.nr_calls)
-        return otf2_fail(w, "unknown call", 0);
+        return otf2_fail(w, "unknown call");
     const actor who = {o->task[row], o->process[row], o->pid[row], o->tid[row]};
     lo2_otf2_location *location = otf2_location_of(w, who, o->begin_time_ns[row]);
     if (!location)
@@ -180,7 +173,7 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
         return -1;
     transfer t[2];
     int count;
-    TRY(otf2_enter(w, location, NULL, time, ref));
+    TRY(otf2_enter(w, location, time, ref));
     location->open_region = ref;
     TRY(transfers_of(w, location, o, row, t, &count));
     TRY(begin_transfers(w, location, o, row, t, count, time));
@@ -207,9 +200,9 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
             call.batch = *batch;
         TRY(otf2_leave_call(w, location, &call));
     } else {
-        void *list = otf2_error_list(w, o->error[row]);
-        TRY(otf2_add_told(w, &told, &list));
-        TRY(otf2_leave(w, location, list, time, ref));
+        otf2_add_error(w, o->error[row]);
+        TRY(otf2_add_told(w, &told));
+        TRY(otf2_leave(w, location, time, ref));
     }
     if (w->config.metrics)
         TRY(otf2_measure_operation(w, location, o, row));

@@ -7,71 +7,10 @@
 #include "otf2/otf2_writer.h"
 
 enum { KIND_SHIFT = 56, OPERATION_SHIFT = 32 };
-#define EMPTY UINT64_MAX
-
-static size_t place_of(const number_map *map, uint64_t key)
-{
-    size_t at = (key * UINT64_C(0x9e3779b97f4a7c15)) >> 20 & (map->room - 1);
-    while (map->keys[at] != EMPTY && map->keys[at] != key)
-        at = (at + 1) & (map->room - 1);
-    return at;
-}
-
-static bool widen(number_map *map)
-{
-    number_map wide = {.room = map->room ? map->room * 2 : 64, .used = map->used};
-    wide.keys = malloc(wide.room * sizeof *wide.keys);
-    wide.values = malloc(wide.room * sizeof *wide.values);
-    if (!wide.keys || !wide.values) {
-        number_map_free(&wide);
-        return false;
-    }
-    memset(wide.keys, 0xff, wide.room * sizeof *wide.keys);
-    for (size_t i = 0; i < map->room; i++) {
-        if (map->keys[i] == EMPTY)
-            continue;
-        size_t at = place_of(&wide, map->keys[i]);
-        wide.keys[at] = map->keys[i];
-        wide.values[at] = map->values[i];
-    }
-    number_map_free(map);
-    *map = wide;
-    return true;
-}
-
-bool number_map_at(number_map *map, uint64_t key, uint32_t **value)
-{
-    if (map->used * 2 >= map->room && !widen(map))
-        return false;
-    size_t at = place_of(map, key);
-    if (map->keys[at] == EMPTY) {
-        map->keys[at] = key;
-        map->values[at] = NONE;
-        map->used++;
-    }
-    *value = &map->values[at];
-    return true;
-}
-
-void number_map_forget(number_map *map, uint64_t key)
-{
-    if (!map->room)
-        return;
-    size_t at = place_of(map, key);
-    if (map->keys[at] == key)
-        map->values[at] = NONE;
-}
-
-void number_map_free(number_map *map)
-{
-    free(map->keys);
-    free(map->values);
-    *map = (number_map){0};
-}
 
 static uint32_t no_memory(lo2_otf2_writer *w)
 {
-    otf2_fail(w, "malloc", 0);
+    otf2_fail(w, "malloc");
     return NONE;
 }
 
@@ -132,10 +71,28 @@ uint32_t otf2_ref_inside(lo2_otf2_writer *w, uint32_t parent, uint8_t kind, uint
     return w->config.contexts ? context_inside(w, parent, *region) : *region;
 }
 
+int otf2_enter(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref)
+{
+    if (w->config.contexts)
+        EVENT(w, CONTEXT, otf2_put_context_enter, location, time, ref, UNWIND_DISTANCE);
+    else
+        EVENT(w, REGION, otf2_put_enter, location, time, ref);
+    return 0;
+}
+
+int otf2_leave(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref)
+{
+    if (w->config.contexts)
+        EVENT(w, CONTEXT, otf2_put_context_leave, location, time, ref);
+    else
+        EVENT(w, REGION, otf2_put_leave, location, time, ref);
+    return 0;
+}
+
 static int leave_marked(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref)
 {
-    OTF2(w, add_uint8, w->list, w->config.attributes.in_flight, 1);
-    return otf2_leave(w, location, w->list, time, ref);
+    otf2_add_uint8(w, w->config.attributes.in_flight, 1);
+    return otf2_leave(w, location, time, ref);
 }
 
 int otf2_leave_off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time)

@@ -24,17 +24,16 @@ static bool was_seen(const lo2_request_event_columns *e, uint32_t row)
     }
 }
 
-static int add_latencies(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
+static void add_latencies(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
 {
     const lo2_otf2_attributes *a = &w->config.attributes;
     int64_t insert = e->insert_time_ns[row], issue = e->issue_time_ns[row], complete = e->time_ns[row];
     if (issue == UNKNOWN)
-        return 0;
+        return;
     if (insert != UNKNOWN && insert <= issue)
-        OTF2(w, add_uint64, w->list, a->queue_latency, otf2_between(insert, issue));
+        otf2_add_uint64(w, a->queue_latency, otf2_between(insert, issue));
     if (issue <= complete)
-        OTF2(w, add_uint64, w->list, a->device_latency, otf2_between(issue, complete));
-    return 0;
+        otf2_add_uint64(w, a->device_latency, otf2_between(issue, complete));
 }
 
 /* Why, and for whom, the request writes. Of the latter only its completion knows. */
@@ -43,7 +42,7 @@ static int add_write_back(lo2_otf2_writer *w, const lo2_request_event_columns *e
     if (e->reason[row])
         TRY(otf2_add_text(w, w->config.attributes.reason, LO2_OTF2_TEXT_REASON, e->reason[row]));
     if (e->charged[row])
-        OTF2(w, add_uint64, w->list, w->config.attributes.charged_to, e->charged[row]);
+        otf2_add_uint64(w, w->config.attributes.charged_to, e->charged[row]);
     w->view.has_write_backs |= e->reason[row] || e->charged[row];
     return 0;
 }
@@ -55,29 +54,31 @@ static int add_attributes(lo2_otf2_writer *w, lo2_otf2_device *device, const lo2
     TRY(otf2_add_string(w, a->event, w->config.event_strings + e->kind[row]));
     TRY(otf2_add_string(w, a->device, otf2_string_of_device(w, device)));
     TRY(otf2_add_string(w, a->operation, otf2_string_of(w, e->operation[row], e->flags[row])));
-    OTF2(w, add_uint64, w->list, a->request_id, e->id[row]);
+    otf2_add_uint64(w, a->request_id, e->id[row]);
     if (!flush)
-        OTF2(w, add_uint64, w->list, a->sector, e->sector[row]);
+        otf2_add_uint64(w, a->sector, e->sector[row]);
     if (!flush && e->bytes[row] != UNKNOWN)
-        OTF2(w, add_uint64, w->list, a->bytes, (uint64_t)e->bytes[row]);
+        otf2_add_uint64(w, a->bytes, (uint64_t)e->bytes[row]);
     if (e->pid[row] != NONE)
-        OTF2(w, add_uint64, w->list, a->process_id, e->pid[row]);
+        otf2_add_uint64(w, a->process_id, e->pid[row]);
     if (e->tid[row] != NONE)
-        OTF2(w, add_uint64, w->list, a->thread_id, e->tid[row]);
+        otf2_add_uint64(w, a->thread_id, e->tid[row]);
     if (e->ring_request[row]) {
-        OTF2(w, add_uint64, w->list, a->ring_request, e->ring_request[row]);
+        otf2_add_uint64(w, a->ring_request, e->ring_request[row]);
         w->view.uses_rings = 1;
     }
     if (e->error[row])
-        OTF2(w, add_uint32, w->list, a->error, (uint32_t)e->error[row]);
+        otf2_add_uint32(w, a->error, (uint32_t)e->error[row]);
     TRY(add_write_back(w, e, row));
-    return e->kind[row] == 2 ? add_latencies(w, e, row) : 0;
+    if (e->kind[row] == LO2_RQ_COMPLETE)
+        add_latencies(w, e, row);
+    return 0;
 }
 
 int otf2_write_sample(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
 {
     if (e->kind[row] > LO2_RQ_ENDED)
-        return otf2_fail(w, "unknown request event", 0);
+        return otf2_fail(w, "unknown request event");
     if (!was_seen(e, row))
         return 0;
     lo2_otf2_location *location = otf2_location_of_cpu(w, e->cpu[row]);
@@ -88,7 +89,7 @@ int otf2_write_sample(lo2_otf2_writer *w, const lo2_request_event_columns *e, ui
     if (context == NONE)
         return -1;
     TRY(add_attributes(w, device, e, row));
-    EVENT(w, CONTEXT, sample, location, w->list, otf2_advance(w, location, e->time_ns[row]), context, UNWIND_DISTANCE,
+    EVENT(w, CONTEXT, otf2_put_sample, location, otf2_advance(w, location, e->time_ns[row]), context, UNWIND_DISTANCE,
          INTERRUPT_GENERATOR);
     return 0;
 }
@@ -100,7 +101,7 @@ int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t 
         return -1;
     uint64_t time = otf2_advance(w, location, s->time_ns[row]);
     if (location->open_region != NONE && location->tid == s->prev_tid[row]) {
-        TRY(otf2_leave(w, location, NULL, time, location->open_region));
+        TRY(otf2_leave(w, location, time, location->open_region));
         location->open_region = NONE;
     } else if (location->open_region != NONE) { /* the switch to the thread that leaves was lost */
         TRY(otf2_leave_open_region(w, location, time));
@@ -114,7 +115,7 @@ int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t 
     if (ref == NONE)
         return -1;
     location->open_region = ref;
-    return otf2_enter(w, location, NULL, time, ref);
+    return otf2_enter(w, location, time, ref);
 }
 
 /* ---- devices: non-blocking operations on the location of the device ---- */
@@ -127,36 +128,34 @@ static uint8_t mode_of(const lo2_otf2_writer *w, uint8_t operation)
 }
 
 /* The bytes that the event's operation carries. A discard, or another one with a range, has them as an attribute. */
-static int bytes_of(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row, uint64_t *bytes)
+static uint64_t bytes_of(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
 {
     uint8_t operation = e->operation[row];
     bool carries = mode_of(w, operation) != w->config.values.mode_flush;
     bool known = e->bytes[row] != UNKNOWN && operation != LO2_RQ_FLUSH;
-    *bytes = carries && known ? (uint64_t)e->bytes[row] : UNDEFINED;
     if (!carries && known)
-        OTF2(w, add_uint64, w->list, w->config.attributes.bytes, (uint64_t)e->bytes[row]);
-    return 0;
+        otf2_add_uint64(w, w->config.attributes.bytes, (uint64_t)e->bytes[row]);
+    return carries && known ? (uint64_t)e->bytes[row] : UNDEFINED;
 }
 
 static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_request_event_columns *e, uint32_t row,
                          uint64_t time)
 {
     const lo2_otf2_attributes *a = &w->config.attributes;
-    uint64_t bytes;
-    TRY(bytes_of(w, e, row, &bytes));
+    uint64_t bytes = bytes_of(w, e, row);
     if (e->operation[row] != LO2_RQ_FLUSH)
-        OTF2(w, add_uint64, w->list, a->sector, e->sector[row]);
+        otf2_add_uint64(w, a->sector, e->sector[row]);
     if (e->pid[row] != NONE)
-        OTF2(w, add_uint64, w->list, a->process_id, e->pid[row]);
+        otf2_add_uint64(w, a->process_id, e->pid[row]);
     if (e->tid[row] != NONE)
-        OTF2(w, add_uint64, w->list, a->thread_id, e->tid[row]);
+        otf2_add_uint64(w, a->thread_id, e->tid[row]);
     if (e->ring_request[row]) {
-        OTF2(w, add_uint64, w->list, a->ring_request, e->ring_request[row]);
+        otf2_add_uint64(w, a->ring_request, e->ring_request[row]);
         w->view.uses_rings = 1;
     }
     TRY(add_write_back(w, e, row));
     TRY(otf2_add_string(w, a->operation, otf2_string_of(w, e->operation[row], e->flags[row])));
-    EVENT(w, HANDLE, operation_begin, location, w->list, time, location->handle, mode_of(w, e->operation[row]),
+    EVENT(w, HANDLE, otf2_put_operation_begin, location, time, location->handle, mode_of(w, e->operation[row]),
          w->config.values.non_blocking, bytes, e->id[row]);
     return 0;
 }
@@ -166,18 +165,18 @@ static int complete_request(lo2_otf2_writer *w, lo2_otf2_location *location, con
 {
     uint64_t bytes = UNDEFINED;
     if (e->error[row])
-        OTF2(w, add_uint32, w->list, w->config.attributes.error, (uint32_t)e->error[row]);
+        otf2_add_uint32(w, w->config.attributes.error, (uint32_t)e->error[row]);
     else
-        TRY(bytes_of(w, e, row, &bytes));
+        bytes = bytes_of(w, e, row);
     if (e->inode[row]) {
-        OTF2(w, add_uint64, w->list, w->config.attributes.inode, e->inode[row]);
+        otf2_add_uint64(w, w->config.attributes.inode, e->inode[row]);
         w->view.uses_parts = 1;
     }
     if (e->charged[row]) {
-        OTF2(w, add_uint64, w->list, w->config.attributes.charged_to, e->charged[row]);
+        otf2_add_uint64(w, w->config.attributes.charged_to, e->charged[row]);
         w->view.has_write_backs = 1;
     }
-    EVENT(w, HANDLE, operation_complete, location, w->list, time, location->handle, bytes, e->id[row]);
+    EVENT(w, HANDLE, otf2_put_operation_complete, location, time, location->handle, bytes, e->id[row]);
     return 0;
 }
 
@@ -186,9 +185,9 @@ static int end_unseen(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2
                       uint64_t time)
 {
     w->view.has_unseen_ends = 1;
-    OTF2(w, add_uint8, w->list, w->config.attributes.end_inferred, 1);
-    OTF2(w, add_uint64, w->list, w->config.attributes.end_earliest, (uint64_t)e->issue_time_ns[row]);
-    EVENT(w, HANDLE, operation_complete, location, w->list, time, location->handle, UNDEFINED, e->id[row]);
+    otf2_add_uint8(w, w->config.attributes.end_inferred, 1);
+    otf2_add_uint64(w, w->config.attributes.end_earliest, (uint64_t)e->issue_time_ns[row]);
+    EVENT(w, HANDLE, otf2_put_operation_complete, location, time, location->handle, UNDEFINED, e->id[row]);
     return 0;
 }
 
@@ -201,10 +200,11 @@ int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns
     uint64_t time = otf2_advance(w, location, e->time_ns[row]);
     switch (e->kind[row]) {
     case LO2_RQ_BEGIN: return begin_request(w, location, e, row, time);
-    case LO2_RQ_ISSUED: EVENT(w, HANDLE, operation_issued, location, NULL, time, location->handle, e->id[row]); return 0;
+    case LO2_RQ_ISSUED: EVENT(w, HANDLE, otf2_put_operation_issued, location, time, location->handle, e->id[row]); break;
     case LO2_RQ_COMPLETE: return complete_request(w, location, e, row, time);
-    case LO2_RQ_CANCELLED: EVENT(w, HANDLE, operation_cancelled, location, NULL, time, location->handle, e->id[row]); return 0;
+    case LO2_RQ_CANCELLED: EVENT(w, HANDLE, otf2_put_operation_cancelled, location, time, location->handle, e->id[row]); break;
     case LO2_RQ_ENDED: return end_unseen(w, location, e, row, time);
-    default: return otf2_fail(w, "unknown request event", 0);
+    default: return otf2_fail(w, "unknown request event");
     }
+    return 0;
 }

@@ -25,7 +25,7 @@ static int find_stack(lo2_otf2_writer *w, held_call *call)
     if (!(call->lacks & LACKS_STACK) || !w->stack_by_call.used)
         return 0;
     if (!number_map_at(&w->stack_by_call, call->told.id, &stack))
-        return otf2_fail(w, "malloc", 0);
+        return otf2_fail(w, "malloc");
     if (*stack == NONE)
         return 0;
     call->lacks &= (uint8_t)~LACKS_STACK;
@@ -42,19 +42,17 @@ static int find(lo2_otf2_writer *w, held_call *call)
 static int leave(lo2_otf2_writer *w, lo2_otf2_location *location, const held_call *call)
 {
     const uint32_t attributes[] = {w->config.attributes.given_path, w->config.attributes.given_path2};
-    void *list = otf2_error_list(w, call->error);
+    otf2_add_error(w, call->error);
     for (int place = 0; place < 2; place++) {
         if (call->path[place] == NONE)
             continue;
-        list = w->list;
         TRY(otf2_add_string(w, attributes[place], call->path[place]));
     }
     if (call->has_batch) {
         TRY(otf2_add_batch(w, &call->batch));
-        list = w->list;
     }
-    TRY(otf2_add_told(w, &call->told, &list));
-    return otf2_leave(w, location, list, call->time, call->ref);
+    TRY(otf2_add_told(w, &call->told));
+    return otf2_leave(w, location, call->time, call->ref);
 }
 
 int otf2_leave_held(lo2_otf2_writer *w, lo2_otf2_location *location)
@@ -73,7 +71,7 @@ int otf2_leave_call(lo2_otf2_writer *w, lo2_otf2_location *location, held_call *
     if (!call->lacks)
         return leave(w, location, call);
     if (!otf2_grow((void **)&w->held, &w->held_room, w->nr_held + 1u, sizeof *w->held))
-        return otf2_fail(w, "malloc", 0);
+        return otf2_fail(w, "malloc");
     location->held = w->nr_held;
     w->held[w->nr_held++] = *call;
     return 0;
@@ -83,7 +81,7 @@ int otf2_take_late(lo2_otf2_writer *w, const lo2_batch *b)
 {
     w->batch = b;
     if (!otf2_index_paths(w, b) || !index_stacks(w, b))
-        return otf2_fail(w, "malloc", 0);
+        return otf2_fail(w, "malloc");
     for (uint32_t i = 0; i < w->nr_held; i++) {
         if (w->held[i].location == UNDEFINED)
             continue;

@@ -14,14 +14,14 @@
  */
 #include "otf2/otf2_writer.h"
 
-enum { INTERVAL_NS = 100000000, MOST_MEMBERS = 5, MOST_RING_MEMBERS = 3, KEY_BITS = 32 };
+enum { INTERVAL_NS = 100000000, MOST_MEMBERS = 5, KEY_BITS = 32 };
 static const double NS_PER_SECOND = 1e9;
 
 static int metric_new(lo2_otf2_writer *w, uint8_t metric_class, uint64_t location, uint32_t *ref)
 {
     uint32_t *class_ref = &w->metric_classes[metric_class], next = w->view.nr_metrics;
     if (!otf2_grow((void **)&w->metrics, &w->metrics_room, next + 2u, sizeof *w->metrics))
-        return otf2_fail(w, "malloc", 0);
+        return otf2_fail(w, "malloc");
     if (*class_ref == NONE) {
         w->metrics[next] = (lo2_otf2_metric){.metric_class = metric_class, .class_ref = next, .location = UNDEFINED};
         *class_ref = next++;
@@ -37,7 +37,7 @@ static meter *meter_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key, uint32_t
 {
     bool device = kind == LO2_OTF2_DEVICE_METRICS;
     if (!otf2_grow((void **)&w->meters, &w->meters_room, w->nr_meters + 1u, sizeof *w->meters)) {
-        otf2_fail(w, "malloc", 0);
+        otf2_fail(w, "malloc");
         return NULL;
     }
     lo2_otf2_location *location = otf2_location_new(w, kind, key);
@@ -60,8 +60,6 @@ static int write_rates(lo2_otf2_writer *w, const meter *m, int64_t time, int64_t
     lo2_otf2_location *location = &w->locations[m->location];
     bool device = location->kind == LO2_OTF2_DEVICE_METRICS;
     double scale = NS_PER_SECOND / (double)length_ns;
-    uint8_t d = w->config.values.type_double;
-    const uint8_t types[MOST_MEMBERS] = {d, d, d, d, d};
     metric_value values[MOST_MEMBERS];
     uint8_t count = 0;
     if (device) {
@@ -72,7 +70,8 @@ static int write_rates(lo2_otf2_writer *w, const meter *m, int64_t time, int64_t
     values[count++].number = (double)m->bytes_written * scale;
     if (device)
         values[count++].number = m->nr_latencies ? (double)m->latency_ns / (double)m->nr_latencies : 0;
-    EVENT(w, METRIC, metric, location, NULL, otf2_advance(w, location, time), m->rates_metric, count, types, values);
+    EVENT(w, METRIC, otf2_put_metric, location, otf2_advance(w, location, time), m->rates_metric,
+          w->config.values.type_double, count, values);
     return 0;
 }
 
@@ -137,8 +136,8 @@ static int change_depth(lo2_otf2_writer *w, meter *m, int64_t time, bool deeper)
     m->depth += deeper ? 1 : -(uint64_t)1;
     lo2_otf2_location *location = &w->locations[m->location];
     metric_value value = {.count = m->depth};
-    EVENT(w, METRIC, metric, location, NULL, otf2_advance(w, location, time), m->depth_metric, 1,
-         &w->config.values.type_uint64, &value);
+    EVENT(w, METRIC, otf2_put_metric, location, otf2_advance(w, location, time), m->depth_metric,
+          w->config.values.type_uint64, 1, &value);
     return 0;
 }
 
@@ -244,7 +243,7 @@ static lo2_otf2_location *location_of_ring(lo2_otf2_writer *w, uint8_t kind, uin
 {
     uint32_t *known;
     if (!number_map_at(&w->ring_locations, (uint64_t)kind << KEY_BITS | ring, &known)) {
-        otf2_fail(w, "malloc", 0);
+        otf2_fail(w, "malloc");
         return NULL;
     }
     if (*known != NONE && (kind == LO2_OTF2_RING_BATCHES || w->locations[*known].user == ring))
@@ -263,20 +262,17 @@ static lo2_otf2_location *location_of_ring(lo2_otf2_writer *w, uint8_t kind, uin
 static int measure_ring(lo2_otf2_writer *w, lo2_otf2_location *location, uint8_t metric_class, uint32_t ring,
                         int64_t time, uint8_t count, const metric_value *values)
 {
-    uint8_t u = w->config.values.type_uint64;
-    const uint8_t types[MOST_RING_MEMBERS] = {u, u, u};
     uint32_t *curve = &location->curves[metric_class == LO2_OTF2_RING_CQ || metric_class == LO2_OTF2_COLLECTED];
-    void *list = NULL;
     if (*curve == NONE)
         TRY(metric_new(w, metric_class, (uint64_t)(location - w->locations), curve));
     if (location->shared) {
         uint32_t name = otf2_text(w, LO2_OTF2_TEXT_RING, ring);
         if (name == NONE)
             return -1;
-        list = w->list;
         TRY(otf2_add_string(w, w->config.attributes.ring, name));
     }
-    EVENT(w, METRIC, metric, location, list, otf2_advance(w, location, time), *curve, count, types, values);
+    EVENT(w, METRIC, otf2_put_metric, location, otf2_advance(w, location, time), *curve, w->config.values.type_uint64, count,
+          values);
     return 0;
 }
 

@@ -14,29 +14,7 @@
 #define UNDEFINED UINT64_MAX /* OTF2_UNDEFINED_UINT64: unknown bytes */
 #define NR_STRINGS 256       /* 8 operations, 5 flag bits */
 
-/* Prototypes as in OTF2 3's headers: OTF2_EvtWriter.h, OTF2_Archive.h, OTF2_AttributeList.h. */
-typedef int (*plain_fn)(void *, void *, uint64_t, uint32_t);
-typedef int (*context_fn)(void *, void *, uint64_t, uint32_t, uint32_t);
-typedef int (*sample_fn)(void *, void *, uint64_t, uint32_t, uint32_t, uint32_t);
 typedef union { uint64_t count; double number; } metric_value; /* OTF2_MetricValue */
-typedef int (*metric_fn)(void *, void *, uint64_t, uint32_t, uint8_t, const uint8_t *, const metric_value *);
-typedef int (*create_fn)(void *, void *, uint64_t, uint32_t, uint8_t, uint32_t, uint32_t);
-typedef int (*duplicate_fn)(void *, void *, uint64_t, uint32_t, uint32_t, uint32_t);
-typedef int (*seek_fn)(void *, void *, uint64_t, uint32_t, int64_t, uint8_t, uint64_t);
-typedef int (*status_fn)(void *, void *, uint64_t, uint32_t, uint32_t);
-typedef int (*begin_fn)(void *, void *, uint64_t, uint32_t, uint8_t, uint32_t, uint64_t, uint64_t);
-typedef int (*match_fn)(void *, void *, uint64_t, uint32_t, uint64_t);
-typedef int (*complete_fn)(void *, void *, uint64_t, uint32_t, uint64_t, uint64_t);
-typedef void *(*get_writer_fn)(void *, uint64_t);
-typedef int (*set_id_fn)(void *, uint64_t);
-typedef int (*close_writer_fn)(void *, void *);
-typedef int (*count_fn)(void *, uint64_t *);
-typedef void *(*list_new_fn)(void);
-typedef int (*list_delete_fn)(void *);
-typedef int (*add_uint8_fn)(void *, uint32_t, uint8_t);
-typedef int (*add_uint32_fn)(void *, uint32_t, uint32_t);
-typedef int (*add_uint64_fn)(void *, uint32_t, uint64_t);
-typedef int (*add_int32_fn)(void *, uint32_t, int32_t);
 
 /*
  * The unwind distance: 2 steps from an entered or sampled node of the calling context tree to the one before. One node is
@@ -44,6 +22,20 @@ typedef int (*add_int32_fn)(void *, uint32_t, int32_t);
  */
 enum { UNWIND_DISTANCE = 2 };
 enum { MOST_NAMED = 16 }; /* strings among the attributes of one event */
+
+/* The attributes of an event, encoded. It has each of lo2_otf2_attributes at most once. */
+enum { MOST_ATTRIBUTES = sizeof(lo2_otf2_attributes) / sizeof(uint32_t), MOST_ATTRIBUTE_BYTES = 15 };
+typedef struct { uint32_t count, size; uint8_t bytes[(MOST_ATTRIBUTES + 1) * MOST_ATTRIBUTE_BYTES]; } attribute_list;
+
+/* The events of a location, and the last chunk of their file. */
+typedef struct lo2_otf2_event_file {
+    uint8_t *at, *begin, *end; /* the next byte; of the chunk */
+    uint64_t time;             /* of the last event */
+    uint64_t nr_events, location;
+    uint64_t written;          /* bytes of chunks before */
+    uint64_t moved;            /* bytes of this chunk that are a mapping of a file */
+    uint32_t place;            /* among the chunks that are split; UINT32_MAX: it stays in memory */
+} event_file;
 
 enum waiting_kind { WAIT_DESTROY, WAIT_SET_FLAGS, WAIT_OFF_CPU, WAIT_ON_CPU, WAIT_RING };
 /* key: the handle, the state, or the place in ring_events */
@@ -134,29 +126,8 @@ typedef struct {
 
 struct lo2_otf2_writer {
     lo2_otf2_config config;
-    get_writer_fn get_evt_writer;
-    set_id_fn set_location_id;
-    close_writer_fn close_evt_writer;
-    count_fn get_number_of_events;
-    plain_fn enter, leave, context_leave, destroy_handle;
-    context_fn context_enter;
-    sample_fn sample;
-    metric_fn metric;
-    create_fn create_handle;
-    duplicate_fn duplicate_handle;
-    seek_fn seek;
-    status_fn change_status_flags;
-    begin_fn operation_begin;
-    match_fn operation_issued, operation_cancelled;
-    complete_fn operation_complete;
-    list_delete_fn list_delete;
-    add_uint8_fn add_uint8;
-    add_uint32_fn add_uint32, add_string, add_handle;
-    add_uint64_fn add_uint64;
-    add_int32_fn add_int32;
-
-    void *list; /* OTF2 empties it with each event */
-    uint32_t named[MOST_NAMED]; /* strings in the list */
+    attribute_list list;         /* of the next event */
+    uint32_t named[MOST_NAMED];  /* strings in the list */
     uint32_t nr_named;
     number_map used; /* keys as in lo2_otf2_used_ids */
     lo2_otf2_location *locations;
@@ -219,33 +190,70 @@ struct lo2_otf2_writer {
     lo2_otf2_view view;
 };
 
-/* Calls libotf2 and leaves the function if it refuses. */
-#define OTF2(w, function, ...)                                        \
-    do {                                                              \
-        int code_ = (w)->function(__VA_ARGS__);                       \
-        if (__builtin_expect(code_ != 0, 0))                          \
-            return otf2_fail((w), #function, code_);                       \
-    } while (0)
+/* Leaves the function if the expression is not 0. */
 #define TRY(expression)                                               \
     do {                                                              \
         if (__builtin_expect((expression) != 0, 0))                   \
             return -1;                                                \
     } while (0)
 
-/* Writes an event, whose reference names a definition of this kind. */
-#define EVENT(w, kind, function, location, list, time, ref, ...)                                                   \
-    do {                                                                                                           \
-        TRY(otf2_use(w, location, LO2_USED_##kind, ref));                                                          \
-        OTF2(w, function, (location)->writer, list, time, ref __VA_OPT__(, ) __VA_ARGS__);                         \
+static inline int otf2_fail(lo2_otf2_writer *w, const char *what)
+{
+    w->view.failed = what;
+    return -1;
+}
+
+/* Writes an event with the attributes that were added. Its reference names a definition of this kind. */
+#define EVENT(w, kind, function, location, time, ref, ...)                            \
+    do {                                                                              \
+        TRY(otf2_use(w, location, LO2_USED_##kind, ref));                             \
+        TRY(function(w, location, time, ref __VA_OPT__(, ) __VA_ARGS__));             \
     } while (0)
+
+/* otf2/number_map.c */
+bool number_map_at(number_map *map, uint64_t key, uint32_t **value); /* *value: NONE if the key is new; false: no memory */
+void number_map_forget(number_map *map, uint64_t key); /* makes the key new again */
+void number_map_free(number_map *map);
 
 /* otf2/used.c */
 /* Notes that events of the location name a definition, and the strings in the list. */
 int otf2_use(lo2_otf2_writer *w, lo2_otf2_location *location, uint8_t kind, uint32_t ref);
-int otf2_add_string(lo2_otf2_writer *w, uint32_t attribute, uint32_t ref); /* to the list of the next event */
+int otf2_add_string(lo2_otf2_writer *w, uint32_t attribute, uint32_t ref); /* to the next event */
+
+/* otf2/records.c */
+/* Adds an attribute to the next event, each at most once. */
+void otf2_add_uint8(lo2_otf2_writer *w, uint32_t attribute, uint8_t value);
+void otf2_add_uint32(lo2_otf2_writer *w, uint32_t attribute, uint32_t value);
+void otf2_add_uint64(lo2_otf2_writer *w, uint32_t attribute, uint64_t value);
+void otf2_add_int32(lo2_otf2_writer *w, uint32_t attribute, int32_t value);
+void otf2_add_ref(lo2_otf2_writer *w, uint32_t attribute, uint8_t type, uint32_t ref);
+/* The events, with the fields of OTF2_EvtWriter.h in their order. */
+#define EVENT_OF lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref
+int otf2_put_enter(EVENT_OF);
+int otf2_put_leave(EVENT_OF);
+int otf2_put_context_enter(EVENT_OF, uint32_t unwind_distance);
+int otf2_put_context_leave(EVENT_OF);
+int otf2_put_sample(EVENT_OF, uint32_t unwind_distance, uint32_t generator);
+int otf2_put_metric(EVENT_OF, uint8_t type, uint8_t count, const metric_value *values); /* all of one type */
+int otf2_put_create_handle(EVENT_OF, uint8_t access, uint32_t creation, uint32_t status);
+int otf2_put_destroy_handle(EVENT_OF);
+int otf2_put_duplicate_handle(EVENT_OF, uint32_t fresh, uint32_t status);
+int otf2_put_seek(EVENT_OF, int64_t offset, uint8_t whence, uint64_t result);
+int otf2_put_change_status_flags(EVENT_OF, uint32_t status);
+int otf2_put_operation_begin(EVENT_OF, uint8_t mode, uint32_t flags, uint64_t bytes, uint64_t id);
+int otf2_put_operation_issued(EVENT_OF, uint64_t id);
+int otf2_put_operation_complete(EVENT_OF, uint64_t bytes, uint64_t id);
+int otf2_put_operation_cancelled(EVENT_OF, uint64_t id);
+
+/* otf2/event_files.c */
+/* So many bytes stay free in each chunk. libotf2 keeps one free, and may write the other beyond its memory. */
+enum { OTF2_END_BYTES = 2 };
+event_file *otf2_open_events(lo2_otf2_event_files *files, uint64_t location); /* NULL: out of memory */
+bool otf2_next_chunk(lo2_otf2_event_files *files, event_file *file); /* false: out of memory, or a write failed */
+bool otf2_close_events(lo2_otf2_event_files *files, event_file *file); /* likewise */
+void otf2_drop_events(lo2_otf2_event_files *files, event_file *file); /* writes nothing; NULL: does nothing */
 
 /* otf2/state.c */
-int otf2_fail(lo2_otf2_writer *w, const char *call, int code);
 bool otf2_grow(void **at, size_t *room, size_t need, size_t element);
 bool otf2_grow_filled(void **at, uint32_t *room, uint32_t need, size_t element); /* new places hold NONE */
 /* NULL, as in all of these: failed */
@@ -285,15 +293,14 @@ int otf2_end_threads(lo2_otf2_writer *w); /* ends the threads whose rows are in 
 int otf2_leave_all(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns, bool ended);
 
 /* otf2/contexts.c */
-bool number_map_at(number_map *map, uint64_t key, uint32_t **value); /* *value is NONE if the key is new; false: out of memory */
-void number_map_forget(number_map *map, uint64_t key); /* makes the key new again */
-void number_map_free(number_map *map);
 /*
  * The number that Enter and Leave name: the region, or with calling contexts, the region inside of the context. NONE:
  * failed.
  */
 uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint32_t life, uint16_t call);
 uint32_t otf2_ref_inside(lo2_otf2_writer *w, uint32_t parent, uint8_t kind, uint32_t key, uint8_t operation);
+int otf2_enter(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref);
+int otf2_leave(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref);
 /*
  * Leave the stretch off the CPU, or all that is open on the location. The events are marked, for the true end is
  * unknown.
@@ -332,7 +339,7 @@ int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t 
 /* otf2/told.c */
 int otf2_submits(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row); /* before the calls of its batch */
 void otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, told_call *told);
-int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list); /* to the next event */
+int otf2_add_told(lo2_otf2_writer *w, const told_call *told); /* to the next event */
 int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts); /* likewise, what a call about a ring counts */
 void otf2_free_submissions(lo2_otf2_writer *w);
 
@@ -365,31 +372,11 @@ int otf2_finish_metrics(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t
 /* Length of a span. Times come from files, with any values, and no difference is undefined. */
 static inline uint64_t otf2_between(int64_t begin, int64_t end) { return (uint64_t)end - (uint64_t)begin; }
 
-static inline int otf2_enter(lo2_otf2_writer *w, lo2_otf2_location *location, void *list, uint64_t time, uint32_t ref)
+/* Adds errno to the next event, if there was an error. */
+static inline void otf2_add_error(lo2_otf2_writer *w, int error)
 {
-    if (w->config.contexts)
-        EVENT(w, CONTEXT, context_enter, location, list, time, ref, UNWIND_DISTANCE);
-    else
-        EVENT(w, REGION, enter, location, list, time, ref);
-    return 0;
-}
-
-static inline int otf2_leave(lo2_otf2_writer *w, lo2_otf2_location *location, void *list, uint64_t time, uint32_t ref)
-{
-    if (w->config.contexts)
-        EVENT(w, CONTEXT, context_leave, location, list, time, ref);
-    else
-        EVENT(w, REGION, leave, location, list, time, ref);
-    return 0;
-}
-
-/* The attributes of an event: none, or errno. */
-static inline void *otf2_error_list(lo2_otf2_writer *w, int error)
-{
-    if (__builtin_expect(error == 0, 1))
-        return NULL;
-    w->add_uint32(w->list, w->config.attributes.error, (uint32_t)error);
-    return w->list;
+    if (__builtin_expect(error != 0, 0))
+        otf2_add_uint32(w, w->config.attributes.error, (uint32_t)error);
 }
 
 #endif

@@ -15,7 +15,7 @@ static uint32_t string_of(lo2_otf2_writer *w, size_t length)
     for (;; key++) { /* different texts may have the same hash */
         if (!number_map_at(&w->given_by_hash, key, &known) ||
             !otf2_grow((void **)&w->given, &w->given_room, count + 1u, sizeof *w->given)) {
-            otf2_fail(w, "malloc", 0);
+            otf2_fail(w, "malloc");
             return NONE;
         }
         w->view.given = w->given; /* both may have moved, also for a text that is known already */
@@ -46,7 +46,7 @@ static uint32_t path_of(lo2_otf2_writer *w, const lo2_batch *b, uint32_t row)
     if (!b->paths.source[row] || !whole)
         return NONE;
     if (!otf2_grow((void **)&w->given_text, &w->given_text_room, w->given_used + whole, 1)) {
-        otf2_fail(w, "malloc", 0);
+        otf2_fail(w, "malloc");
         return NONE;
     }
     char *at = w->given_text + w->given_used;
@@ -80,7 +80,7 @@ int otf2_find_paths(lo2_otf2_writer *w, held_call *call)
         if (!(call->lacks & 1u << place))
             continue;
         if (!number_map_at(&w->path_by_call, key_of(call->told.id, place), &row))
-            return otf2_fail(w, "malloc", 0);
+            return otf2_fail(w, "malloc");
         if (*row == NONE)
             continue;
         call->lacks &= (uint8_t)~(1u << place);

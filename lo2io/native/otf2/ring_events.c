@@ -17,7 +17,7 @@ enum { KEY_BITS = 32 };
 
 static uint32_t no_memory(lo2_otf2_writer *w)
 {
-    otf2_fail(w, "malloc", 0);
+    otf2_fail(w, "malloc");
     return NONE;
 }
 
@@ -83,11 +83,10 @@ int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t
     return 0;
 }
 
-static int add_pages(lo2_otf2_writer *w, uint32_t attribute, uint32_t pages)
+static void add_pages(lo2_otf2_writer *w, uint32_t attribute, uint32_t pages)
 {
     if (pages && pages != NONE)
-        OTF2(w, add_uint64, w->list, attribute, pages);
-    return 0;
+        otf2_add_uint64(w, attribute, pages);
 }
 
 int otf2_add_cache(lo2_otf2_writer *w, uint8_t verdict, uint32_t missed, uint32_t ahead)
@@ -96,8 +95,9 @@ int otf2_add_cache(lo2_otf2_writer *w, uint8_t verdict, uint32_t missed, uint32_
         return 0;
     w->view.uses_cache = 1;
     TRY(otf2_add_text(w, w->config.attributes.cache, LO2_OTF2_TEXT_CACHE, verdict));
-    TRY(add_pages(w, w->config.attributes.missed_pages, missed));
-    return add_pages(w, w->config.attributes.ahead_pages, ahead);
+    add_pages(w, w->config.attributes.missed_pages, missed);
+    add_pages(w, w->config.attributes.ahead_pages, ahead);
+    return 0;
 }
 
 static int write_begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event,
@@ -108,21 +108,20 @@ static int write_begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t
     bool no_bytes = mode == w->config.values.mode_flush || event->bytes < 0;
     TRY(otf2_add_text(w, a->operation, LO2_OTF2_TEXT_OPCODE, event->opcode));
     TRY(otf2_add_text(w, a->ring, LO2_OTF2_TEXT_RING, event->ring));
-    OTF2(w, add_uint64, w->list, a->user_data, event->user_data);
+    otf2_add_uint64(w, a->user_data, event->user_data);
     if (event->sqe_flags)
         TRY(otf2_add_text(w, a->sqe_flags, LO2_OTF2_TEXT_SQE_FLAGS, event->sqe_flags));
     if (r->previous)
-        OTF2(w, add_uint64, w->list, a->previous, r->previous);
-    EVENT(w, HANDLE, operation_begin, location, w->list, time, r->ref, mode, w->config.values.non_blocking,
+        otf2_add_uint64(w, a->previous, r->previous);
+    EVENT(w, HANDLE, otf2_put_operation_begin, location, time, r->ref, mode, w->config.values.non_blocking,
          no_bytes ? UNDEFINED : (uint64_t)event->bytes, event->id);
     return 0;
 }
 
-static int add_duration(lo2_otf2_writer *w, uint32_t attribute, int64_t duration_ns)
+static void add_duration(lo2_otf2_writer *w, uint32_t attribute, int64_t duration_ns)
 {
     if (duration_ns >= 0) /* unknown is negative */
-        OTF2(w, add_uint64, w->list, attribute, (uint64_t)duration_ns);
-    return 0;
+        otf2_add_uint64(w, attribute, (uint64_t)duration_ns);
 }
 
 /* True if the kernel told the request's result. Else the time of its end is unknown. */
@@ -132,12 +131,11 @@ static bool has_result(const ring_event *event)
 }
 
 /* A request without a completion ended between its last record and this one. */
-static int add_unseen_end(lo2_otf2_writer *w, uint64_t earliest)
+static void add_unseen_end(lo2_otf2_writer *w, uint64_t earliest)
 {
     w->view.has_unseen_ends = 1;
-    OTF2(w, add_uint8, w->list, w->config.attributes.end_inferred, 1);
-    OTF2(w, add_uint64, w->list, w->config.attributes.end_earliest, earliest);
-    return 0;
+    otf2_add_uint8(w, w->config.attributes.end_inferred, 1);
+    otf2_add_uint64(w, w->config.attributes.end_earliest, earliest);
 }
 
 static int add_end(lo2_otf2_writer *w, const ring_event *event, uint64_t earliest)
@@ -151,24 +149,24 @@ static int add_end(lo2_otf2_writer *w, const ring_event *event, uint64_t earlies
     if (event->inferred)
         TRY(otf2_add_text(w, a->inferred, LO2_OTF2_TEXT_INFERRED, event->inferred));
     if (event->worker_tid != NONE && event->worker_tid)
-        OTF2(w, add_uint64, w->list, a->worker, event->worker_tid);
+        otf2_add_uint64(w, a->worker, event->worker_tid);
     if (event->waker_tid != NONE) /* 0: an interrupt on an idle CPU */
-        OTF2(w, add_uint64, w->list, a->waker, event->waker_tid);
-    TRY(add_duration(w, a->queued, event->queued_ns));
-    TRY(add_duration(w, a->executing, event->executing_ns));
-    TRY(add_duration(w, a->waiting, event->waiting_ns));
-    TRY(add_duration(w, a->work_run_queue, event->run_queue_ns));
-    TRY(add_duration(w, a->work_blocked, event->blocked_ns));
+        otf2_add_uint64(w, a->waker, event->waker_tid);
+    add_duration(w, a->queued, event->queued_ns);
+    add_duration(w, a->executing, event->executing_ns);
+    add_duration(w, a->waiting, event->waiting_ns);
+    add_duration(w, a->work_run_queue, event->run_queue_ns);
+    add_duration(w, a->work_blocked, event->blocked_ns);
     if (has_result(event))
-        OTF2(w, add_int32, w->list, a->result, event->result);
+        otf2_add_int32(w, a->result, event->result);
     else if (event->status == LO2_RING_SILENT)
-        TRY(add_unseen_end(w, earliest));
+        add_unseen_end(w, earliest);
     else
-        OTF2(w, add_uint8, w->list, a->in_flight, 1);
+        otf2_add_uint8(w, a->in_flight, 1);
     if (event->error)
-        OTF2(w, add_uint32, w->list, a->error, (uint32_t)event->error);
+        otf2_add_uint32(w, a->error, (uint32_t)event->error);
     if (event->culprit)
-        OTF2(w, add_uint64, w->list, a->culprit, event->culprit);
+        otf2_add_uint64(w, a->culprit, event->culprit);
     return otf2_add_cache(w, event->cache, event->missed_pages, event->ahead_pages);
 }
 
@@ -178,10 +176,10 @@ static int write_end(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t t
     bool no_bytes = otf2_mode_of(w, event->opcode) == w->config.values.mode_flush || event->bytes < 0;
     TRY(add_end(w, event, r->since));
     if (event->kind == RING_EVENT_CANCELLED)
-        EVENT(w, HANDLE, operation_cancelled, location, w->list, time, r->ref, event->id);
+        EVENT(w, HANDLE, otf2_put_operation_cancelled, location, time, r->ref, event->id);
     else
-        EVENT(w, HANDLE, operation_complete, location, w->list, time, r->ref, no_bytes ? UNDEFINED : (uint64_t)event->bytes,
-             event->id);
+        EVENT(w, HANDLE, otf2_put_operation_complete, location, time, r->ref,
+              no_bytes ? UNDEFINED : (uint64_t)event->bytes, event->id);
     return 0;
 }
 
@@ -203,7 +201,7 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
     if (event->kind == RING_EVENT_ISSUED || issues) {
         r->issued = true;
         if (!request.issued)
-            EVENT(w, HANDLE, operation_issued, location, NULL, time, request.ref, event->id);
+            EVENT(w, HANDLE, otf2_put_operation_issued, location, time, request.ref, event->id);
     }
     if (event->kind == RING_EVENT_ISSUED) {
         r->since = time;
@@ -217,10 +215,10 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
         if (file == NONE)
             return -1;
         TRY(otf2_use(w, location, LO2_USED_HANDLE, file));
-        OTF2(w, add_handle, w->list, w->config.attributes.ring_handle, file);
+        otf2_add_ref(w, w->config.attributes.ring_handle, w->config.values.type_handle, file);
     }
     if (!request.linked && request.previous)
-        OTF2(w, add_uint64, w->list, w->config.attributes.previous, request.previous);
+        otf2_add_uint64(w, w->config.attributes.previous, request.previous);
     return write_end(w, location, time, event, &request);
 }
 

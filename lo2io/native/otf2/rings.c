@@ -30,7 +30,7 @@ static int follow(lo2_otf2_writer *w, lo2_otf2_location *location, const ring_ev
     open_request *r = open_request_find(&w->open, event->id);
     if (event->kind == RING_EVENT_BEGIN && !r) {
         if (!(r = open_request_add(&w->open, event->id)))
-            return otf2_fail(w, "malloc", 0);
+            return otf2_fail(w, "malloc");
         r->task = location->user;
         location->nr_open++;
     }
@@ -67,7 +67,7 @@ int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e,
     if (!location)
         return -1;
     if (e->kind[row] > RING_EVENT_CANCELLED)
-        return otf2_fail(w, "unknown event of a ring's request", 0);
+        return otf2_fail(w, "unknown event of a ring's request");
     ring_event event = load(e, row);
     TRY(follow(w, location, &event));
     if (w->config.metrics)
@@ -102,7 +102,7 @@ int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_column
     }
     w->nr_to_give_up = 0;
     if (!otf2_grow((void **)&w->to_give_up, &w->to_give_up_room, count, sizeof *w->to_give_up))
-        return otf2_fail(w, "malloc", 0);
+        return otf2_fail(w, "malloc");
     for (uint32_t row = 0; row < count; row++) {
         uint8_t status = c->status[row];
         if (status == LO2_RING_IN_FLIGHT || status == LO2_RING_TORN_DOWN || status == LO2_RING_SILENT ||
@@ -135,17 +135,17 @@ int otf2_write_ring_work(lo2_otf2_writer *w, const lo2_ring_work_columns *c, uin
     if (ref == NONE)
         return -1;
     TRY(otf2_add_text(w, a->ring, LO2_OTF2_TEXT_RING, c->ring[row]));
-    OTF2(w, add_uint64, w->list, a->ring_request, c->id[row]);
+    otf2_add_uint64(w, a->ring_request, c->id[row]);
     if (queue != UNKNOWN && queue <= begin)
-        OTF2(w, add_uint64, w->list, a->queue_delay, otf2_between(queue, begin));
+        otf2_add_uint64(w, a->queue_delay, otf2_between(queue, begin));
     if (c->inferred[row])
         TRY(otf2_add_text(w, a->inferred, LO2_OTF2_TEXT_INFERRED, c->inferred[row]));
-    TRY(otf2_enter(w, location, w->list, time, ref));
+    TRY(otf2_enter(w, location, time, ref));
     if (end == UNKNOWN) {
         location->open_region = ref;
         return 0;
     }
-    return otf2_leave(w, location, NULL, otf2_advance(w, location, end), ref);
+    return otf2_leave(w, location, otf2_advance(w, location, end), ref);
 }
 
 /* ---- calls ---- */

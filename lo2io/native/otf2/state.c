@@ -3,13 +3,6 @@
 
 enum { MOST_CPUS = 0xffff };
 
-int otf2_fail(lo2_otf2_writer *w, const char *call, int code)
-{
-    w->view.failed = call;
-    w->view.error_code = code;
-    return -1;
-}
-
 bool otf2_grow(void **at, size_t *room, size_t need, size_t element)
 {
     if (need <= *room)
@@ -42,20 +35,18 @@ lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t 
     size_t room = w->locations_room;
     uint64_t id = w->view.nr_locations;
     if (!otf2_grow((void **)&w->locations, &room, id + 1, sizeof *w->locations)) {
-        otf2_fail(w, "malloc", 0);
+        otf2_fail(w, "malloc");
         return NULL;
     }
     w->locations_room = room;
-    /* To find a writer by id, libotf2 looks through all writers. With 20,000 threads that is most of the time. */
-    void *writer = w->get_evt_writer(w->config.archive, UNDEFINED);
-    int code = writer ? w->set_location_id(writer, id) : 0;
-    if (!writer || code) {
-        otf2_fail(w, writer ? "OTF2_EvtWriter_SetLocationID" : "OTF2_Archive_GetEvtWriter", code);
+    event_file *file = otf2_open_events(w->config.files, id);
+    if (!file) {
+        otf2_fail(w, "malloc");
         return NULL;
     }
     w->view.locations = w->locations;
     w->view.nr_locations++;
-    w->locations[id] = (lo2_otf2_location){.writer = writer, .kind = kind, .key = key, .user = NONE, .pid = NONE,
+    w->locations[id] = (lo2_otf2_location){.file = file, .kind = kind, .key = key, .user = NONE, .pid = NONE,
                                            .tid = NONE, .life = NONE, .curves = {NONE, NONE}, .open_region = NONE,
                                            .off_cpu = NONE, .metrics = NONE, .handle = NONE, .waiting = NONE,
                                            .waiting_last = NONE, .waiting_place = NONE, .held = NONE};
@@ -65,13 +56,12 @@ lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t 
 
 int otf2_close_location(lo2_otf2_writer *w, lo2_otf2_location *location)
 {
-    void *writer = location->writer;
-    if (!writer)
+    event_file *file = location->file;
+    if (!file)
         return 0;
-    OTF2(w, get_number_of_events, writer, &location->nr_events);
-    location->writer = NULL;
-    OTF2(w, close_evt_writer, w->config.archive, writer);
-    return 0;
+    location->nr_events = file->nr_events;
+    location->file = NULL;
+    return otf2_close_events(w->config.files, file) ? 0 : otf2_fail(w, "writing events");
 }
 
 lo2_otf2_location *otf2_location_of_cpu(lo2_otf2_writer *w, uint32_t cpu)
@@ -79,11 +69,11 @@ lo2_otf2_location *otf2_location_of_cpu(lo2_otf2_writer *w, uint32_t cpu)
     if (__builtin_expect(cpu < w->cpus_room, 1) && w->location_by_cpu[cpu] != NONE)
         return &w->locations[w->location_by_cpu[cpu]];
     if (cpu > MOST_CPUS) {
-        otf2_fail(w, "no CPU", 0);
+        otf2_fail(w, "no CPU");
         return NULL;
     }
     if (!otf2_grow_filled((void **)&w->location_by_cpu, &w->cpus_room, cpu + 1, sizeof *w->location_by_cpu)) {
-        otf2_fail(w, "malloc", 0);
+        otf2_fail(w, "malloc");
         return NULL;
     }
     lo2_otf2_location *location = otf2_location_new(w, LO2_OTF2_CPU, cpu);
@@ -99,7 +89,7 @@ lo2_otf2_device *otf2_device_at(lo2_otf2_writer *w, uint32_t number)
         if (w->devices[i].number == number)
             return &w->devices[i];
     if (!otf2_grow((void **)&w->devices, &w->devices_room, count + 1, sizeof *w->devices)) {
-        otf2_fail(w, "malloc", 0);
+        otf2_fail(w, "malloc");
         return NULL;
     }
     w->devices[count] = (lo2_otf2_device){.number = number, .string = NONE, .meter = NONE, .location = UNDEFINED,
@@ -152,7 +142,7 @@ lo2_otf2_handle *otf2_handle_at(lo2_otf2_writer *w, uint32_t handle)
         size_t room = (size_t)handle + handle / 8 + 64;
         lo2_otf2_handle *fresh = realloc(w->handles, room * sizeof *fresh);
         if (!fresh) {
-            otf2_fail(w, "malloc", 0);
+            otf2_fail(w, "malloc");
             return NULL;
         }
         for (size_t i = w->view.nr_handles; i < room; i++)
@@ -213,7 +203,7 @@ int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time,
     if (h->state & LO2_OTF2_DESTROYED)
         return 0;
     h->state |= LO2_OTF2_DESTROYED;
-    EVENT(w, HANDLE, destroy_handle, location, NULL, time, h->ref);
+    EVENT(w, HANDLE, otf2_put_destroy_handle, location, time, h->ref);
     return 0;
 }
 

@@ -28,7 +28,7 @@ enum { COMMON = 0 }; /* stands for all processes without a group; lo2_otf2_new m
 
 static lo2_otf2_location *no_memory(lo2_otf2_writer *w)
 {
-    otf2_fail(w, "malloc", 0);
+    otf2_fail(w, "malloc");
     return NULL;
 }
 
@@ -41,7 +41,7 @@ uint32_t otf2_process(lo2_otf2_writer *w, uint32_t number)
     if (found && *known != NONE)
         return *known;
     if (!found || !otf2_grow((void **)&w->processes, &w->processes_room, index + 1u, sizeof *w->processes)) {
-        otf2_fail(w, "malloc", 0);
+        otf2_fail(w, "malloc");
         return NONE;
     }
     const lo2_otf2_pool empty = {NONE, NONE};
@@ -109,8 +109,8 @@ int otf2_leave_all(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_
     if (life == NONE)
         return 0;
     if (!ended)
-        OTF2(w, add_uint8, w->list, w->config.attributes.in_flight, 1);
-    return otf2_leave(w, location, ended ? NULL : w->list, time, life);
+        otf2_add_uint8(w, w->config.attributes.in_flight, 1);
+    return otf2_leave(w, location, time, life);
 }
 
 /* Frees the thread's location for others, or closes its file. */
@@ -148,7 +148,7 @@ static int end_threads_until(lo2_otf2_writer *w, uint64_t time)
 static int end_later(lo2_otf2_writer *w, uint32_t task, int64_t exit)
 {
     if (!otf2_grow((void **)&w->ended, &w->ended_room, w->nr_ended + 1u, sizeof *w->ended))
-        return otf2_fail(w, "malloc", 0);
+        return otf2_fail(w, "malloc");
     w->ended[w->nr_ended++] = (ended_task){task, exit};
     return 0;
 }
@@ -168,7 +168,7 @@ static int place(lo2_otf2_writer *w, actor who)
     if (!w->nr_unplaced)
         return 0;
     if (!number_map_at(&w->unplaced_by_task, who.task, &at))
-        return otf2_fail(w, "malloc", 0);
+        return otf2_fail(w, "malloc");
     if (*at == NONE)
         return 0;
     uint64_t time = w->waiting[w->unplaced[*at].waiting].time;
@@ -247,19 +247,19 @@ static int enter_life(lo2_otf2_writer *w, lo2_otf2_location *location, const act
     if (ref == NONE)
         return -1;
     if (who->pid != NONE)
-        OTF2(w, add_uint64, w->list, a->life_process, who->pid);
+        otf2_add_uint64(w, a->life_process, who->pid);
     if (who->tid != NONE)
-        OTF2(w, add_uint64, w->list, a->life_thread, who->tid);
-    OTF2(w, add_uint64, w->list, a->life_task, who->task);
+        otf2_add_uint64(w, a->life_thread, who->tid);
+    otf2_add_uint64(w, a->life_task, who->task);
     w->view.shares_threads = 1;
     location->life = ref;
-    return otf2_enter(w, location, w->list, otf2_advance(w, location, (int64_t)time), ref);
+    return otf2_enter(w, location, otf2_advance(w, location, (int64_t)time), ref);
 }
 
 static lo2_otf2_location *begin(lo2_otf2_writer *w, const actor *who, bool worker, int64_t time)
 {
     if (who->task >= NO_MORE) {
-        otf2_fail(w, "no task", 0);
+        otf2_fail(w, "no task");
         return NULL;
     }
     if (!otf2_grow_filled((void **)&w->location_by_task, &w->tasks_room, who->task + 1, sizeof *w->location_by_task))

@@ -40,7 +40,7 @@ int otf2_submits(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_
         return 0;
     submitter *s = submitter_of(w, e->task[row]);
     if (!s)
-        return otf2_fail(w, "malloc", 0);
+        return otf2_fail(w, "malloc");
     if (s->count == MOST_SUBMISSIONS) {
         s->dropped_until = w->submissions[s->first].time;
         drop_first(w, s);
@@ -50,7 +50,7 @@ int otf2_submits(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_
         w->submissions_free = w->submissions[index].next;
     } else {
         if (!otf2_grow((void **)&w->submissions, &w->submissions_room, w->nr_submissions + 1u, sizeof *w->submissions))
-            return otf2_fail(w, "malloc", 0);
+            return otf2_fail(w, "malloc");
         index = w->nr_submissions++;
     }
     w->submissions[index] = (submission){e->time_ns[row], e->id[row], NONE};
@@ -87,27 +87,26 @@ void otf2_tell_call(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t
     }
 }
 
-int otf2_add_told(lo2_otf2_writer *w, const told_call *told, void **list)
+int otf2_add_told(lo2_otf2_writer *w, const told_call *told)
 {
     const lo2_otf2_attributes *a = &w->config.attributes;
     if (!told->run_queue && !told->blocked && !told->nr_requests && !told->fuse_requests &&
         told->stack == NONE)
         return 0;
-    *list = w->list;
     w->view.tells_calls = 1;
-    OTF2(w, add_uint64, w->list, a->call_id, told->id);
+    otf2_add_uint64(w, a->call_id, told->id);
     if (told->run_queue)
-        OTF2(w, add_uint64, w->list, a->run_queue, told->run_queue);
+        otf2_add_uint64(w, a->run_queue, told->run_queue);
     if (told->blocked)
-        OTF2(w, add_uint64, w->list, a->blocked, told->blocked);
+        otf2_add_uint64(w, a->blocked, told->blocked);
     if (told->fuse_requests) {
-        OTF2(w, add_uint64, w->list, a->fuse_requests, told->fuse_requests);
-        OTF2(w, add_uint64, w->list, a->fuse_time, told->fuse_ns);
+        otf2_add_uint64(w, a->fuse_requests, told->fuse_requests);
+        otf2_add_uint64(w, a->fuse_time, told->fuse_ns);
     }
     if (told->nr_requests) {
-        OTF2(w, add_uint64, w->list, a->nr_requests, told->nr_requests);
-        OTF2(w, add_uint64, w->list, a->first_request, told->first_request);
-        OTF2(w, add_uint64, w->list, a->last_request, told->last_request);
+        otf2_add_uint64(w, a->nr_requests, told->nr_requests);
+        otf2_add_uint64(w, a->first_request, told->first_request);
+        otf2_add_uint64(w, a->last_request, told->last_request);
     }
     if (told->stack != NONE) {
         w->view.has_stacks = 1;
@@ -121,12 +120,12 @@ int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts)
     const lo2_otf2_attributes *a = &w->config.attributes;
     if (counts->ring != NONE)
         TRY(otf2_add_text(w, a->ring, LO2_OTF2_TEXT_RING, counts->ring));
-    OTF2(w, add_uint32, w->list, a->asked, counts->asked);
-    OTF2(w, add_uint32, w->list, a->wanted, counts->wanted);
+    otf2_add_uint32(w, a->asked, counts->asked);
+    otf2_add_uint32(w, a->wanted, counts->wanted);
     if (counts->submitted >= 0)
-        OTF2(w, add_uint32, w->list, a->submitted, (uint32_t)counts->submitted);
+        otf2_add_uint32(w, a->submitted, (uint32_t)counts->submitted);
     if (counts->completed >= 0)
-        OTF2(w, add_uint32, w->list, a->completed, (uint32_t)counts->completed);
+        otf2_add_uint32(w, a->completed, (uint32_t)counts->completed);
     w->view.uses_rings = 1;
     return 0;
 }

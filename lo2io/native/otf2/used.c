@@ -9,7 +9,7 @@ static int note(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t kind, 
     *last = ref;
     uint64_t id = (uint64_t)(location - w->locations);
     if (!number_map_at(&w->used, id << LO2_USED_LOCATION_SHIFT | kind << LO2_USED_KIND_SHIFT | ref, &unused))
-        return otf2_fail(w, "malloc", 0);
+        return otf2_fail(w, "malloc");
     return 0;
 }
 
@@ -23,9 +23,9 @@ int otf2_use(lo2_otf2_writer *w, lo2_otf2_location *location, uint8_t kind, uint
 int otf2_add_string(lo2_otf2_writer *w, uint32_t attribute, uint32_t ref)
 {
     if (w->nr_named == MOST_NAMED)
-        return otf2_fail(w, "too many strings in one event", 0);
+        return otf2_fail(w, "too many strings in one event");
     w->named[w->nr_named++] = ref;
-    OTF2(w, add_string, w->list, attribute, ref);
+    otf2_add_ref(w, attribute, w->config.values.type_string, ref);
     return 0;
 }
 

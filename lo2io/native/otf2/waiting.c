@@ -34,7 +34,7 @@ static int waits(lo2_otf2_writer *w, lo2_otf2_location *location, waiting_event 
     } else {
         size_t room = w->waiting_room;
         if (!otf2_grow((void **)&w->waiting, &room, w->nr_waiting + 1u, sizeof *w->waiting))
-            return otf2_fail(w, "malloc", 0);
+            return otf2_fail(w, "malloc");
         w->waiting_room = (uint32_t)room;
         index = w->nr_waiting++;
     }
@@ -62,7 +62,7 @@ static lo2_otf2_location *waiting_place(lo2_otf2_writer *w, uint32_t task)
         return location;
     if (!number_map_at(&w->unplaced_by_task, task, &at) ||
         !otf2_grow((void **)&w->unplaced, &w->unplaced_room, count + 1u, sizeof *w->unplaced)) {
-        otf2_fail(w, "malloc", 0);
+        otf2_fail(w, "malloc");
         return NULL;
     }
     if (*at != NONE)
@@ -121,7 +121,7 @@ int otf2_ring_event_waits(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
         w->ring_events_free = w->ring_events[index].next;
     } else {
         if (!otf2_grow((void **)&w->ring_events, &w->ring_events_room, w->nr_ring_events + 1u, sizeof *w->ring_events))
-            return otf2_fail(w, "malloc", 0);
+            return otf2_fail(w, "malloc");
         index = w->nr_ring_events++;
     }
     w->ring_events[index] = *event;
@@ -146,7 +146,7 @@ static int set_flags(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t t
     lo2_otf2_open_flags(w, event->flags, &access, &creation, &status);
     /* F_SETFL does not change close-on-exec, F_SETFD does. */
     h->status = (status & ~bit) | (h->state & LO2_OTF2_STATUS_KNOWN ? h->status & bit : 0);
-    EVENT(w, HANDLE, change_status_flags, location, NULL, time, h->ref, h->status);
+    EVENT(w, HANDLE, otf2_put_change_status_flags, location, time, h->ref, h->status);
     return 0;
 }
 
@@ -154,16 +154,14 @@ static int set_flags(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t t
 static int on_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t waker_tid)
 {
     uint32_t ref = location->off_cpu;
-    void *list = NULL;
     location->off_cpu = NONE;
     if (ref == NONE)
         return 0;
     if (waker_tid != NONE) {
-        list = w->list;
         w->view.has_wakers = 1;
-        OTF2(w, add_uint64, list, w->config.attributes.woken_by, waker_tid);
+        otf2_add_uint64(w, w->config.attributes.woken_by, waker_tid);
     }
-    return otf2_leave(w, location, list, time, ref);
+    return otf2_leave(w, location, time, ref);
 }
 
 static int off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t state)
@@ -175,7 +173,7 @@ static int off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t tim
     if (ref == NONE)
         return -1;
     location->off_cpu = ref;
-    return otf2_enter(w, location, NULL, time, ref);
+    return otf2_enter(w, location, time, ref);
 }
 
 static int release(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const waiting_event *event)

@@ -17,43 +17,10 @@
  * Handle events (close-on-exec, close_range, dup2's target) have their own time, perhaps inside of a call whose row comes
  * later (execve). They wait for that row (otf2/waiting.c).
  *
- * OTF2 refuses a time before the location's last one (error 78) and drops the event. The engine's order excludes such
- * times. If one comes all the same, the event gets the location's last time, and is counted (nr_clamped).
+ * In OTF2, no time is before the location's last one. The engine's order excludes such times. If one comes all the same,
+ * the event gets the location's last time, and is counted (nr_clamped).
  */
 #include "otf2/otf2_writer.h"
-
-static bool bind(lo2_otf2_writer *w)
-{
-    const lo2_otf2_functions *f = &w->config.functions;
-    w->get_evt_writer = (get_writer_fn)f->get_evt_writer;
-    w->set_location_id = (set_id_fn)f->set_location_id;
-    w->close_evt_writer = (close_writer_fn)f->close_evt_writer;
-    w->get_number_of_events = (count_fn)f->get_number_of_events;
-    w->enter = (plain_fn)f->enter;
-    w->leave = (plain_fn)f->leave;
-    w->context_enter = (context_fn)f->context_enter;
-    w->context_leave = (plain_fn)f->context_leave;
-    w->sample = (sample_fn)f->sample;
-    w->metric = (metric_fn)f->metric;
-    w->destroy_handle = (plain_fn)f->destroy_handle;
-    w->create_handle = (create_fn)f->create_handle;
-    w->duplicate_handle = (duplicate_fn)f->duplicate_handle;
-    w->seek = (seek_fn)f->seek;
-    w->change_status_flags = (status_fn)f->change_status_flags;
-    w->operation_begin = (begin_fn)f->operation_begin;
-    w->operation_issued = (match_fn)f->operation_issued;
-    w->operation_complete = (complete_fn)f->operation_complete;
-    w->operation_cancelled = (match_fn)f->operation_cancelled;
-    w->list_delete = (list_delete_fn)f->list_delete;
-    w->add_uint8 = (add_uint8_fn)f->add_uint8;
-    w->add_uint32 = (add_uint32_fn)f->add_uint32;
-    w->add_uint64 = (add_uint64_fn)f->add_uint64;
-    w->add_string = (add_uint32_fn)f->add_string;
-    w->add_handle = (add_uint32_fn)f->add_handle;
-    w->add_int32 = (add_int32_fn)f->add_int32;
-    w->list = ((list_new_fn)f->list_new)();
-    return w->list != NULL;
-}
 
 lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config)
 {
@@ -66,7 +33,7 @@ lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config)
     w->view.first_time_ns = INT64_MAX;
     w->view.last_time_ns = INT64_MIN;
     w->calls = malloc((config->nr_calls + 1u) * sizeof *w->calls);
-    if (!w->calls || !bind(w) || otf2_process(w, NONE) == NONE) {
+    if (!w->calls || otf2_process(w, NONE) == NONE) {
         lo2_otf2_free(w);
         return NULL;
     }
@@ -171,7 +138,7 @@ int lo2_otf2_add_cpu(lo2_otf2_writer *w, uint32_t cpu)
 int lo2_otf2_end_location(lo2_otf2_writer *w, uint64_t id, int64_t end_ns, uint8_t ended)
 {
     if (id >= w->view.nr_locations)
-        return otf2_fail(w, "unknown location", 0);
+        return otf2_fail(w, "unknown location");
     lo2_otf2_location *location = &w->locations[id];
     if (location->kind == LO2_OTF2_DEVICE_METRICS || location->kind == LO2_OTF2_PROCESS_METRICS)
         return otf2_finish_metrics(w, location, end_ns);
@@ -194,8 +161,8 @@ void lo2_otf2_free(lo2_otf2_writer *w)
 {
     if (!w)
         return;
-    if (w->list)
-        w->list_delete(w->list);
+    for (uint64_t id = 0; id < w->view.nr_locations; id++)
+        otf2_drop_events(w->config.files, w->locations[id].file);
     free(w->locations);
     free(w->location_by_task);
     free(w->location_by_cpu);

@@ -61,7 +61,7 @@ class Archive:
         self._broken = False
         self._closed = False
         self._folder = -1
-        self._chunks: Any = None
+        self.events: Any = ffi.NULL
         self._moved: IO[bytes] | None = None
         self.pointer: int | None = None
         self.library = Library()
@@ -78,10 +78,10 @@ class Archive:
         # Before libotf2 opens anything: an archive cannot be closed without its callbacks.
         with self.refusing("its folder"):
             self._folder = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        memory = lib.lo2_otf2_memory_new(self._folder)
-        if not memory:
+        events = lib.lo2_otf2_event_files_new(self._folder, self._event_bytes)
+        if not events:
             raise MemoryError
-        self._chunks = ffi.gc(memory, lib.lo2_otf2_memory_free)
+        self.events = ffi.gc(events, lib.lo2_otf2_event_files_free)
         posix, none = value("SUBSTRATE_POSIX"), value("COMPRESSION_NONE")
         write, path = value("FILEMODE_WRITE"), os.fsencode(self._directory)
         chunks = self._event_bytes, self._definition_bytes
@@ -94,7 +94,7 @@ class Archive:
             _address(lib.lo2_otf2_allocate_callback()), _address(lib.lo2_otf2_free_all_callback())
         )
         self.call("SetFlushCallbacks", ctypes.addressof(self._flush), None)
-        self.call("SetMemoryCallbacks", ctypes.addressof(self._memory), _address(self._chunks))
+        self.call("SetMemoryCallbacks", ctypes.addressof(self._memory), None)
         self._begin()
 
     def _begin(self) -> None:
@@ -129,7 +129,7 @@ class Archive:
     def _unwritten(self) -> str:
         """Why a location's events could not be written. Empty: they could."""
         location = ffi.new("uint64_t *")
-        code = lib.lo2_otf2_memory_error(self._chunks, location) if self._chunks else 0
+        code = lib.lo2_otf2_events_error(self.events, location) if self.events else 0
         return f"{ARCHIVE}/{events_file(location[0])}: {os.strerror(code)}" if code else ""
 
     def check(self, function: str, code: int) -> None:
@@ -157,12 +157,12 @@ class Archive:
 
     def relieve(self) -> None:
         """Move waiting events to a file without a name beside the archive, if many locations are open."""
-        if not lib.lo2_otf2_nr_split(self._chunks):
+        if not lib.lo2_otf2_nr_split(self.events):
             return
         with self.refusing("events that wait to be written"):
             if self._moved is None:
                 self._moved = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - it lives as long as this object
-            code = lib.lo2_otf2_relieve(self._chunks, self._moved.fileno())
+            code = lib.lo2_otf2_relieve(self.events, self._moved.fileno())
             if code:
                 self._broken = True
                 raise OSError(code, os.strerror(code))

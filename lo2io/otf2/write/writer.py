@@ -21,7 +21,7 @@ from lo2io.otf2.values import value
 from lo2io.otf2.write import definitions
 from lo2io.otf2.write.archive import Archive
 from lo2io.otf2.write.layout import choose_layout
-from lo2io.otf2.write.native import FUNCTIONS, addresses, native_values
+from lo2io.otf2.write.native import native_values
 from lo2io.otf2.write.open_flags import O_CLOEXEC, open_flags
 from lo2io.otf2.write.parts import HOST_NODE, Trace
 from lo2io.otf2.write.rings import RING_ATTRIBUTES, native_opcodes
@@ -158,9 +158,7 @@ class Otf2Writer:
         )
         opcodes = native_opcodes(self._opcodes)
         config = ffi.new("lo2_otf2_config *")
-        config.archive = ffi.cast("void *", self._archive.pointer)
-        for member, address in addresses().items():
-            setattr(config.functions, member, address)
+        config.files = self._archive.events
         config.values = native_values()[0]
         optional = (
             *definitions.TOLD_ATTRIBUTES,
@@ -204,9 +202,8 @@ class Otf2Writer:
 
     def _check(self, code: int) -> None:
         if code:
-            view = lib.lo2_otf2_state(self._native)
-            failed = ffi.string(view.failed).decode()
-            raise self._archive.error(f"OTF2_{FUNCTIONS[failed]}" if failed in FUNCTIONS else failed, view.error_code)
+            failed = lib.lo2_otf2_state(self._native).failed
+            raise self._archive.error(ffi.string(failed).decode())
 
     def _free_native(self) -> None:
         native, self._native = self._native, None

@@ -1,0 +1,142 @@
+"""Event files: full chunks are written at once, and full pages of further chunks wait in a file."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import otf2
+import pytest
+from build.otf2_batches import CALL, CALLS, END, META, START
+from build.otf2_written import libotf2s_files
+from lo2io.native._lib import lib
+
+from lo2io.errors import TraceError
+from lo2io.model import UNKNOWN_U32, Batch
+from lo2io.native.columns import allocate_batch
+from lo2io.otf2.write.archive import CHUNK_BYTES
+from lo2io.otf2.write.writer import Otf2Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE = resource.getpagesize()
+STAYING = 128
+"""Chunks that no part of is moved."""
+STATS = 8000
+"""Calls of stat that fill less than one chunk, and more than half of it."""
+
+
+def calls(tasks: range, step: int, name: str = "newfstat") -> Batch:
+    """Each task calls so often, at times after those of the step before. Reads have integers of all sizes."""
+    number, count, chance = STATS, STATS * len(tasks), np.random.default_rng(step)
+    native, tables = allocate_batch(count, 1)
+    native.nr_operations = count
+    views = {name: {c: a[: count if name == "operations" else 0] for c, a in t.items()} for name, t in tables.items()}
+    rows = views["operations"]
+    rows["call"][:] = CALL[name]
+    rows["task"][:] = np.tile(np.arange(tasks.start, tasks.stop), number)
+    rows["pid"][:], rows["process"][:], rows["tid"][:] = 100, 0, 100 + rows["task"]
+    rows["handle"][:] = 0 if name == "read" else UNKNOWN_U32
+    rows["handle2"][:], rows["offset_source"][:] = UNKNOWN_U32, 1
+    for column in ("offset_bytes", "bytes_request", "bytes_result"):
+        rows[column][:] = chance.integers(1 << 62, size=count) >> chance.integers(64, size=count)
+    rows["id"][:] = 1 + 2 * (np.arange(count) + step * count)
+    rows["begin_time_ns"][:] = START + (np.repeat(np.arange(number), len(tasks)) + step * number << 20)
+    rows["end_time_ns"][:] = rows["begin_time_ns"] + 1000
+    return Batch(**views, text=b"", first_operation=0, native=native)
+
+
+@pytest.fixture
+def limited() -> Iterator[None]:
+    """No file may have more than 100 kB, which stands for a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("nr_steps", [1, 2, 12])
+def test_files_are_those_of_libotf2(tmp_path: Path, nr_steps: int) -> None:
+    """Files of one chunk and of several are the same, byte for byte. No file stays open, and none is left beside."""
+    with Otf2Writer(tmp_path, META, CALLS) as writer:
+        for step in range(nr_steps):
+            writer.write(calls(range(2), step))
+        assert not [fd for fd in Path("/proc/self/fd").iterdir() if fd.resolve().suffix == ".evt"]
+        writer.close(END)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "traces").glob("*.evt*")}
+    assert sorted(files) == ["0.evt", "1.evt"]
+    assert (len(files["0.evt"]) > CHUNK_BYTES) == (nr_steps > 1)
+    assert libotf2s_files(tmp_path) == files
+
+
+def test_records_of_all_sizes_in_many_chunks(tmp_path: Path) -> None:
+    """libotf2 reads them all back. It would cut some chunks one record later, too late for a file's end."""
+    batches = [calls(range(1), step, "read") for step in range(10)]
+    with Otf2Writer(tmp_path, META, CALLS) as writer:
+        for batch in batches:
+            writer.write(batch)
+        writer.close(END)
+    content = (tmp_path / "traces/0.evt").read_bytes()
+    starts = range(0, len(content), CHUNK_BYTES)
+    numbers = [struct.unpack_from("<QQ", content, at + 2) for at in starts]
+    assert len(numbers) > 10
+    assert [first for first, _ in numbers] == [1, *(last + 1 for _, last in numbers[:-1])]
+    assert numbers[-1][1] == 4 * 10 * STATS
+    with otf2.reader.open(str(tmp_path / "traces.otf2")) as reader:
+        events = [event for _, event in reader.events]
+    begun = [event for event in events if isinstance(event, otf2.events.IoOperationBegin)]
+    ended = [event for event in events if isinstance(event, otf2.events.IoOperationComplete)]
+    rows = [batch.operations for batch in batches]
+    told = {"offset_bytes": [next(iter(event.attributes.values())) for event in begun]}
+    told |= {"bytes_request": [event.bytes_request for event in begun]}
+    told |= {"bytes_result": [event.bytes_result for event in ended]}
+    told |= {"id": [event.matching_id for event in ended], "end_time_ns": [event.time for event in ended]}
+    for column, values in told.items():
+        assert values == np.concatenate([part[column] for part in rows]).tolist(), column
+
+
+def test_chunks_of_many_locations_wait_in_a_file(tmp_path: Path) -> None:
+    """They move page by page while they fill up; their files are the same, and the room is given back."""
+    tasks, moved = range(STAYING + 2), []
+    with Otf2Writer(tmp_path, META, CALLS) as writer:
+        archive = writer._archive
+        for step in range(6):
+            writer.write(calls(tasks if not step else range(STAYING - 1, STAYING + 2), step))
+            archive.relieve()
+            assert archive._moved
+            moved.append(os.fstat(archive._moved.fileno()).st_blocks * 512)
+        assert lib.lo2_otf2_nr_split(archive.events) == 2
+        writer.close(END)
+    assert moved[0] >= 2 * 8 * PAGE
+    assert min(moved[1:]) < moved[0], "the room of chunks that were written is free"
+    files = [(tmp_path / f"traces/{location}.evt").read_bytes() for location in range(STAYING - 1, STAYING + 2)]
+    assert len(files[0]) > 4 * CHUNK_BYTES
+    assert files[1] == files[0]
+    assert files[2] == files[0]
+
+
+def test_chunks_of_few_locations_stay_in_memory(tmp_path: Path) -> None:
+    """No file is made for them."""
+    with Otf2Writer(tmp_path, META, CALLS) as writer:
+        writer.write(calls(range(STAYING), 0))
+        writer._archive.relieve()
+        assert writer._archive._moved is None
+
+
+@pytest.mark.usefixtures("limited")
+def test_no_room_for_what_waits_is_an_error(tmp_path: Path) -> None:
+    """It has the system's reason, and no file stays."""
+    with Otf2Writer(tmp_path, META, CALLS) as writer:
+        writer.write(calls(range(STAYING + 1), 0))
+        with pytest.raises(TraceError) as caught:
+            writer._archive.relieve()
+    assert caught.value.answer == "events that wait to be written: File too large"
+    assert not list(tmp_path.iterdir())
