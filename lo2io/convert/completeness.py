@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from lo2io.model import Absence, EventCounts, SpoolMeta, Totals
 
 
-_SUBMITS = ("syscalls:sys_enter_io_submit", "syscalls:sys_exit_io_submit")
-
-
 def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: Totals) -> Completeness:
     """Reconcile counts and samples.
 
@@ -36,9 +33,8 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         totals: The engine's final totals.
 
     Returns:
-        ``lost`` adds up what the kernel reported, what vanished, and further lost records that are no samples
-        (:func:`_no_samples`). If the kernel skipped a program, the events that this program would have counted have
-        vanished, too.
+        ``lost`` adds up what the kernel reported, what vanished, and lost records of layers and of facts. If the
+        kernel skipped a program, the events that this program would have counted have vanished, too.
     """
     counted = {counts.name: counts for counts in meta.counts}
     events = tuple(
@@ -52,7 +48,8 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     untold = any(counts.lost is None for counts in meta.counts)
     explained = min(missing, max(0, totals.nr_lost - reported)) if untold else 0
     of_samples = max(reported + meta.tasks_lost + missing, totals.nr_lost)
-    lost = of_samples + _no_samples(meta, events, totals)
+    # Of rows of layers and of facts, no event is counted, but something in the trace is made of them.
+    lost = of_samples + totals.nr_lost_rows + meta.facts_lost
     known = bool(events) and meta.complete and all(event.count is not None for event in events)
     agree = not any(event.vanished or event.surplus for event in events)
     # Only events of tasks can end in an exec. Events of CPUs go on.
@@ -85,18 +82,6 @@ def _is_within(absence: Absence, meta: SpoolMeta) -> bool:
     """True if a CPU was absent at some time of the recording, of which a spool may have a part only."""
     ends_before = absence.end_ns is not None and absence.end_ns < meta.start_ns
     return not ends_before and (meta.stop_ns is None or absence.begin_ns < meta.stop_ns)
-
-
-def _no_samples(meta: SpoolMeta, events: Sequence[EventCompleteness], totals: Totals) -> int:
-    """The number of lost records that no event counts, but of which something in the trace is made.
-
-    Records of forks and names are not among them, since the kernel's reports have them.
-
-    - Rows of layers.
-    - Facts. They are names, which are unknown then. But libaio's requests are facts, too.
-    """
-    submits = any(event.samples for event in events if event.event in _SUBMITS)
-    return totals.nr_lost_rows + (meta.facts_lost if submits else 0)
 
 
 def _only_ends_missing(events: Sequence[EventCompleteness], lost: int) -> bool:

@@ -154,17 +154,12 @@ def test_lost_records_of_layers_are_lost_too() -> None:
     assert completeness(counted, seen([5, 5], [6, 6]), Totals(nr_lost_records=2, nr_lost=2, nr_lost_rows=4)).lost == 6
 
 
-def test_lost_facts_may_be_requests_of_libaio() -> None:
-    """Else they are names, which are unknown then: no call is missing."""
-    names = completeness(replace(WHOLE, facts_lost=4), seen([5, 5], [6, 6]), Totals())
-    assert (names.lost, names.whole) == (0, True)
-    submit = "syscalls:sys_exit_io_submit"
-    counts = (EventCounts(ENTER, (5, 6), (0, 0)), EventCounts(submit, (5, 6), (0, 0)))
-    libaio = replace(meta(counts=counts, complete=True), events=(ENTER, submit), facts_lost=4)
-    proof = completeness(libaio, seen([5, 5], [6, 6]), Totals())
-    assert (proof.lost, proof.whole) == (4, False)
-    unused = replace(libaio, counts=(EventCounts(ENTER, (5, 6), (0, 0)), EventCounts(submit, (0, 0), (0, 0))))
-    assert completeness(unused, seen([5, 0], [6, 0]), Totals()).whole
+def test_lost_facts_count() -> None:
+    """A name, a stretch of waiting or a request of libaio is missing then, although all events agree."""
+    proof = completeness(replace(WHOLE, facts_lost=4), seen([5, 5], [6, 6]), Totals(nr_lost_rows=2))
+    assert (proof.lost, proof.vanished, proof.proven, proof.whole) == (6, 0, True, False)
+    command = replace(WHOLE, mode="process", command=("true",), facts_lost=1)
+    assert not completeness(command, seen([5, 5], [6, 6]), Totals()).recorded_whole
 
 
 def test_the_commands_part_is_not_whole_without_records_of_layers() -> None:
