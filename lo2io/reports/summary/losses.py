@@ -134,15 +134,17 @@ def _counted(event: EventCompleteness) -> int:
 
 
 def _missing(proof: Completeness) -> list[str]:
-    """The words for two kinds of loss: the kernel found a buffer full; the kernel counted but never delivered."""
-    in_rings = proof.lost - proof.vanished
+    """The words for three kinds of loss: a buffer had no room for events, or for other records; or nobody saw them."""
+    in_buffers = proof.lost - proof.vanished
     # Some kernels do not count losses by event. Then the buffers' losses are counted as vanished, of unknown events.
     untold = sum(event.vanished for event in proof.events) > proof.vanished
+    of_events = in_buffers if untold else sum(event.lost for event in proof.events)
+    others = in_buffers - of_events
     lost = "" if untold else _where((event.event, event.lost) for event in proof.events)
-    side_records = "" if untold else ": records of forks, exits, names, layers or files"
     vanished = "" if untold else _where((event.event, event.vanished) for event in proof.events)
     return [
-        f"{in_rings:,} lost{lost or side_records}" if in_rings else "",
+        f"{of_events:,} lost{lost}" if of_events else "",
+        f"{others:,} lost: records of forks, exits, names, layers or files" if others else "",
         f"{proof.vanished:,} vanished{vanished}" if proof.vanished else "",
     ]
 

@@ -158,6 +158,9 @@ def test_lost_facts_count() -> None:
     """A name, a stretch of waiting or a request of libaio is missing then, although all events agree."""
     proof = completeness(replace(WHOLE, facts_lost=4), seen([5, 5], [6, 6]), Totals(nr_lost_rows=2))
     assert (proof.lost, proof.vanished, proof.proven, proof.whole) == (6, 0, True, False)
+    lost = replace(spool(EventCounts(ENTER, (6, 6), (1, 0)), EventCounts(EXIT, (5, 6), (0, 0))), facts_lost=4)
+    line = completeness_line(completeness(lost, seen([5, 5], [6, 6]), Totals(nr_lost=1)))
+    assert f"captured, 1 lost: {ENTER} 1, 4 lost: records of forks, exits, names, layers or files · late" in line
     command = replace(WHOLE, mode="process", command=("true",), facts_lost=1)
     assert not completeness(command, seen([5, 5], [6, 6]), Totals()).recorded_whole
 
