@@ -132,6 +132,14 @@ def test_a_change_of_code_changes_the_fingerprints_of_what_runs_it(provenance: A
     assert found == [{*benchmarks}, {"views"}, converting, converting, {"stacks"}, {*benchmarks}]
 
 
+def test_the_recorders_rooms_use_nothing_of_the_converters_header(provenance: Any) -> None:
+    """It is no room, so the check of rooms does not see it."""
+    headers = [name for name in provenance.ONLY_WHILE_CONVERTING if name.endswith(".h")]
+    assert headers == ["lo2io/native/api/otf2_events.h"]
+    for path in (path for room in ("capture", "hash", "input") for path in (ROOT / "lo2io/native" / room).iterdir()):
+        assert not re.search(r"otf2|LO2_USED", path.read_text(encoding="utf-8"), re.IGNORECASE), path
+
+
 def test_programs_run_the_code_of_a_layer_only_if_it_is_chosen(provenance: Any) -> None:
     """Then the verifier removes this code from the programs of other recordings."""
     for layer, name in provenance.OF_LAYERS.items():

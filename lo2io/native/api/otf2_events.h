@@ -1,8 +1,9 @@
 /*
  * The native OTF2 event loop: takes batches, and writes event files. Plain declarations, which cffi reads.
  *
- * Nothing of libotf2 is linked or called. The values of OTF2's enumerations come from Python (lo2io/otf2/values.py). The
- * head of otf2/writer.c says which events an operation becomes, that of otf2/records.c which bytes an event becomes.
+ * Nothing of libotf2 is linked, and no event goes through it. The values of OTF2's enumerations come from Python
+ * (lo2io/otf2/values.py). The head of otf2/writer.c says which events an operation becomes. The head of otf2/records.c
+ * says which bytes an event becomes.
  */
 
 /* The event files of an archive: their memory, and their writing. */
@@ -12,13 +13,6 @@ lo2_otf2_event_files *lo2_otf2_event_files_new(int folder, uint64_t chunk_bytes)
 void lo2_otf2_event_files_free(lo2_otf2_event_files *files); /* after its writer was freed */
 /* The first errno of writing events, and the location that it struck; 0: none. */
 int lo2_otf2_events_error(const lo2_otf2_event_files *files, uint64_t *location);
-/* Chunks of which a part can move to a file. */
-uint32_t lo2_otf2_nr_split(const lo2_otf2_event_files *files);
-/*
- * Moves these parts to the file, always the same one, which nobody else uses. 0, or the errno of a write: nothing is
- * lost then.
- */
-int lo2_otf2_relieve(lo2_otf2_event_files *files, int file);
 
 typedef struct {
     uint8_t mode_read, mode_write, mode_flush;
@@ -252,6 +246,8 @@ typedef struct lo2_otf2_writer lo2_otf2_writer;
 lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config);
 /* 0, or -1: see the view's failed, and lo2_otf2_events_error. The writer can then only be freed. */
 int lo2_otf2_write(lo2_otf2_writer *writer, const lo2_batch *batch);
+/* Writes some of the events that wait in memory, if there are many locations. Likewise 0 or -1. */
+int lo2_otf2_relieve(lo2_otf2_writer *writer);
 /* Makes a location for a thread without calls, or for a CPU without events. */
 int lo2_otf2_add_task(lo2_otf2_writer *writer, uint32_t task);
 int lo2_otf2_add_cpu(lo2_otf2_writer *writer, uint32_t cpu);

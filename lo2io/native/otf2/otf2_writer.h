@@ -33,8 +33,8 @@ typedef struct lo2_otf2_event_file {
     uint64_t time;             /* of the last event */
     uint64_t nr_events, location;
     uint64_t written;          /* bytes of chunks before */
-    uint64_t moved;            /* bytes of this chunk that are a mapping of a file */
-    uint32_t place;            /* among the chunks that are split; UINT32_MAX: it stays in memory */
+    uint64_t early;            /* bytes of this chunk that the file has already, and memory has not */
+    bool whole;                /* the chunk stays in memory until it is full */
 } event_file;
 
 enum waiting_kind { WAIT_DESTROY, WAIT_SET_FLAGS, WAIT_OFF_CPU, WAIT_ON_CPU, WAIT_RING };
@@ -246,12 +246,14 @@ int otf2_put_operation_complete(EVENT_OF, uint64_t bytes, uint64_t id);
 int otf2_put_operation_cancelled(EVENT_OF, uint64_t id);
 
 /* otf2/event_files.c */
-/* So many bytes stay free in each chunk. libotf2 keeps one free, and may write the other beyond its memory. */
+/* So many bytes stay free in each chunk. libotf2 keeps one free, and crashes if a file ends there. */
 enum { OTF2_END_BYTES = 2 };
 event_file *otf2_open_events(lo2_otf2_event_files *files, uint64_t location); /* NULL: out of memory */
-bool otf2_next_chunk(lo2_otf2_event_files *files, event_file *file); /* false: out of memory, or a write failed */
+bool otf2_next_chunk(lo2_otf2_event_files *files, event_file *file); /* false: a write failed */
 bool otf2_close_events(lo2_otf2_event_files *files, event_file *file); /* likewise */
 void otf2_drop_events(lo2_otf2_event_files *files, event_file *file); /* writes nothing; NULL: does nothing */
+/* Writes full pages of the chunk, and gives their memory back. false: a write failed */
+bool otf2_relieve(lo2_otf2_event_files *files, event_file *file);
 
 /* otf2/state.c */
 bool otf2_grow(void **at, size_t *room, size_t need, size_t element);

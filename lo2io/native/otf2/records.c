@@ -1,9 +1,9 @@
 /*
  * The bytes of OTF2's event files.
  *
- * lo2io writes them itself, for libotf2's functions take most of the time of this stage. They are the truth all the same:
- * tests have libotf2 read each file and write its events again, and compare the two files byte for byte
- * (tests/build/otf2_written.py).
+ * lo2io writes them itself, for libotf2's functions took more than a third of the time of this stage. libotf2 is the
+ * truth all the same: tests have it read each file and write its events again. Both files are the same, byte for byte,
+ * but for the last record of some chunks, which libotf2 may put into the next one (tests/build/otf2_written.py).
  *
  *      file    chunk chunk … chunk                     all of one size, but the last one ends with its last byte
  *      chunk   3 order first last  record …  0 … 0     the numbers of its first and last event, 8 bytes each
@@ -128,7 +128,7 @@ static inline uint32_t room_of(const attribute_list *list)
     return list->count ? KIND + (most_of(list) < LONG ? U8 : U64) + most_of(list) : 0;
 }
 
-/* Writes the list, and empties it. Its length is as wide as that of the longest such list. */
+/* Writes the list, and empties it. Its length is as wide as that of the longest list with as many attributes. */
 static uint8_t *put_attributes(uint8_t *at, attribute_list *list)
 {
     uint8_t count[U64 + U64];

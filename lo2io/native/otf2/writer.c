@@ -118,6 +118,14 @@ int lo2_otf2_write(lo2_otf2_writer *w, const lo2_batch *b)
     return 0;
 }
 
+int lo2_otf2_relieve(lo2_otf2_writer *w)
+{
+    for (uint64_t id = 0; id < w->view.nr_locations; id++)
+        if (w->locations[id].file && !otf2_relieve(w->config.files, w->locations[id].file))
+            return otf2_fail(w, "writing events");
+    return 0;
+}
+
 int lo2_otf2_add_task(lo2_otf2_writer *w, uint32_t task)
 {
     return otf2_location_of(w, (actor){task, NONE, NONE, NONE}, 0) ? 0 : -1;

@@ -115,7 +115,7 @@ def _rewrite_location(library: Library, reader: int, callbacks: int, new: OtherR
             raise TraceError(
                 tried, "it has events of a kind that lo2io does not know", "merge without --flatten"
             ) from None
-        raise new.error(f"OTF2_EvtWriter_{event}", rewriting.error_code) from None
+        raise new.error(f"OTF2_EvtWriter_{event} of location {location}", rewriting.error_code) from None
     library.Reader_CloseEvtReader(reader, handle)
     new.call("CloseEvtWriter", int(ffi.cast("uintptr_t", rewriting.writer)))
     new.require_events(location, nr_events)

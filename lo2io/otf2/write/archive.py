@@ -1,4 +1,4 @@
-"""An OTF2 archive that libotf2 writes, and checks that the archive reached the disk."""
+"""An OTF2 archive, and checks that it reached the disk. Native code writes the events, and libotf2 all other files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import ctypes
 import os
 import shutil
 import stat
-import tempfile
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lo2io.errors import TraceError
 from lo2io.native._lib import ffi, lib
@@ -62,7 +61,6 @@ class Archive:
         self._closed = False
         self._folder = -1
         self.events: Any = ffi.NULL
-        self._moved: IO[bytes] | None = None
         self.pointer: int | None = None
         self.library = Library()
         self.library.catch()
@@ -102,12 +100,6 @@ class Archive:
         (self._directory / MARKER_FILE).unlink(missing_ok=True)
         self.call("SetSerialCollectiveCallbacks")
         self.call("OpenEvtFiles")
-
-    def _close_moved(self) -> None:
-        """Remove the file of events that wait. Some file systems tell only now that a write failed."""
-        moved, self._moved = self._moved, None
-        if moved is not None:
-            moved.close()
 
     def _refused(self, answer: str) -> TraceError:
         free = ""
@@ -154,18 +146,6 @@ class Archive:
         with self.refusing(name), (self._directory / ARCHIVE / name).open("wb") as file:
             for part in parts:
                 file.write(part.tobytes())
-
-    def relieve(self) -> None:
-        """Move waiting events to a file without a name beside the archive, if many locations are open."""
-        if not lib.lo2_otf2_nr_split(self.events):
-            return
-        with self.refusing("events that wait to be written"):
-            if self._moved is None:
-                self._moved = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - it lives as long as this object
-            code = lib.lo2_otf2_relieve(self.events, self._moved.fileno())
-            if code:
-                self._broken = True
-                raise OSError(code, os.strerror(code))
 
     @contextlib.contextmanager
     def refusing(self, name: str) -> Iterator[None]:
@@ -247,8 +227,6 @@ class Archive:
     def close(self) -> None:
         """Write the anchor. From then on the directory is a trace."""
         self._close_native()
-        with self.refusing("events that waited to be written"):
-            self._close_moved()
         anchor = self._directory / ANCHOR
         if not anchor.exists() or _END not in anchor.read_bytes()[-4:]:
             raise self._refused(f"{ANCHOR} was cut short")
@@ -286,10 +264,6 @@ class Archive:
         # libotf2 3.2 crashes when an archive is closed after a failed write, so its memory is not freed.
         if pointer is not None and not self._broken:
             self.library.Archive_Close(pointer)
-        with contextlib.suppress(OSError):
-            if self._moved is not None:
-                self._moved.truncate(0)  # mappings of it, which are left alone from now on, would keep its room
-            self._close_moved()
         self._end()
 
 

@@ -112,7 +112,7 @@ class Otf2Writer:
             self._used.relieve()
         self._nr_batches += 1
         if self._nr_batches % _BATCHES_IN_MEMORY == 0:
-            self._archive.relieve()
+            self._check(lib.lo2_otf2_relieve(self._open_native()))
 
     def close(self, end: TraceEnd) -> None:
         """Close open regions; then write definitions, markers and properties, and last the anchor."""

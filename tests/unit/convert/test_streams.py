@@ -66,7 +66,7 @@ def test_all_writers_get_all_batches() -> None:
 
 
 def test_a_writer_that_failed_gets_nothing_more() -> None:
-    """Not even a waiting batch: libotf2 would write beyond its buffers after a full disk. The first error counts."""
+    """Not even a waiting batch. The first error counts."""
     stream, failing, other = Stream(), Writer(fails_at=0), Writer()
     with pytest.raises(OSError, match="no room"):
         hand_out(batches(stream, failing), cast("Any", (failing, other)), 3)

@@ -11,6 +11,7 @@ from build.otf2_batches import START, BatchMaker
 
 from lo2io.errors import TraceError
 from lo2io.otf2 import library
+from lo2io.otf2.merge import flatten
 from lo2io.otf2.values import VALUES
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Where libotf2 is looked for while the test runs, and anew afterwards."""
     found: list[str] = []
     monkeypatch.setattr(library, "_candidates", lambda: iter(found))
-    caches = library._loaded, library._bound
+    caches = library._loaded, library._bound, flatten._functions, flatten._events
     for cache in caches:
         cache.cache_clear()
     yield found

@@ -1,8 +1,7 @@
-"""Event files: full chunks are written at once, and full pages of further chunks wait in a file."""
+"""Event files: full chunks are written at once, and full pages early if there are many locations."""
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 import struct
@@ -14,7 +13,6 @@ import otf2
 import pytest
 from build.otf2_batches import CALL, CALLS, END, META, START
 from build.otf2_written import libotf2s_files
-from lo2io.native._lib import lib
 
 from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_U32, Batch
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 PAGE = resource.getpagesize()
 STAYING = 128
-"""Chunks that no part of is moved."""
+"""Chunks that stay in memory until they are full."""
 STATS = 8000
 """Calls of stat that fill less than one chunk, and more than half of it."""
 
@@ -103,40 +101,30 @@ def test_records_of_all_sizes_in_many_chunks(tmp_path: Path) -> None:
         assert values == np.concatenate([part[column] for part in rows]).tolist(), column
 
 
-def test_chunks_of_many_locations_wait_in_a_file(tmp_path: Path) -> None:
-    """They move page by page while they fill up; their files are the same, and the room is given back."""
-    tasks, moved = range(STAYING + 2), []
+def test_chunks_of_many_locations_are_written_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full pages of all chunks but the first; the files are the same in the end."""
+    monkeypatch.setattr("lo2io.otf2.write.writer._BATCHES_IN_MEMORY", 1)
+    tasks = range(STAYING + 2)
+    files = [tmp_path / f"traces/{location}.evt" for location in tasks[STAYING - 1 :]]
     with Otf2Writer(tmp_path, META, CALLS) as writer:
-        archive = writer._archive
-        for step in range(6):
-            writer.write(calls(tasks if not step else range(STAYING - 1, STAYING + 2), step))
-            archive.relieve()
-            assert archive._moved
-            moved.append(os.fstat(archive._moved.fileno()).st_blocks * 512)
-        assert lib.lo2_otf2_nr_split(archive.events) == 2
+        writer.write(calls(tasks, 0))
+        early = [path.stat().st_size for path in files[1:]]
+        assert not files[0].exists(), "its chunk is not full"
+        assert early[0] == early[1] > CHUNK_BYTES // 2
+        assert early[0] % PAGE == 0
+        for step in range(1, 6):
+            writer.write(calls(tasks[STAYING - 1 :], step))
         writer.close(END)
-    assert moved[0] >= 2 * 8 * PAGE
-    assert min(moved[1:]) < moved[0], "the room of chunks that were written is free"
-    files = [(tmp_path / f"traces/{location}.evt").read_bytes() for location in range(STAYING - 1, STAYING + 2)]
-    assert len(files[0]) > 4 * CHUNK_BYTES
-    assert files[1] == files[0]
-    assert files[2] == files[0]
-
-
-def test_chunks_of_few_locations_stay_in_memory(tmp_path: Path) -> None:
-    """No file is made for them."""
-    with Otf2Writer(tmp_path, META, CALLS) as writer:
-        writer.write(calls(range(STAYING), 0))
-        writer._archive.relieve()
-        assert writer._archive._moved is None
+    contents = [path.read_bytes() for path in files]
+    assert len(contents[0]) > 4 * CHUNK_BYTES
+    assert contents[1:] == contents[:1] * 2
 
 
 @pytest.mark.usefixtures("limited")
-def test_no_room_for_what_waits_is_an_error(tmp_path: Path) -> None:
+def test_no_room_for_early_pages_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the system's reason, and no file stays."""
-    with Otf2Writer(tmp_path, META, CALLS) as writer:
+    monkeypatch.setattr("lo2io.otf2.write.writer._BATCHES_IN_MEMORY", 1)
+    with Otf2Writer(tmp_path, META, CALLS) as writer, pytest.raises(TraceError) as caught:
         writer.write(calls(range(STAYING + 1), 0))
-        with pytest.raises(TraceError) as caught:
-            writer._archive.relieve()
-    assert caught.value.answer == "events that wait to be written: File too large"
+    assert caught.value.answer == f"writing events: traces/{STAYING}.evt: File too large"
     assert not list(tmp_path.iterdir())
