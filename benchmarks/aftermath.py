@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "aftermath"
-LIBRARY = "libotf2 alone"
+EVENTS_ALONE = "OTF2 events alone"
 LETTER = "b"
 CALLS = 1_000_000
 EVENTS_PER_OPERATION = 4
@@ -63,7 +63,7 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "small files": _record(folder, timed, [str(loop), "files", str(calls // 4), str(folder / "files")]),
     }
     ours = tuple(variants)
-    variants[LIBRARY] = partial(_write_alone, folder, calls)
+    variants[EVENTS_ALONE] = partial(_write_alone, folder, calls)
     return {"calls": calls}, in_turns(NAME, variants, settings, ours=ours)
 
 
@@ -102,7 +102,7 @@ def render(document: Mapping[str, Any]) -> str:
     """Table and verdict."""
     rows = document["runs"]
     names = list(dict.fromkeys(row["variant"] for row in rows))
-    ours = {row["variant"] for row in rows if not row.get("baseline")} - {LIBRARY}
+    ours = {row["variant"] for row in rows if not row.get("baseline")} - {EVENTS_ALONE}
     for row in rows:
         row["per_million_s"] = row["after_s"] / row["calls"] * 1e6
     lines = [
@@ -112,7 +112,7 @@ def render(document: Mapping[str, Any]) -> str:
             spread(column(rows, name, "after_s")),
             spread(column(rows, name, "per_million_s")),
             _bytes_a_call(rows, name),
-            *([""] * 2 if name == LIBRARY else _of_recorder(rows, name)),
+            *([""] * 2 if name == EVENTS_ALONE else _of_recorder(rows, name)),
         ]
         for name in names
     ]

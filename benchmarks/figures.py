@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
-from aftermath import LIBRARY
+from aftermath import EVENTS_ALONE
 from aftermath import NAME as AFTERMATH
 from backends import BPF, LOOPS
 from backends import NAME as BACKENDS
@@ -101,7 +101,7 @@ def _end(row: Row) -> float:
 
 
 def _bytes_a_call(row: Row) -> float:
-    return row["bytes"] / (row["calls"] if row["variant"] == LIBRARY else row["reads"])
+    return row["bytes"] / (row["calls"] if row["variant"] == EVENTS_ALONE else row["reads"])
 
 
 def _loops() -> list[Figure]:
@@ -165,11 +165,11 @@ FIGURES = (
     Figure("start, until the command runs", "s", START, RECORD, _key("until_exec_s"), least=0.02,
            goal=0.1),
     Figure("start and end of `record -- true`", "s", START, RECORD, _key("wall_s"), least=0.03, goal=0.25),
-    Figure("end, per million calls", "s", AFTERMATH, "fio", _end, least=0.05, goal=0.25, floor=LIBRARY),
+    Figure("end, per million calls", "s", AFTERMATH, "fio", _end, least=0.05, goal=0.25, floor=EVENTS_ALONE),
     Figure("events lost at default buffers, two readers", "events", RATES, "2 at once, lo2io system-wide -a", _lost,
            beside={PERF: "2 at once, perf record -a"}, goal=0),
     Figure("trace per call", "bytes", OVERHEAD, "lo2io record", _bytes_a_call,
-           beside={PERF: "perf record -a"}, least=0.5, goal=60, floor=LIBRARY, floor_in=AFTERMATH),
+           beside={PERF: "perf record -a"}, least=0.5, goal=60, floor=EVENTS_ALONE, floor_in=AFTERMATH),
 )  # fmt: skip
 
 
@@ -213,9 +213,9 @@ def overview(documents: Mapping[str, Mapping[str, Any]]) -> str:
     head = ["", "lo2io", "goal", "floor", "smallest records", *([f"`{baseline}`"] if baseline else []), *RIVALS]
     return (
         "Medians of runs in turns, for lo2io with the quartiles. Figures with x are ratios to the untraced run of the "
-        "same turn. A floor is what the kernel takes for empty programs at the same tracepoints, or what libotf2 "
-        "takes to write as many operations, without tables. The smallest records are 32 bytes at each of these "
-        "tracepoints, with the clock and nothing that takes time to find.\n\n"
+        "same turn. A floor is what the kernel takes for empty programs at the same tracepoints, or what lo2io "
+        "takes to write the OTF2 events of as many operations and nothing else. The smallest records are 32 bytes at "
+        "each of these tracepoints, with the clock and nothing that takes time to find.\n\n"
         f"{table(head, lines)}"
     )
 

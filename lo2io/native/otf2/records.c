@@ -2,8 +2,8 @@
  * The bytes of OTF2's event files.
  *
  * lo2io writes them itself, for libotf2's functions took more than a third of the time of this stage. libotf2 is the
- * truth all the same: tests have it read each file and write its events again. Both files are the same, byte for byte,
- * but for the last record of some chunks, which libotf2 may put into the next one (tests/build/otf2_written.py).
+ * truth all the same: tests have it read each file and write its events again (tests/build/otf2_written.py). Files of
+ * one chunk are the same, byte for byte. A longer file may be cut into chunks elsewhere: libotf2 leaves a byte less free.
  *
  *      file    chunk chunk … chunk                     all of one size, but the last one ends with its last byte
  *      chunk   3 order first last  record …  0 … 0     the numbers of its first and last event, 8 bytes each
