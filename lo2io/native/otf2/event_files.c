@@ -95,7 +95,7 @@ static bool write_all(int file, const uint8_t *bytes, uint64_t size, uint64_t of
     return true;
 }
 
-/* Writes the chunk's bytes from those that the file has already, and if this is the chunk's end, its last event. */
+/* Writes the bytes of the chunk that the file has not got yet; at the chunk's end also the number of its last event. */
 static bool add(const lo2_otf2_event_files *m, const event_file *f, uint64_t size, bool ends)
 {
     char name[48];

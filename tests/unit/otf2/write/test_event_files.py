@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import otf2
 import pytest
-from build.otf2_batches import CALL, CALLS, END, META, START
+from build.otf2_batches import CALL, CALLS, END, META, START, BatchMaker
 from build.otf2_written import libotf2s_files
 
 from lo2io.errors import TraceError
@@ -128,3 +128,21 @@ def test_no_room_for_early_pages_is_an_error(tmp_path: Path, monkeypatch: pytest
         writer.write(calls(range(STAYING + 1), 0))
     assert caught.value.answer == f"writing events: traces/{STAYING}.evt: File too large"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("width", [0, 1, 7, 8, 31, 32, 40, 56, 62])
+def test_extreme_numbers_are_written_as_by_libotf2(tmp_path: Path, maker: BatchMaker, width: int) -> None:
+    """Events at time 0, and numbers of each width: of ids, bytes, offsets and times."""
+    number = (1 << width) - 1
+    sizes = {"offset_bytes": number, "offset_source": 1, "bytes_request": number, "bytes_result": number}
+    maker.task(0)
+    maker.row("handles", handle=0, fd=3, origin=3)
+    maker.row("operations", id=number, call=CALL["read"], begin_time_ns=0, end_time_ns=0, handle=0, **sizes)
+    maker.row("operations", id=number, call=CALL["read"], begin_time_ns=0, end_time_ns=number, handle=0, **sizes)
+    seek = {"offset_bytes": -number, "offset_source": 1, "flags": 1, "result": number}
+    maker.row("operations", call=CALL["lseek"], begin_time_ns=number, end_time_ns=number, handle=0, **seek)
+    with Otf2Writer(tmp_path, META, CALLS) as writer:
+        writer.write(maker.make())
+        writer.close(END)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "traces").glob("*.evt")}
+    assert libotf2s_files(tmp_path) == files
