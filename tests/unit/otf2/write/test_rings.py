@@ -294,6 +294,19 @@ def test_attributes_of_a_completion(ring: BatchMaker, write: Write) -> None:
     assert attributes(second) == {"io_uring path": "inline", "io_uring result": 0}
 
 
+def test_an_event_with_very_many_attributes(ring: BatchMaker, write: Write) -> None:
+    """From 17 on, OTF2 has a longer form of the list's length."""
+    ring.ring_event(501, BEGIN, T)
+    ring.ring_event(501, ISSUED, T, handle=9, previous=499)
+    known = {"path": RingPath.WORKER, "worker_tid": 105, "waker_tid": 1, "traits": 4, "inferred": 2}
+    known |= {"queued_ns": 2, "executing_ns": 9, "waiting_ns": 1, "run_queue_ns": 3, "blocked_ns": 7}
+    failed = {"status": RingStatus.REFUSED, "error": 22, "result": -22, "culprit": 497}
+    pages = {"cache": 2, "cache_missed_pages": 5, "cache_ahead_pages": 6}
+    ring.ring_event(501, COMPLETE, T + 3, handle=9, previous=499, **known, **failed, **pages)
+    found = write(ring.make()).find("IoOperationComplete")[0]
+    assert len(attributes(found)) >= 17
+
+
 def test_request_that_failed(ring: BatchMaker, write: Write) -> None:
     """Undefined bytes, errno and the result; a refused one is marked."""
     on_ring(ring, 501, T, T, T + 3, handle=9, error=9, result=-9, path=RingPath.INLINE)
