@@ -30,8 +30,11 @@ STATS = 8000
 """Calls of stat that fill less than one chunk, and more than half of it."""
 
 
-def calls(tasks: range, step: int, name: str = "newfstat") -> Batch:
-    """Each task calls so often, at times after those of the step before. Reads have integers of all sizes."""
+def calls(tasks: range, step: int, name: str = "newfstat", most_shift: int = 64) -> Batch:
+    """Each task calls so often, at times after those of the step before.
+
+    Numbers of reads have up to 62 bits: all sizes, or with another ``most_shift`` only great ones.
+    """
     number, count, chance = STATS, STATS * len(tasks), np.random.default_rng(step)
     native, tables = allocate_batch(count, 1)
     native.nr_operations = count
@@ -43,8 +46,10 @@ def calls(tasks: range, step: int, name: str = "newfstat") -> Batch:
     rows["handle"][:] = 0 if name == "read" else UNKNOWN_U32
     rows["handle2"][:], rows["offset_source"][:] = UNKNOWN_U32, 1
     for column in ("offset_bytes", "bytes_request", "bytes_result"):
-        rows[column][:] = chance.integers(1 << 62, size=count) >> chance.integers(64, size=count)
+        rows[column][:] = chance.integers(1 << 61, 1 << 62, size=count) >> chance.integers(most_shift, size=count)
     rows["id"][:] = 1 + 2 * (np.arange(count) + step * count)
+    if most_shift < 64:
+        rows["id"][:] += 1 << 60
     rows["begin_time_ns"][:] = START + (np.repeat(np.arange(number), len(tasks)) + step * number << 20)
     rows["end_time_ns"][:] = rows["begin_time_ns"] + 1000
     return Batch(**views, text=b"", first_operation=0, native=native)
@@ -75,9 +80,10 @@ def test_files_are_those_of_libotf2(tmp_path: Path, nr_steps: int) -> None:
     assert libotf2s_files(tmp_path) == files
 
 
-def test_records_of_all_sizes_in_many_chunks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most_shift", [64, 4])
+def test_records_of_all_sizes_in_many_chunks(tmp_path: Path, most_shift: int) -> None:
     """libotf2 reads them all back. It would cut some chunks one record later, too late for a file's end."""
-    batches = [calls(range(1), step, "read") for step in range(10)]
+    batches = [calls(range(1), step, "read", most_shift) for step in range(10)]
     with Otf2Writer(tmp_path, META, CALLS) as writer:
         for batch in batches:
             writer.write(batch)
@@ -86,6 +92,7 @@ def test_records_of_all_sizes_in_many_chunks(tmp_path: Path) -> None:
     starts = range(0, len(content), CHUNK_BYTES)
     numbers = [struct.unpack_from("<QQ", content, at + 2) for at in starts]
     assert len(numbers) > 10
+    assert {content[at + 18] for at in starts} == {5}, "each chunk begins with a time"
     assert [first for first, _ in numbers] == [1, *(last + 1 for _, last in numbers[:-1])]
     assert numbers[-1][1] == 4 * 10 * STATS
     with otf2.reader.open(str(tmp_path / "traces.otf2")) as reader:
@@ -141,6 +148,9 @@ def test_extreme_numbers_are_written_as_by_libotf2(tmp_path: Path, maker: BatchM
     maker.row("operations", id=number, call=CALL["read"], begin_time_ns=0, end_time_ns=number, handle=0, **sizes)
     seek = {"offset_bytes": -number, "offset_source": 1, "flags": 1, "result": number}
     maker.row("operations", call=CALL["lseek"], begin_time_ns=number, end_time_ns=number, handle=0, **seek)
+    maker.row("operations", id=5, call=CALL["io_uring_enter"], begin_time_ns=number, end_time_ns=number)
+    maker.row("batches", id=5, ring=0, asked=UNKNOWN_U32, wanted=number & UNKNOWN_U32)
+    maker.row("rings", ring=0)
     with Otf2Writer(tmp_path, META, CALLS) as writer:
         writer.write(maker.make())
         writer.close(END)
