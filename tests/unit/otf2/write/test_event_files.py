@@ -33,7 +33,7 @@ STATS = 8000
 def calls(tasks: range, step: int, name: str = "newfstat", most_shift: int = 64) -> Batch:
     """Each task calls so often, at times after those of the step before.
 
-    Numbers of reads have up to 62 bits: all sizes, or with another ``most_shift`` only great ones.
+    Numbers of reads have up to 62 bits: all sizes, or with another ``most_shift`` only great ones and more of them.
     """
     number, count, chance = STATS, STATS * len(tasks), np.random.default_rng(step)
     native, tables = allocate_batch(count, 1)
@@ -50,6 +50,7 @@ def calls(tasks: range, step: int, name: str = "newfstat", most_shift: int = 64)
     rows["id"][:] = 1 + 2 * (np.arange(count) + step * count)
     if most_shift < 64:
         rows["id"][:] += 1 << 60
+        rows["cache"][:], rows["cache_missed_pages"][:], rows["cache_ahead_pages"][:] = 2, 1 << 30, 1 << 30
     rows["begin_time_ns"][:] = START + (np.repeat(np.arange(number), len(tasks)) + step * number << 20)
     rows["end_time_ns"][:] = rows["begin_time_ns"] + 1000
     return Batch(**views, text=b"", first_operation=0, native=native)
