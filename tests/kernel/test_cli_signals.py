@@ -91,7 +91,7 @@ def test_giving_up_on_converting(tmp_path: Path, number: int, code: int) -> None
     assert converting.returncode in {code, -number}
     assert [path.name for path in trace.iterdir()] == ["spool"]
     with subprocess.Popen([LO2IO, "convert", trace / "spool", "-o", trace], stderr=subprocess.DEVNULL) as converting:
-        _interrupt_converting(converting.pid, trace, signal.SIGKILL, ".part/traces/*.evt.part")
+        _interrupt_converting(converting.pid, trace, signal.SIGKILL, ".part/traces/*.evt")
     assert sorted(path.name for path in trace.iterdir()) == [".part", "spool"]
     again = lo2io("convert", trace / "spool", "-o", trace)
     assert again.returncode == 0

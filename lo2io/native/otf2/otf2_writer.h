@@ -227,14 +227,14 @@ void otf2_add_uint32(lo2_otf2_writer *w, uint32_t attribute, uint32_t value);
 void otf2_add_uint64(lo2_otf2_writer *w, uint32_t attribute, uint64_t value);
 void otf2_add_int32(lo2_otf2_writer *w, uint32_t attribute, int32_t value);
 void otf2_add_ref(lo2_otf2_writer *w, uint32_t attribute, uint8_t type, uint32_t ref);
-/* The events, with the fields of OTF2_EvtWriter.h in their order. */
+/* The events, with the fields of OTF2_EvtWriter.h in their order. All values of a metric have one type. */
 #define EVENT_OF lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref
 int otf2_put_enter(EVENT_OF);
 int otf2_put_leave(EVENT_OF);
 int otf2_put_context_enter(EVENT_OF, uint32_t unwind_distance);
 int otf2_put_context_leave(EVENT_OF);
 int otf2_put_sample(EVENT_OF, uint32_t unwind_distance, uint32_t generator);
-int otf2_put_metric(EVENT_OF, uint8_t type, uint8_t count, const metric_value *values); /* all of one type */
+int otf2_put_metric(EVENT_OF, uint8_t type, uint8_t count, const metric_value *values);
 int otf2_put_create_handle(EVENT_OF, uint8_t access, uint32_t creation, uint32_t status);
 int otf2_put_destroy_handle(EVENT_OF);
 int otf2_put_duplicate_handle(EVENT_OF, uint32_t fresh, uint32_t status);
