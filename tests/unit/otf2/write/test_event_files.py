@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import signal
 import struct
@@ -54,6 +55,13 @@ def calls(tasks: range, step: int, name: str = "newfstat", most_shift: int = 64)
     rows["begin_time_ns"][:] = START + (np.repeat(np.arange(number), len(tasks)) + step * number << 20)
     rows["end_time_ns"][:] = rows["begin_time_ns"] + 1000
     return Batch(**views, text=b"", first_operation=0, native=native)
+
+
+def resident_pages() -> int:
+    """Pages in memory of all mappings that shall have no huge pages (proc_pid_smaps(5)): of chunks, and few others."""
+    pattern = re.compile(r"^Rss: +(\d+) kB.*?^VmFlags:([^\n]*)", re.MULTILINE | re.DOTALL)
+    parts = pattern.findall(Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace"))
+    return sum(int(size) * 1024 // PAGE for size, flags in parts if "nh" in flags.split())
 
 
 @pytest.fixture
@@ -110,18 +118,22 @@ def test_records_of_all_sizes_in_many_chunks(tmp_path: Path, most_shift: int) ->
 
 
 def test_chunks_of_many_locations_are_written_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Full pages of all chunks but the first; the files are the same in the end."""
+    """Full pages of all chunks but the first; the files are the same in the end. Memory forgets what was written."""
     monkeypatch.setattr("lo2io.otf2.write.writer._BATCHES_IN_MEMORY", 1)
     tasks = range(STAYING + 2)
     files = [tmp_path / f"traces/{location}.evt" for location in tasks[STAYING - 1 :]]
+    before = resident_pages()
     with Otf2Writer(tmp_path, META, CALLS) as writer:
         writer.write(calls(tasks, 0))
         early = [path.stat().st_size for path in files[1:]]
         assert not files[0].exists(), "its chunk is not full"
         assert early[0] == early[1] > CHUNK_BYTES // 2
         assert early[0] % PAGE == 0
+        of_whole, of_chunk = early[0] // PAGE + 1, CHUNK_BYTES // PAGE + 1
         for step in range(1, 6):
             writer.write(calls(tasks[STAYING - 1 :], step))
+            others = resident_pages() - before - (STAYING - 1) * of_whole - of_chunk
+            assert others <= 2 * 3, "a page that is not full, one that is, and one beyond the chunk"
         writer.close(END)
     contents = [path.read_bytes() for path in files]
     assert len(contents[0]) > 4 * CHUNK_BYTES
