@@ -159,6 +159,7 @@ def test_disk_full_while_recording(small_disk: Path) -> None:
     verified(small_disk.parent / "T")
 
 
+@pytest.mark.alone  # perf's buffers hold the events of all processes, and those of another test fill the disk
 def test_disk_full_while_converting(small_disk: Path) -> None:
     """The spool stays, nothing half-written does, and the printed command works when there is room.
 

@@ -140,8 +140,9 @@ def test_a_cpu_that_was_not_there(tmp_path: Path, switch: Path, way: tuple[str, 
     begun = min(row["begin_time_ns"] for row in recorded.calls("pwrite64") if row["pid"] == found[0].pid)
     assert all(row["end_time_ns"] < begun for row in gaps)
     counted = {row.event: row.count for row in recorded.trace.completeness.events if row.cpu == cpu}
-    assert counted["syscalls:sys_enter_pwrite64"] == counted["syscalls:sys_exit_pwrite64"]
-    assert (counted["syscalls:sys_enter_pwrite64"] or 0) >= 31
+    enters, exits = (counted[f"syscalls:sys_{moment}_pwrite64"] or 0 for moment in ("enter", "exit"))
+    assert min(enters, exits) >= 31
+    assert abs(enters - exits) <= 2, "a thread of another process may change its CPU amid a call"
 
 
 def test_a_cpu_that_is_back_before_anybody_looked(tmp_path: Path, switch: Path) -> None:
