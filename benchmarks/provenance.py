@@ -42,8 +42,8 @@ ONLY_WHILE_CONVERTING = (
     "lo2io/native/api/otf2_events.h",
     *(f"lo2io/native/{room}/" for room in (*ENGINE, "otf2")),
 )
-"""What `lo2io record --no-convert` does not load, rooms of C that the recorder's may not use (check_c_rooms.py), and a
-header of which those use nothing (a test holds that)."""
+"""What `lo2io record --no-convert` does not run. It does not load these modules. The recorder's rooms of C may not use
+these rooms (check_c_rooms.py), and they use nothing of the header (a test holds that)."""
 UNCONVERTED = RECORDING_ALONE - {"backends"}
 """Benchmarks that record with --no-convert."""
 OF_LAYERS = {"stacks": "lo2io/bpf/programs/stacks.h"}

@@ -48,7 +48,7 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     untold = any(counts.lost is None for counts in meta.counts)
     explained = min(missing, max(0, totals.nr_lost - reported)) if untold else 0
     of_samples = max(reported + meta.tasks_lost + missing, totals.nr_lost)
-    # Of rows of layers and of facts, no event is counted, but something in the trace is made of them.
+    # No event counts rows of layers or facts. But the trace is made of them, too, so each lost one counts.
     lost = of_samples + totals.nr_lost_rows + meta.facts_lost
     known = bool(events) and meta.complete and all(event.count is not None for event in events)
     agree = not any(event.vanished or event.surplus for event in events)

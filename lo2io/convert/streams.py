@@ -129,7 +129,7 @@ def hand_out(batches: Batches, writers: Sequence[Writer], held: int) -> None:
 def _own_thread(write: Callable[[Batch], None]) -> Iterator[Callable[[Batch], Future[None]]]:
     """Hands batches to a writer's thread. At the end, waiting batches are written; after an error, they are dropped.
 
-    A writer that failed gets nothing more, not even the batches in its queue: it can only be closed then.
+    A writer that failed gets nothing more, not even the batches in its queue. Such a writer can only be closed.
     """
     pool = ThreadPoolExecutor(1, "lo2io-writer")
     failed = False

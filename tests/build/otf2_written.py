@@ -179,7 +179,7 @@ def libotf2s_files(path: Path) -> dict[str, bytes]:
 
 
 def read_back(path: Path) -> Written:
-    """Read a trace, whose event files are those of libotf2, byte for byte. Only several chunks may be cut elsewhere."""
+    """Read a trace, whose event files of one chunk must be those of libotf2, byte for byte."""
     files = {name: content for name, content in libotf2s_files(path).items() if len(content) <= CHUNK_BYTES}
     assert {name: (path / "traces" / name).read_bytes() for name in files} == files
     with otf2.reader.open(str(path / "traces.otf2")) as reader:

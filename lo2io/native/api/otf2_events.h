@@ -1,7 +1,7 @@
 /*
  * The native OTF2 event loop: takes batches, and writes event files. Plain declarations, which cffi reads.
  *
- * Nothing of libotf2 is linked, and no event goes through it. The values of OTF2's enumerations come from Python
+ * This code links nothing of libotf2, and passes no event to it. The values of OTF2's enumerations come from Python
  * (lo2io/otf2/values.py). The head of otf2/writer.c says which events an operation becomes. The head of otf2/records.c
  * says which bytes an event becomes.
  */
@@ -291,8 +291,8 @@ typedef struct {
 int lo2_otf2_define_handles(const lo2_otf2_handle_columns *columns);
 
 /*
- * Callbacks for OTF2_Archive_SetMemoryCallbacks and OTF2_Archive_SetFlushCallbacks: a buffer of libotf2 has one chunk, and
- * is written as soon as it is full. They need no user data.
+ * Callbacks for OTF2_Archive_SetMemoryCallbacks and OTF2_Archive_SetFlushCallbacks. With them, a buffer of libotf2 has
+ * one chunk, and libotf2 writes the chunk as soon as it is full. The callbacks need no user data.
  */
 void *lo2_otf2_allocate_callback(void);
 void *lo2_otf2_free_all_callback(void);

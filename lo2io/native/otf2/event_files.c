@@ -10,8 +10,8 @@
  * kept for the next file.
  *
  * With thousands of busy threads, chunks that fill up would take a gigabyte. So all chunks beyond the first MOST_WHOLE
- * give up their full pages now and then: the file gets them early, and memory forgets them. The number of a chunk's last
- * event stands in its first page. It is written there at the chunk's end.
+ * give up their full pages now and then: the file gets these pages early, and memory forgets them. A chunk's header has
+ * the number of its last event, which is known at the chunk's end. So the number is written to the file then.
  *
  *      chunk |= in the file, not in memory =|= in memory |  not touched yet |
  *            begin                          early        at                 end

@@ -246,7 +246,7 @@ int otf2_put_operation_complete(EVENT_OF, uint64_t bytes, uint64_t id);
 int otf2_put_operation_cancelled(EVENT_OF, uint64_t id);
 
 /* otf2/event_files.c */
-/* So many bytes stay free in each chunk. libotf2 keeps one free, and crashes if a file ends there. */
+/* The bytes that stay free in each chunk, for the end of a file. libotf2 keeps one byte free, and crashes if a file ends there. */
 enum { OTF2_END_BYTES = 2 };
 event_file *otf2_open_events(lo2_otf2_event_files *files, uint64_t location); /* NULL: out of memory */
 bool otf2_next_chunk(lo2_otf2_event_files *files, event_file *file); /* false: a write failed */

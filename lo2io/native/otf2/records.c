@@ -1,9 +1,10 @@
 /*
  * The bytes of OTF2's event files.
  *
- * lo2io writes them itself, for libotf2's functions took more than a third of the time of this stage. libotf2 is the
+ * lo2io writes them itself, for libotf2's functions take longer (docs/explanation/design.md has figures). libotf2 is the
  * truth all the same: tests have it read each file and write its events again (tests/build/otf2_written.py). Files of
- * one chunk are the same, byte for byte. A longer file may be cut into chunks elsewhere: libotf2 leaves a byte less free.
+ * one chunk are the same, byte for byte. A longer file may be cut into chunks elsewhere, for libotf2 leaves one byte
+ * less free.
  *
  *      file    chunk chunk … chunk                     all of one size, but the last one ends with its last byte
  *      chunk   3 order first last  record …  0 … 0     the numbers of its first and last event, 8 bytes each
@@ -159,7 +160,7 @@ static int next_chunk(lo2_otf2_writer *w, event_file *f, uint64_t time)
     return 0;
 }
 
-/* Begins an event with at most so many bytes of fields. *at: where they are written. */
+/* Begins an event whose fields take `room` bytes at most. *at: where the fields begin. */
 static inline int begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint8_t kind, uint32_t room,
                         uint8_t **at)
 {
@@ -187,7 +188,7 @@ static inline int end_fields(lo2_otf2_location *location, uint8_t *fields, uint8
     return 0;
 }
 
-/* Enter and Leave */
+/* Writes Enter or Leave, which have no length. */
 static inline int put_ref(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint8_t kind, uint32_t ref)
 {
     uint8_t *at;

@@ -302,7 +302,7 @@ def test_programs_of_32_bits_that_ran_before_are_known_by_proc(run: Run, spool: 
 
 
 def test_a_look_that_an_exec_met_tells_no_word_size(run: Run, spool: SpoolBuilder) -> None:
-    """What it saw may have been the program before."""
+    """The look may have seen the program before that exec."""
     spool.comm(70_000, 0, 10, 10, b"next", is_exec=True).fact_task(80_000, 10, 10, begin=60_000, flags=4)
     assert run(spool)["totals"]["nr_compat_programs"] == 0
 
