@@ -4,6 +4,10 @@ The events of a CPU that goes offline stay as they are. They count no more, can 
 comes back (kernel/events/core.c: perf_event_exit_cpu removes them from the CPU's context). So a CPU that comes, or
 comes back, gets new events and a new buffer, opened as the others were. The buffer's bytes are appended to the CPU's
 file.
+
+The kernel tells when a CPU goes and when it comes, with one exception: while the machine falls asleep, CPUs go without
+a message (kernel/cpu.c: freeze_secondary_cpus). The message of their return is the only one. Nothing tells whether the
+events of such a CPU are dead, so they are switched off before new ones are opened.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from lo2io.errors import CaptureError, Lo2ioError
+from lo2io.frozen import dataclass
 from lo2io.kernel import sysfs
 from lo2io.model import Absence
 from lo2io.model.notices import Notice
@@ -33,17 +38,25 @@ if TYPE_CHECKING:
 _NETLINK_KOBJECT_UEVENT = 15
 """include/uapi/linux/netlink.h"""
 _KERNELS_GROUP = 1
-_OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d+)\0")
+_ABOUT_CPU = re.compile(rb"(offline|online)@/devices/system/cpu/cpu(\d+)\0")
 _MESSAGE_BYTES = 8 << 10
 _EMPTY_S = 2.0
 """The longest wait until a CPU's old buffer is empty."""
 
 
-class Departures(Protocol):
-    """Tells which CPUs have gone offline, even if they are back already."""
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """CPUs that went offline and CPUs that came online, by messages. A CPU may have done both."""
 
-    def gone(self) -> set[int]:
-        """CPUs that went offline since the last call."""
+    gone: frozenset[int] = frozenset()
+    come: frozenset[int] = frozenset()
+
+
+class Messages(Protocol):
+    """Tells which CPUs have moved."""
+
+    def read(self) -> Moves:
+        """What happened since the last call."""
         ...
 
     def close(self) -> None:
@@ -69,11 +82,12 @@ class Uevents:
                 raise
             self._socket = made
 
-    def gone(self) -> set[int]:
-        """See :class:`Departures`."""
-        found: set[int] = set()
+    def read(self) -> Moves:
+        """See :class:`Messages`."""
+        gone: set[int] = set()
+        come: set[int] = set()
         if self._socket is None:
-            return found
+            return Moves()
         with contextlib.suppress(BlockingIOError):
             while True:
                 try:
@@ -82,12 +96,12 @@ class Uevents:
                     raise
                 except OSError:  # ENOBUFS: messages were lost, but the list of CPUs still tells
                     break
-                if match := _OFFLINE.match(message):
-                    found.add(int(match[1]))
-        return found
+                if match := _ABOUT_CPU.match(message):
+                    (gone if match[1] == b"offline" else come).add(int(match[2]))
+        return Moves(frozenset(gone), frozenset(come))
 
     def close(self) -> None:
-        """See :class:`Departures`."""
+        """See :class:`Messages`."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -104,7 +118,7 @@ class Hotplug:
         takes_new: False: CPUs can only come back.
         is_wanted: Tells whether a CPU is to be sampled.
         rescan: Makes the scanner look at all tasks that exist at the given time, CLOCK_MONOTONIC.
-        departures: By default :class:`Uevents`.
+        messages: By default :class:`Uevents`.
         root: The folder above ``sys``.
     """
 
@@ -118,7 +132,7 @@ class Hotplug:
         is_wanted: Callable[[int], bool],
         rescan: Callable[[int], None],
         takes_new: bool = True,
-        departures: Departures | None = None,
+        messages: Messages | None = None,
         root: Path = Path("/"),
     ) -> None:
         self.new_cpus: tuple[Cpu, ...] = ()
@@ -130,10 +144,12 @@ class Hotplug:
         self._is_wanted = is_wanted
         self._rescan = rescan
         self._note = note
-        self._departures = Uevents() if departures is None else departures
+        self._messages = Uevents() if messages is None else messages
         self._root = root
         self._live = set(session.opened.cpus)
         self._refused: set[int] = set()
+        self._awaited: set[int] = set()
+        """CPUs that were seen to come before the kernel's message said so."""
         self._lock = threading.Lock()
         self._looked_ns = session.start_ns
         """The last look, on the spool's clock. A CPU that comes may have come right after it."""
@@ -145,7 +161,10 @@ class Hotplug:
 
     def _look(self) -> None:
         now, online = self._now_ns(), set(sysfs.read_online_cpus(self._root))
-        gone = self._departures.gone()
+        moves = self._messages.read()
+        slept = (moves.come - moves.gone - self._awaited) & self._live & online if self._reopen else frozenset()
+        gone = moves.gone | slept
+        self._awaited -= moves.come
         self._refused &= online
         self._session.absences = tuple(
             each if each.cpu in online or each.end_ns is not None else replace(each, end_ns=now)
@@ -155,6 +174,9 @@ class Hotplug:
             self._note_absence(cpu, now)
         for cpu in sorted(self._live & ((self._live - online) | gone)):
             self._live.discard(cpu)
+            self._awaited.discard(cpu)
+            if cpu in slept:
+                self._session.opened.switch_off(cpu)
             self._note(Notice(f"CPU {cpu} went offline: its records so far are kept"))
         for cpu in sorted(online - self._live - self._refused):
             if self._session.is_draining:
@@ -162,11 +184,13 @@ class Hotplug:
             else:  # the recording is over, or will be at once
                 self._refused.add(cpu)
                 self._note_absence(cpu, None)
+            if cpu not in moves.come:
+                self._awaited.add(cpu)
         self._looked_ns = now
 
     def close(self) -> None:
         """End with the recording."""
-        self._departures.close()
+        self._messages.close()
 
     def _add(self, cpu: int) -> None:
         if self._reopen is None:

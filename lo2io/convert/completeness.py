@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lo2io.model import Completeness, EventCompleteness
+from lo2io.model.notices import NoticeKind, kind_of
 from lo2io.model.trace import REQUEST_END
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     reported = sum(event.lost for event in events)
     missing = sum(event.vanished for event in events) + meta.missed_runs
     # Before Linux 6.0 the kernel tells the losses of a buffer, not of an event. Those losses have an explanation.
-    untold = any(counts.lost is None for counts in meta.counts)
-    explained = min(missing, max(0, totals.nr_lost - reported)) if untold else 0
+    by_buffer = any(counts.lost is None for counts in meta.counts)
+    explained = min(missing, max(0, totals.nr_lost - reported)) if by_buffer else 0
     of_samples = max(reported + meta.tasks_lost + missing, totals.nr_lost)
     # No event counts rows of layers or facts. But the trace is made of them, too, so each lost one counts.
     lost = of_samples + totals.nr_lost_rows + meta.facts_lost
@@ -55,8 +56,11 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     # Only events of tasks can end in an exec. Events of CPUs go on.
     unfollowed = totals.nr_gone_in_exec if meta.scope == "inherit" else 0
     absent = len({each.cpu for each in meta.absences if _is_within(each, meta)})
-    seen_all = not (unfollowed or totals.nr_compat_programs or meta.foreign_calls or absent)
-    readable = known and seen_all and not (totals.nr_undecoded or totals.truncated_bytes)
+    # perf alone cannot tell what an io_submit was given: the trace has no requests of libaio then.
+    untold = totals.nr_untold_iocbs if meta.has_kernel_records else 0
+    ended_early = any(kind_of(notice) is NoticeKind.ENDED_EARLY for notice in meta.notices)
+    unseen = unfollowed or totals.nr_compat_programs or meta.foreign_calls or absent or untold or ended_early
+    readable = known and not unseen and not (totals.nr_undecoded or totals.truncated_bytes)
     own = meta.mode == "process"
     return Completeness(
         lost=lost,
@@ -75,6 +79,8 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         unknown_ends=totals.nr_unknown_ends,
         foreign=meta.foreign_calls,
         absent_cpus=absent,
+        untold_iocbs=untold,
+        ended_early=ended_early,
     )
 
 

@@ -102,6 +102,7 @@ class Totals:
     nr_gone_in_exec: int = 0
     nr_fills_unfollowed: int = 0
     nr_compat_programs: int = 0
+    nr_untold_iocbs: int = 0
     first_time_ns: int = 0
     last_time_ns: int = 0
 
@@ -160,6 +161,10 @@ class Completeness:
     """Calls that were seen but not recorded, since their numbers have no known meaning (x32, 32 bits on arm64)."""
     absent_cpus: int = 0
     """CPUs that came online and were not recorded for a time."""
+    untold_iocbs: int = 0
+    """Requests of libaio that a call submitted, and that have no row."""
+    ended_early: bool = False
+    """True if the recording ended before the user wanted that: the disk was full, say."""
 
     @property
     def unseen_ends(self) -> int:

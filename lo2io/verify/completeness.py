@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lo2io.model import Completeness
 from lo2io.otf2.library import Library
@@ -67,7 +67,7 @@ def _from_properties(anchor: Path) -> Completeness | None:
         whose, whole = (library.property(reader, key) or "" for key in RECORDED)
         inferred, unknown = (library.property(reader, key) or "" for key in ENDS)
     proven = texts.pop("proven")
-    numbers = {name: int(text) for name, text in texts.items() if text is not None and text.isdecimal()}
+    numbers: dict[str, Any] = {name: int(text) for name, text in texts.items() if text is not None and text.isdecimal()}
     if len(numbers) != len(texts) or proven is None:
         return None
     return Completeness(

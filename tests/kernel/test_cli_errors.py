@@ -156,6 +156,7 @@ def test_disk_full_while_recording(small_disk: Path) -> None:
     converted = lo2io(small_disk, "convert", "T/spool", "-o", str(small_disk.parent / "T"))
     assert converted.returncode == 0
     assert converted.stderr.startswith("incomplete: ")
+    assert "the recording ended early" in converted.stderr
     verified(small_disk.parent / "T")
 
 

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from build.otf2_written import assert_rules, read_back
-from workloads.record import verified
+from workloads.build import build
+from workloads.record import Recorded, lo2io, verified
+
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from workloads.rings import Row, Run
 
@@ -104,6 +108,23 @@ def test_when_requests_of_libaio_begin_and_end(rings: Callable[[str], Run]) -> N
             assert row["end_before_time_ns"] == ring["end_time_ns"]
     assert {row["status"] for _, row in pairs.values()} == {"completed", "unseen", "torn down"}
     assert all(row["nr_orphans"] == 0 for row in seen.ring_rows.values())
+
+
+@pytest.mark.parametrize("way", [("--hook", "raw"), ("--hook", "single"), ("--backend", "perf")])
+def test_requests_that_could_not_be_read_are_missing(tmp_path: Path, way: tuple[str, ...]) -> None:
+    """The call tells how many requests the kernel took. Those without a row make the recording incomplete."""
+    (tmp_path / "data").write_bytes(bytes(1 << 12))
+    done = lo2io("record", "-o", tmp_path / "T", *way, "--", build("aio_untold"), tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    recorded = Recorded(open_trace(tmp_path / "T"), done.returncode, done.stdout, done.stderr)
+    if not recorded.trace.metadata["kernel_facts"]:
+        pytest.skip("recorded without programs in the kernel: nothing else shows what stands in the program's memory")
+    took = [row["result"] for row in recorded.calls("io_submit")]
+    rows = recorded.trace.rows("ring_requests")
+    assert (took, list(map(int, recorded.stdout.split())), rows) == ([5000, 2], [5000, 2], 4096 + 1), done.stderr
+    proof = recorded.trace.completeness
+    assert (proof.untold_iocbs, proof.whole) == (904 + 1, False)
+    assert "requests of libaio without a row: 905" in recorded.stderr
 
 
 def test_posix_aio(rings: Callable[[str], Run]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ def switch() -> Iterator[Path]:
             found.write_text("1", encoding="ascii")
 
 
+NETLINK_KOBJECT_UEVENT = 15
+"""include/uapi/linux/netlink.h"""
 WAYS = {
     "programs": ("--backend", "bpf"),
     "native": ("--backend", "perf", "--opener", "native"),
@@ -156,6 +159,44 @@ def test_a_cpu_that_is_back_before_anybody_looked(tmp_path: Path, switch: Path) 
             process.terminate()
             recorded = finish(process, tmp_path / "T")
             assert done_by(recorded, worker) == expected(worker.work)
+
+
+def hears_the_kernel(process: subprocess.Popen[str]) -> bool:
+    """True if the process has opened its socket for the kernel's messages. It does so when it records already."""
+    sockets = map(str.split, Path("/proc/net/netlink").read_text(encoding="ascii").splitlines())
+    return any(words[1:3] == [str(NETLINK_KOBJECT_UEVENT), str(process.pid)] for words in sockets)
+
+
+@pytest.mark.usefixtures("busy_cpus")
+def test_a_cpu_whose_going_had_no_message(tmp_path: Path, way: tuple[str, ...]) -> None:
+    """As after a sleep of the machine. The former events may be alive, so they are off before others replace them.
+
+    Writing to ``uevent`` makes the kernel send the message of a return. The CPU was there all the time.
+    """
+    cpu = sysfs.read_online_cpus()[-1]
+    message = Path(f"/sys/devices/system/cpu/cpu{cpu}/uevent")
+    found: list[Worker] = []
+
+    def attempt() -> Recorded:
+        before, after = (Work(tmp_path / name, (100, 23), (50, 101), cpu=cpu) for name in ("before", "after"))
+        with workers(before) as first, recording(tmp_path / "T", "-e", "syscalls,block", *way) as process:
+            do_all(first)
+            while not hears_the_kernel(process):
+                time.sleep(0.01)
+            message.write_text("online", encoding="ascii")
+            hear_notice(process, f"CPU {cpu} came online: it is recorded from now on")
+            with workers(after) as second:
+                do_all(second)
+                process.terminate()
+                recorded = finish(process, tmp_path / "T")
+                found[:] = [*first, *second]
+        return recorded
+
+    recorded = complete(attempt)
+    assert [rings_hold(recorded, worker, cpu) for worker in found] == [True, True]
+    proof = recorded.trace.completeness
+    assert (proof.absent_cpus, proof.whole) == (1, False), recorded.stderr
+    assert not any(event.surplus for event in proof.events)
 
 
 COMES_MEANWHILE = """

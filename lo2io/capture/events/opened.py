@@ -180,6 +180,16 @@ class OpenEvents:
         self.added = (*self.added, cpu)
         self.keep = (self.keep, extra.keep)
 
+    def switch_off(self, cpu: int) -> None:
+        """Disable all events of one CPU, before :meth:`add` replaces them. Their counts stay."""
+        for per_cpu in self.tracepoints:
+            _switch(per_cpu[self.cpus.index(cpu)], on=False)
+        for fds, place in zip(self.leaders, self.ring_cpus, strict=True):
+            if place == cpu:
+                _switch(fds, on=False)
+        if self.kernel:
+            self.kernel.count_no_more(cpu)
+
     def close(self) -> None:
         """Close every event.
 

@@ -99,7 +99,8 @@ class KernelLosses:
     def notices(self) -> Iterator[str]:
         """Notices about these failures for the user."""
         if self.facts_lost:
-            yield f"{self.facts_lost} records of files and paths found a full buffer: names may be missing (--ring)"
+            what = "names, waits, stacks or requests of libaio may be missing (--ring)"
+            yield f"{self.facts_lost} records beside those of events found a full buffer: {what}"
         if self.unreadable:
             yield f"{self.unreadable} paths or arrays of calls could not be read: they were not in memory"
         if self.unpaired:
@@ -143,6 +144,7 @@ class Kernel:
         self._programs = programs
         self._events: list[int] = []
         self._counting: dict[tuple[str, int], list[int]] = {}
+        self._faults: dict[int, int] = {}
         events = [(event, index) for index, call in enumerate(calls) for event in (call.enter, call.leave)]
         self._counters = {
             event.name: 2 * call + (event is calls[call].leave) for event, call in events if event and request.calls
@@ -207,7 +209,8 @@ class Kernel:
                 self._programs.count_by(fd, sample, cpu)
         if FAULTS in self._programs.layers:
             attr = abi.EventAttr(type=abi.TYPE_SOFTWARE, config=abi.COUNT_SW_PAGE_FAULTS_MAJ, sample_period=1)
-            self._programs.attach_faults(self._open_event("page faults", attr, cpu))
+            self._faults[cpu] = self._open_event("page faults", attr, cpu)
+            self._programs.attach_faults(self._faults[cpu])
 
     def _open(self, name: str, number: int, cpu: int) -> int:
         """Open a perf event that takes no samples. It is disabled, and this object closes it."""
@@ -247,6 +250,12 @@ class Kernel:
         for (_, place), fds in self._counting.items():
             if place == cpu:
                 ioctl(fds[-1], abi.IOC_ENABLE)
+
+    def count_no_more(self, cpu: int) -> None:
+        """Disable the counters of a CPU, before :meth:`count_again` replaces them."""
+        fds = [fds[-1] for (_, place), fds in self._counting.items() if place == cpu]
+        for fd in (*fds, *(fd for place, fd in self._faults.items() if place == cpu)):
+            ioctl(fd, abi.IOC_DISABLE)
 
     def select(self, pid: int) -> None:
         """Record a process, and all that it starts from now on."""

@@ -169,6 +169,7 @@ typedef struct {
     uint64_t nr_gone_in_exec;   /* recorded threads whose last record was an EXIT in the middle of an exec */
     uint64_t nr_fills_unfollowed; /* runs of pages read ahead, given up because too many waited for their use */
     uint64_t nr_compat_programs; /* recorded 32 bit programs, if compat_unseen: by their exec, or because they ran already */
+    uint64_t nr_untold_iocbs;   /* requests that an io_submit took, and of which no record tells */
     int64_t first_time_ns, last_time_ns;
 } lo2_totals;
 

@@ -431,7 +431,7 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
         discover_all(e, t, call, result, time);
     if (p->off_begin != UNKNOWN)
         off_cpu_end(e, t, time); /* the switch back was lost */
-    if (t->iocbs && call->kind == LO2_CALL_AIO_SUBMIT)
+    if (call->kind == LO2_CALL_AIO_SUBMIT)
         iocbs_submitted(e, t, result);
     /* The row of a task that is not recorded yet is filled all the same: the next row overwrites it. */
     uint32_t row = e->batch->nr_operations;

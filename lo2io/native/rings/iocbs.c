@@ -241,12 +241,11 @@ static bool are_of_call(engine *e, const task *t)
     return asked_at(e, t->iocbs)->iocb.head.time_ns <= (uint64_t)t->pending.begin;
 }
 
-void iocbs_submitted(engine *e, task *t, int64_t result)
+/* Begins the requests that records tell of. Returns their number. */
+static uint32_t begin_told(engine *e, task *t, int64_t result)
 {
     iocb_set *set = e->iocbs;
     uint32_t place = 0, first = set->queue.count;
-    if (!are_of_call(e, t))
-        return;
     uint32_t ring_index = result > 0 && is_followed(e, t) ? aio_ring_of_call(e, t) : NONE;
     for (uint32_t at = t->iocbs; at && ring_index != NONE && place < result; at = asked_at(e, at)->next, place++) {
         const asked_iocb *a = asked_at(e, at);
@@ -263,6 +262,15 @@ void iocbs_submitted(engine *e, task *t, int64_t result)
     while (first < set->queue.count) /* the call's row comes next */
         set->queue.at[first++].operation = e->next_id;
     iocbs_drop(e, t);
+    return place;
+}
+
+void iocbs_submitted(engine *e, task *t, int64_t result)
+{
+    int64_t told = t->iocbs && are_of_call(e, t) ? begin_told(e, t, result) : 0;
+    /* What a call was given before the recording, or before its window, no record tells. */
+    if (result > told && is_recorded(e, t) && t->pending.begin >= e->config.start_ns)
+        e->totals.nr_untold_iocbs += (uint64_t)(result - told);
 }
 
 void iocbs_unclaimed(engine *e, task *t)

@@ -123,6 +123,8 @@ def _all_missing(proof: Completeness) -> str:
         f"32-bit programs without their calls: {proof.compat:,}" if proof.compat else "",
         f"calls of x32 or 32-bit programs not recorded: {proof.foreign:,}" if proof.foreign else "",
         f"CPUs not recorded for a time: {proof.absent_cpus:,}" if proof.absent_cpus else "",
+        f"requests of libaio without a row: {proof.untold_iocbs:,}" if proof.untold_iocbs else "",
+        "the recording ended early" if proof.ended_early else "",
     ]
     return ", ".join(part for part in parts if part) or "but the spool is damaged"
 

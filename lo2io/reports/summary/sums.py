@@ -86,13 +86,13 @@ def gather(trace: Trace, watch: Watch | None = None) -> TraceSums:
 
     def add_beside(batch: Columns) -> None:
         overlap.add(batch, waits.away(batch) if waits.recorded else None)
+        if cache.recorded:
+            cache.add(batch)
         if see:
             see(batch)
 
     for batch in shared(read_ahead(trace.batches("operations", columns)), add_beside):
         adder.add(batch, None if spans.knows_cpu else sleeps.worked(batch))
-        if cache.recorded:
-            cache.add(batch)
         if waits.recorded:
             which = waits.which(batch)
             rows = {name: values[which] for name, values in batch.items()}

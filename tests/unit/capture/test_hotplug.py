@@ -11,7 +11,7 @@ import pytest
 
 from lo2io.capture import opening
 from lo2io.capture.events.opened import OpenEvents
-from lo2io.capture.hotplug import Hotplug
+from lo2io.capture.hotplug import Hotplug, Moves
 from lo2io.errors import AccessError
 from lo2io.model import Absence
 from lo2io.spool.writer import SpoolWriter
@@ -33,6 +33,10 @@ class Logged(OpenEvents):
     def switch_tracepoints(self, *, on: bool) -> None:
         """Without a kernel."""
         self.log.append(f"tracepoints {on}")
+
+    def switch_off(self, cpu: int) -> None:
+        """Without a kernel."""
+        self.log.append(f"off {cpu}")
 
     def unmap(self) -> None:
         """Nothing is mapped."""
@@ -71,6 +75,7 @@ class Machine:
     writer: SpoolWriter
     online: set[int] = field(default_factory=lambda: {0, 1})
     left: set[int] = field(default_factory=set)
+    came: set[int] = field(default_factory=set)
     log: list[str] = field(default_factory=list)
     wanted: Callable[[int], bool] = lambda _: True
     is_draining: bool = True
@@ -82,9 +87,10 @@ class Machine:
         """The clocks are the same."""
         return monotonic_ns
 
-    def gone(self) -> set[int]:
+    def read(self) -> Moves:
         """As the kernel's messages report."""
-        found, self.left = self.left, set()
+        found = Moves(frozenset(self.left), frozenset(self.came))
+        self.left, self.came = set(), set()
         return found
 
     def close(self) -> None:
@@ -111,11 +117,13 @@ class Machine:
     def hotplug(self, **options: Any) -> Hotplug:
         """The object under test."""
         session: Any = self
+        assert isinstance(self.opened, Logged)
+        self.opened.log = self.log
         return Hotplug(
             session,
             self.writer,
             lambda notice: self.log.append(notice.text.partition(":")[0]),
-            departures=self,
+            messages=self,
             root=self.root,
             **{"reopen": self.reopen, "is_wanted": self.wanted, "rescan": lambda _: self.log.append("rescan")}
             | options,
@@ -168,6 +176,49 @@ def test_one_is_back_before_anybody_looked(machine: Machine) -> None:
     found = machine.look(hotplug)
     assert [(each.cpu, each.begin_ns) for each in machine.absences] == [(1, machine.start_ns)]
     assert [found[0], found[1], found[-1]] == ["CPU 1 went offline", "open 1", "CPU 1 came online"]
+
+
+def test_one_that_went_without_a_message(machine: Machine) -> None:
+    """It slept with the machine. Its events may be alive or dead, so they are switched off before others replace them.
+
+    Each such message is about one sleep, and what happened since the last look is not known.
+    """
+    hotplug = machine.hotplug()
+    for nr in (1, 2):
+        machine.came = {1}
+        found = machine.look(hotplug)
+        assert found[:3] == ["off 1", "CPU 1 went offline", "open 1"]
+        assert found[-1] == "CPU 1 came online"
+        assert [each.cpu for each in machine.absences] == [1] * nr
+        assert machine.look(hotplug) == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_message_of_a_return_that_was_seen_is_no_second_one(machine: Machine, late: bool) -> None:
+    """It may be sent before or after the CPU is in the list. A second message is about a sleep."""
+    hotplug = machine.hotplug()
+    machine.left, machine.online = {1}, {0}
+    machine.look(hotplug)
+    machine.online, machine.came = {0, 1}, set() if late else {1}
+    assert machine.look(hotplug)[-1] == "CPU 1 came online"
+    machine.came = {1} if late else set()
+    assert machine.look(hotplug) == []
+    assert len(machine.absences) == 1
+    machine.came = {1}
+    assert "off 1" in machine.look(hotplug)
+
+
+def test_a_message_that_never_came_is_not_awaited_for_ever(machine: Machine) -> None:
+    """The next time the CPU goes, a message of its return is awaited anew."""
+    hotplug = machine.hotplug()
+    machine.left, machine.online = {1}, {0}
+    machine.look(hotplug)
+    machine.online = {0, 1}
+    machine.look(hotplug)
+    machine.left, machine.came = {1}, {1}
+    assert machine.look(hotplug)[-1] == "CPU 1 came online"
+    machine.came = {1}
+    assert "off 1" in machine.look(hotplug)
 
 
 def test_one_that_nobody_knew(machine: Machine) -> None:
@@ -293,6 +344,8 @@ def test_events_of_tasks_go_on_where_a_cpu_comes_back(machine: Machine) -> None:
     hotplug = machine.hotplug(reopen=None)
     machine.left = {1}
     assert machine.look(hotplug) == ["CPU 1 went offline"]
+    machine.came = {1}
+    assert machine.look(hotplug) == []
     assert machine.look(hotplug) == []
     assert machine.absences == ()
 

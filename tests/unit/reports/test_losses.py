@@ -10,6 +10,7 @@ from build.tablemaker import meta
 
 from lo2io.convert.completeness import completeness
 from lo2io.model import Absence, Completeness, EventCounts, SpoolMeta, Totals
+from lo2io.model.notices import ended_early
 from lo2io.model.trace import REQUEST_END
 from lo2io.reports.summary.losses import (
     completeness_line,
@@ -227,6 +228,29 @@ def test_calls_of_32_bit_programs_are_missing() -> None:
     proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_compat_programs=3))
     assert (proof.proven, proof.lost, proof.compat) == (False, 0, 3)
     assert "events captured, 32-bit programs without their calls: 3 ·" in completeness_line(proof)
+
+
+def test_requests_that_no_record_tells_are_missing() -> None:
+    """Their call is there, but nothing tells what it was given. Without programs in the kernel, no trace has any."""
+    told = replace(WHOLE, kernel_facts=True)
+    proof = completeness(told, seen([5, 5], [6, 6]), Totals(nr_untold_iocbs=3))
+    assert (proof.proven, proof.whole, proof.lost, proof.untold_iocbs) == (False, False, 0, 3)
+    assert "events captured, requests of libaio without a row: 3 ·" in completeness_line(proof)
+    assert completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_untold_iocbs=3)).whole
+    command = replace(told, mode="process", command=("true",))
+    assert not completeness(command, seen([5, 5], [6, 6]), Totals(nr_untold_iocbs=1)).recorded_whole
+
+
+def test_a_recording_that_ended_itself_is_not_complete() -> None:
+    """The counts agree up to its end, and what came afterwards is missing."""
+    full = replace(WHOLE, notices=("another", ended_early("write x: no space left on device").text))
+    proof = completeness(full, seen([5, 5], [6, 6]), Totals())
+    assert (proof.proven, proof.whole, proof.lost, proof.ended_early) == (False, False, 0, True)
+    assert completeness_line(proof).startswith(
+        "incomplete: 22 of 22 counted events captured, the recording ended early · late"
+    )
+    command = replace(full, mode="process", command=("true",))
+    assert not completeness(command, seen([5, 5], [6, 6]), Totals()).recorded_whole
 
 
 def test_no_counts_prove_nothing() -> None:

@@ -292,6 +292,7 @@ def test_nothing_is_said_where_records_are_missing(tmp_path: Path, event: str) -
         (replace(COMPLETE, compat=1), WAITS),
         (replace(COMPLETE, foreign=1), WAITS),
         (replace(COMPLETE, absent_cpus=1), WAITS),
+        (replace(COMPLETE, untold_iocbs=1), WAITS),
         (COMPLETE, replace(WAITS, tasks_lost=1)),
         (COMPLETE, replace(WAITS, missed_runs=1)),
     ],

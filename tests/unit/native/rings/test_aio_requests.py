@@ -107,6 +107,35 @@ def test_only_what_the_call_took_is_a_request(rig: SqeRig, ret: int) -> None:
     assert rig.totals.nr_ring_requests == max(ret, 0)
 
 
+@pytest.mark.parametrize(
+    ("told", "ret", "untold"),
+    [((0, 1, 2), 3, 0), ((0, 1), 3, 1), ((), 3, 3), ((1, 2), 3, 3), ((0, 2), 3, 2), ((0, 1), 1, 0), ((), -11, 0)],
+)
+def test_what_no_record_tells_is_counted(rig: SqeRig, told: tuple[int, ...], ret: int, untold: int) -> None:
+    """Of what the call took. Behind a missing record, the others may be another call's."""
+    submit(rig)  # of nothing
+    time = None
+    for place in told:
+        time = rig.iocb(place, time=time, iocb=CB + place, data=place)
+    rig.enter("io_submit", PID, ctx_id=CONTEXT, nr=3)
+    rig.leave("io_submit", ret, PID)
+    rig.run()
+    assert (rig.totals.nr_untold_iocbs, rig.totals.nr_ring_requests) == (untold, max(ret, 0) - untold)
+
+
+def test_no_record_need_tell_what_a_call_was_given_before_the_window(tmp_path: Path) -> None:
+    """The trace has the call, but not what its thread did before."""
+    rig = SqeRig(tmp_path, born=False)
+    for begin in (49_900, 60_000):
+        rig.now = begin
+        rig.enter("io_submit", PID, ctx_id=CONTEXT, nr=1)
+        rig.now = begin + 500
+        rig.leave("io_submit", 1, PID)
+    rig.run()
+    assert rig.of("operations", "begin_time_ns") == [49_910, 60_010]
+    assert rig.totals.nr_untold_iocbs == 1
+
+
 def test_events_come_in_any_order(rig: SqeRig) -> None:
     """Each names its request; so do several calls of several threads."""
     rig.fork(PID, 11, PID)
