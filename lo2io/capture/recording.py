@@ -239,7 +239,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         meta = _complete(meta, stopped, exit_code, accounting, session)
         if flight:
             meta = flight.finish(meta, stopped, plan.signals.is_ending, accounting.last)
-        meta = replace(meta, notices=note.texts)
+        meta = replace(meta, notices=note.texts, nr_bytes=None if flight else writer.size)
         writer.write_meta(meta)
     return meta
 

@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     from lo2io.model import Absence, EventCounts, SpoolMeta, Totals
 
 
-def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: Totals) -> Completeness:
+def completeness(
+    meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: Totals, missing_bytes: int = 0
+) -> Completeness:
     """Reconcile counts and samples.
 
     Args:
         meta: Its ``counts`` are empty if the recording did not end in good order.
         seen: Samples of each event: for each CPU, in the order of ``meta.cpus``, an array of shape (events,).
         totals: The engine's final totals.
+        missing_bytes: Bytes that were recorded and that the spool lacks.
 
     Returns:
         ``lost`` adds up what the kernel reported, what vanished, and lost records of layers and of facts. If the
@@ -60,7 +63,7 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     untold = totals.nr_untold_iocbs if meta.has_kernel_records else 0
     ended_early = any(kind_of(notice) is NoticeKind.ENDED_EARLY for notice in meta.notices)
     unseen = unfollowed or totals.nr_compat_programs or meta.foreign_calls or absent or untold or ended_early
-    readable = known and not unseen and not (totals.nr_undecoded or totals.truncated_bytes)
+    readable = known and not unseen and not (totals.nr_undecoded or totals.truncated_bytes or missing_bytes)
     own = meta.mode == "process"
     return Completeness(
         lost=lost,
@@ -81,6 +84,7 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         absent_cpus=absent,
         untold_iocbs=untold,
         ended_early=ended_early,
+        missing_bytes=missing_bytes,
     )
 
 

@@ -211,7 +211,8 @@ def _write_trace(
         hand_out(batches, (otf2, tables) if criteria else (otf2, tables, accounts), BATCHES_HELD)
         left_out = batches.left_out
         left_out = replace(left_out, calls=left_out.calls + meta.nr_left_out)
-        proof = completeness(meta, [engine.seen(i) for i in range(len(meta.cpus))], engine.totals)
+        seen = [engine.seen(i) for i in range(len(meta.cpus))]
+        proof = completeness(meta, seen, engine.totals, spool.missing_bytes)
         compared = accounts.close()
         line, shortfall = reconciliation_line(compared), shortfall_line(compared, meta, proof)
         sampled = sampled_words(meta.sample_rate, engine.totals.nr_ring_requests)

@@ -260,6 +260,9 @@ class SpoolMeta:
     """Lost records of forks, names, exits and mappings: perf's buffers were full."""
     absences: tuple[Absence, ...] = ()
     """CPUs that came online, and when their events were not recorded."""
+    nr_bytes: int | None = None
+    """The size of all files of buffers, facts and clock readings together. None: a flight recorder wrote them, or the
+    recording was cut off."""
     boot_id: str = ""
     """``/proc/sys/kernel/random/boot_id``: recordings of one boot have one clock. Empty: not known."""
     job: Job | None = None

@@ -165,6 +165,8 @@ class Completeness:
     """Requests of libaio that a call submitted, and that have no row."""
     ended_early: bool = False
     """True if the recording ended before the user wanted that: the disk was full, say."""
+    missing_bytes: int = 0
+    """Bytes that were recorded and that the spool lacks: a copy that was cut off, say."""
 
     @property
     def unseen_ends(self) -> int:

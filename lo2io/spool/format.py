@@ -186,7 +186,7 @@ def _wrong_values(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
     yield any(mount.device < 0 for mount in meta.mounts), "the number of a device is negative"
     amounts = [n for d in meta.devices for n in (d.size_bytes or 0, d.start_sector or 0)]
     amounts += [n for c in meta.counts for row in (c.counts, c.lost, c.slack) for n in row or ()]
-    yield any(amount < 0 for amount in (*amounts, meta.ring_bytes)), "a size or count is negative"
+    yield any(amount < 0 for amount in (*amounts, meta.ring_bytes, meta.nr_bytes or 0)), "a size or count is negative"
     yield any(cpu.cpu >= MAX_CPUS for cpu in meta.cpus), f"a CPU's number is {MAX_CPUS} or more"
     times = [time for time in (meta.start_ns, meta.stop_ns, meta.recording_start_ns) if time is not None]
     yield any(abs(time) > MAX_TIME_NS for time in times), "a time is more than 146 years away"

@@ -84,6 +84,17 @@ class SpoolReader:
         file = self.path / CLOCKS_NAME
         return file if file.is_file() else None
 
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that were recorded and that the files lack. 0 also if nobody counted what was recorded."""
+        if self.meta.nr_bytes is None:
+            return 0
+        streams = (*self.streams(), *self.kernel_streams(), *self.event_streams())
+        files = [*(file for files, _ in streams for file in files), *self.facts]
+        if self.clocks:
+            files.append(self.clocks)
+        return max(0, self.meta.nr_bytes - sum(file.stat().st_size for file in files))
+
     def _has_records(self) -> bool:
         """True if a buffer's file or the file of facts has content."""
         return any(file.stat().st_size for file in self.path.rglob("*") if file.name.endswith(RECORD_ENDINGS))

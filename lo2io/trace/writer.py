@@ -72,6 +72,7 @@ _NOT_IN_METADATA: Final = (
     "stop_ns",
     "kernel_stacks",
     "user_stacks",
+    "nr_bytes",
 )
 
 

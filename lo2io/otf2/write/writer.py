@@ -300,6 +300,7 @@ class Otf2Writer:
             "ABSENT_CPUS": proof.absent_cpus or "",
             "UNTOLD_IOCBS": proof.untold_iocbs or "",
             "ENDED_EARLY": int(proof.ended_early) or "",
+            "MISSING_BYTES": proof.missing_bytes or "",
             "RECORDED_PROCESSES": proof.whose,
             "RECORDED_COMPLETENESS": ("proven" if proof.recorded_whole else "not proven") if proof.whose else "",
             "INFERRED_ENDS": proof.inferred_ends or "",

@@ -125,6 +125,7 @@ def _all_missing(proof: Completeness) -> str:
         f"CPUs not recorded for a time: {proof.absent_cpus:,}" if proof.absent_cpus else "",
         f"requests of libaio without a row: {proof.untold_iocbs:,}" if proof.untold_iocbs else "",
         "the recording ended early" if proof.ended_early else "",
+        f"bytes missing from the spool: {proof.missing_bytes:,}" if proof.missing_bytes else "",
     ]
     return ", ".join(part for part in parts if part) or "but the spool is damaged"
 

@@ -253,6 +253,15 @@ def test_a_recording_that_ended_itself_is_not_complete() -> None:
     assert not completeness(command, seen([5, 5], [6, 6]), Totals()).recorded_whole
 
 
+def test_a_spool_that_was_cut_between_two_records_is_not_complete() -> None:
+    """It may lack facts, which no event counts."""
+    proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals(), missing_bytes=4096)
+    assert (proof.proven, proof.whole, proof.lost, proof.missing_bytes) == (False, False, 0, 4096)
+    assert completeness_line(proof).startswith(
+        "incomplete: 22 of 22 counted events captured, bytes missing from the spool: 4,096 · late"
+    )
+
+
 def test_no_counts_prove_nothing() -> None:
     """A recording that was cut off is never complete, whatever it has."""
     proof = completeness(spool(complete=False), seen([5, 5], [6, 6]), Totals(nr_lost=3))

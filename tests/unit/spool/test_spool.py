@@ -102,6 +102,7 @@ def altered(**changes: Any) -> bytes:
         (altered(backend="bpf"), "the clock 'perf'"),
         (altered(kernel_facts=True), "the clock 'perf'"),
         (altered(nr_left_out=-1), "negative"),
+        (altered(nr_bytes=-1), "a size or count is negative"),
         (altered(missed_runs=-1), "negative"),
         (altered(foreign_calls=-1), "negative"),
         (altered(tasks_lost=-1), "negative"),
