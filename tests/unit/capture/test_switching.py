@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from lo2io.capture.events import opened as source
@@ -34,3 +37,30 @@ def test_ends_begin_first_and_end_last(monkeypatch: pytest.MonkeyPatch, *, on: b
     )
     opened.switch_tracepoints(on=on)
     assert switched == [fd + cpu for fd in order for cpu in (0, 1)]
+
+
+def test_one_cpu_is_switched_off_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All buffers' events of that CPU: one that came back has two. The counters of programs are told, too."""
+    switched: list[tuple[int, bool]] = []
+    monkeypatch.setattr(source, "_switch", lambda fds, *, on: switched.extend((fd, on) for fd in fds))
+    told: list[int] = []
+    kernel: Any = SimpleNamespace(count_no_more=told.append)
+    rings: Any = [None] * 3
+    opened = OpenEvents(
+        opener="native",
+        clock="monotonic",
+        scope="system",
+        cpus=(0, 5),
+        names=("submit", "issue"),
+        leaders=[[1], [2], [3]],
+        tracepoints=[[[fd], [fd + 1, fd + 2]] for fd in (SUBMIT, ISSUE)],
+        rings=rings,
+        ring_bytes=4096,
+        ring_bytes_wanted=4096,
+        has_lost=True,
+        added=(5,),
+        kernel=kernel,
+    )
+    opened.switch_off(5)
+    assert sorted(switched) == [(fd, False) for fd in (2, 3, SUBMIT + 1, SUBMIT + 2, ISSUE + 1, ISSUE + 2)]
+    assert told == [5]

@@ -136,6 +136,17 @@ def test_no_record_need_tell_what_a_call_was_given_before_the_window(tmp_path: P
     assert rig.totals.nr_untold_iocbs == 1
 
 
+def test_lo2ios_own_requests_are_not_missed(tmp_path: Path) -> None:
+    """Its calls have no rows either."""
+    rig = SqeRig(tmp_path, recorder_pid=30)
+    rig.spool.fact_task(1_000, 30, 30)
+    for tid in (30, PID):
+        rig.enter("io_submit", tid, ctx_id=CONTEXT, nr=tid)
+        rig.leave("io_submit", tid, tid)
+    rig.run()
+    assert rig.totals.nr_untold_iocbs == PID
+
+
 def test_events_come_in_any_order(rig: SqeRig) -> None:
     """Each names its request; so do several calls of several threads."""
     rig.fork(PID, 11, PID)
