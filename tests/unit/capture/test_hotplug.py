@@ -172,7 +172,7 @@ def test_one_goes_and_comes_back(machine: Machine) -> None:
 def test_one_is_back_before_anybody_looked(machine: Machine) -> None:
     """The kernel's message tells that its events are dead."""
     hotplug = machine.hotplug()
-    machine.left = {1}
+    machine.left = machine.came = {1}
     found = machine.look(hotplug)
     assert [(each.cpu, each.begin_ns) for each in machine.absences] == [(1, machine.start_ns)]
     assert [found[0], found[1], found[-1]] == ["CPU 1 went offline", "open 1", "CPU 1 came online"]
@@ -216,7 +216,8 @@ def test_a_message_that_never_came_is_not_awaited_for_ever(machine: Machine) -> 
     machine.online = {0, 1}
     machine.look(hotplug)
     machine.left, machine.came = {1}, {1}
-    assert machine.look(hotplug)[-1] == "CPU 1 came online"
+    found = machine.look(hotplug)
+    assert (found[0], found[-1]) == ("CPU 1 went offline", "CPU 1 came online")  # known to be dead, so not switched off
     machine.came = {1}
     assert "off 1" in machine.look(hotplug)
 
@@ -344,9 +345,9 @@ def test_events_of_tasks_go_on_where_a_cpu_comes_back(machine: Machine) -> None:
     hotplug = machine.hotplug(reopen=None)
     machine.left = {1}
     assert machine.look(hotplug) == ["CPU 1 went offline"]
-    machine.came = {1}
-    assert machine.look(hotplug) == []
-    assert machine.look(hotplug) == []
+    for _ in range(2):  # the second one is about a sleep
+        machine.came = {1}
+        assert machine.look(hotplug) == []
     assert machine.absences == ()
 
 

@@ -136,15 +136,27 @@ def test_no_record_need_tell_what_a_call_was_given_before_the_window(tmp_path: P
     assert rig.totals.nr_untold_iocbs == 1
 
 
-def test_lo2ios_own_requests_are_not_missed(tmp_path: Path) -> None:
-    """Its calls have no rows either."""
-    rig = SqeRig(tmp_path, recorder_pid=30)
-    rig.spool.fact_task(1_000, 30, 30)
-    for tid in (30, PID):
+def test_requests_of_processes_that_are_not_recorded_are_not_missed(tmp_path: Path) -> None:
+    """Their calls have no rows either."""
+    rig = SqeRig(tmp_path, born=False, mode="process")
+    rig.spool.fact_task(2_000, PID, PID, ppid=1, flags=1)  # is selected
+    rig.fork(20, 20, 1)
+    for tid in (20, PID):
         rig.enter("io_submit", tid, ctx_id=CONTEXT, nr=tid)
         rig.leave("io_submit", tid, tid)
     rig.run()
+    assert rig.of("operations", "tid") == [PID]
     assert rig.totals.nr_untold_iocbs == PID
+
+
+def test_what_a_later_call_was_given_is_not_this_ones(rig: SqeRig) -> None:
+    """The records of this call's iocbs, of its exit, and of the later call's entry were lost."""
+    submit(rig)
+    rig.enter("io_submit", PID, ctx_id=CONTEXT, nr=1)
+    rig.iocb(0, iocb=CB)
+    rig.leave("io_submit", 1, PID)
+    rig.run()
+    assert (rig.totals.nr_untold_iocbs, rig.totals.nr_ring_requests) == (1, 0)
 
 
 def test_events_come_in_any_order(rig: SqeRig) -> None:
