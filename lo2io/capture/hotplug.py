@@ -6,8 +6,9 @@ comes back, gets new events and a new buffer, opened as the others were. The buf
 file.
 
 The kernel tells when a CPU goes and when it comes, with one exception: while the machine falls asleep, CPUs go without
-a message (kernel/cpu.c: freeze_secondary_cpus). The message of their return is the only one. Nothing tells whether the
-events of such a CPU are dead, so they are switched off before new ones are opened.
+a message (kernel/cpu.c: freeze_secondary_cpus). The kernel sends only the message of their return
+(thaw_secondary_cpus). Somebody may also have made the kernel send that message (/sys/devices/system/cpu/cpuN/uevent).
+So the events of such a CPU may be alive, and are switched off before new ones are opened.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Messages(Protocol):
     """Tells which CPUs have moved."""
 
     def read(self) -> Moves:
-        """What happened since the last call."""
+        """The CPUs that moved since the last call."""
         ...
 
     def close(self) -> None:

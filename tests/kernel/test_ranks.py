@@ -77,7 +77,7 @@ def test_one_recorder_records_all_ranks(tmp_path: Path, launcher: Started) -> No
 def test_no_rank_starts_if_nobody_can_record(tmp_path: Path) -> None:
     """A trace that exists is not overwritten, and one rank says so.
 
-    It says so in a file: mpirun may end the job before it has passed the message on.
+    The ranks write into a file, for mpirun may end the job before it has passed their messages on.
     """
     (tmp_path / f"T/host={os.uname().nodename}/lo2io").mkdir(parents=True)
     into_file = ("sh", "-c", 'exec "$@" 2>> said', "sh")

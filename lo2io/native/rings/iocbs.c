@@ -268,7 +268,7 @@ static uint32_t begin_told(engine *e, task *t, int64_t result)
 void iocbs_submitted(engine *e, task *t, int64_t result)
 {
     int64_t told = t->iocbs && are_of_call(e, t) ? begin_told(e, t, result) : 0;
-    /* What a call was given before the recording, or before its window, no record tells. */
+    /* Programs write no record of an entry before the recording, and a window has none of an entry before it. */
     if (result > told && is_recorded(e, t) && t->pending.begin >= e->config.start_ns)
         e->totals.nr_untold_iocbs += (uint64_t)(result - told);
 }

@@ -179,9 +179,9 @@ def test_one_is_back_before_anybody_looked(machine: Machine) -> None:
 
 
 def test_one_that_went_without_a_message(machine: Machine) -> None:
-    """It slept with the machine. Its events may be alive or dead, so they are switched off before others replace them.
+    """The CPU slept with the machine. Its events may be alive, so they are switched off before others replace them.
 
-    Each such message is about one sleep, and what happened since the last look is not known.
+    Each such message is about one sleep. Events since the last look may be missing.
     """
     hotplug = machine.hotplug()
     for nr in (1, 2):
@@ -195,7 +195,7 @@ def test_one_that_went_without_a_message(machine: Machine) -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_the_message_of_a_return_that_was_seen_is_no_second_one(machine: Machine, late: bool) -> None:
-    """It may be sent before or after the CPU is in the list. A second message is about a sleep."""
+    """The kernel may send it before or after lo2io finds the CPU in the list. A second message is about a sleep."""
     hotplug = machine.hotplug()
     machine.left, machine.online = {1}, {0}
     machine.look(hotplug)

@@ -40,7 +40,7 @@ def test_ends_begin_first_and_end_last(monkeypatch: pytest.MonkeyPatch, *, on: b
 
 
 def test_one_cpu_is_switched_off_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All buffers' events of that CPU: one that came back has two. The counters of programs are told, too."""
+    """So are the programs' counters of that CPU. A CPU that came back has two buffers."""
     switched: list[tuple[int, bool]] = []
     monkeypatch.setattr(source, "_switch", lambda fds, *, on: switched.extend((fd, on) for fd in fds))
     told: list[int] = []

@@ -231,7 +231,7 @@ def test_calls_of_32_bit_programs_are_missing() -> None:
 
 
 def test_requests_that_no_record_tells_are_missing() -> None:
-    """Their call is there, but nothing tells what it was given. Without programs in the kernel, no trace has any."""
+    """The io_submit has a row, and its request has none. Without programs in the kernel, no trace has such requests."""
     told = replace(WHOLE, kernel_facts=True)
     proof = completeness(told, seen([5, 5], [6, 6]), Totals(nr_untold_iocbs=3))
     assert (proof.proven, proof.whole, proof.lost, proof.untold_iocbs) == (False, False, 0, 3)
@@ -254,7 +254,7 @@ def test_a_recording_that_ended_itself_is_not_complete() -> None:
 
 
 def test_a_spool_that_was_cut_between_two_records_is_not_complete() -> None:
-    """It may lack facts, which no event counts."""
+    """Facts may be missing, which no event counts."""
     proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals(), missing_bytes=4096)
     assert (proof.proven, proof.whole, proof.lost, proof.missing_bytes) == (False, False, 0, 4096)
     assert completeness_line(proof).startswith(

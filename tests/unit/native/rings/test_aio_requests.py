@@ -112,7 +112,7 @@ def test_only_what_the_call_took_is_a_request(rig: SqeRig, ret: int) -> None:
     [((0, 1, 2), 3, 0), ((0, 1), 3, 1), ((), 3, 3), ((1, 2), 3, 3), ((0, 2), 3, 2), ((0, 1), 1, 0), ((), -11, 0)],
 )
 def test_what_no_record_tells_is_counted(rig: SqeRig, told: tuple[int, ...], ret: int, untold: int) -> None:
-    """Of what the call took. Behind a missing record, the others may be another call's."""
+    """Only what the call took counts. Records behind a missing one may be another call's, so they make no request."""
     submit(rig)  # of nothing
     time = None
     for place in told:
@@ -124,7 +124,7 @@ def test_what_no_record_tells_is_counted(rig: SqeRig, told: tuple[int, ...], ret
 
 
 def test_no_record_need_tell_what_a_call_was_given_before_the_window(tmp_path: Path) -> None:
-    """The trace has the call, but not what its thread did before."""
+    """The call has a row. Its iocbs were read at its entry, before the window."""
     rig = SqeRig(tmp_path, born=False)
     for begin in (49_900, 60_000):
         rig.now = begin
@@ -137,7 +137,7 @@ def test_no_record_need_tell_what_a_call_was_given_before_the_window(tmp_path: P
 
 
 def test_requests_of_processes_that_are_not_recorded_are_not_missed(tmp_path: Path) -> None:
-    """Their calls have no rows either."""
+    """Calls of such processes have no rows either."""
     rig = SqeRig(tmp_path, born=False, mode="process")
     rig.spool.fact_task(2_000, PID, PID, ppid=1, flags=1)  # is selected
     rig.fork(20, 20, 1)
