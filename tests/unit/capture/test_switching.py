@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from lo2io.capture.events import opened as source
+from lo2io.capture.events import programs
 from lo2io.capture.events.opened import OpenEvents
+from lo2io.capture.events.programs import Kernel
+from lo2io.kernel import abi
 
 SUBMIT, ISSUE, COMPLETE = 10, 20, 30
 
@@ -64,3 +67,14 @@ def test_one_cpu_is_switched_off_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     opened.switch_off(5)
     assert sorted(switched) == [(fd, False) for fd in (2, 3, SUBMIT + 1, SUBMIT + 2, ISSUE + 1, ISSUE + 2)]
     assert told == [5]
+
+
+def test_the_counters_of_one_cpu_are_switched_off_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest of each event, and what tells page faults. Older counters died with the CPU."""
+    done: list[tuple[int, int]] = []
+    monkeypatch.setattr(programs, "ioctl", lambda fd, what: done.append((fd, what)))
+    kernel = Kernel.__new__(Kernel)
+    kernel._counting = {("issue", 0): [1], ("issue", 5): [2, 3], ("complete", 5): [4]}
+    kernel._faults = {0: 6, 5: 7}
+    kernel.count_no_more(5)
+    assert sorted(done) == [(fd, abi.IOC_DISABLE) for fd in (3, 4, 7)]
