@@ -24,8 +24,8 @@ After = Annotated[Path, typer.Argument(metavar="B", help="Directory of the trace
 def diff(before: Before, after: After, filters: Filter = None, as_json: Json = False) -> None:
     """Compare two traces: did a change of the program help?
 
-    The page has totals, findings, and what changed by call, file, program and device. Rows stand in the order of their
-    change of time. Latencies show the middle one, and that which 95 of 100 stay below.
+    The page has totals, findings, and what changed by call, file, program and device. The row whose time changed most
+    comes first. Latencies are shown as median and 95th percentile.
     """
     prepare_libraries()
 
