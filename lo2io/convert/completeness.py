@@ -10,7 +10,7 @@ Such a count lies within ``[count, count + slack]``: samples that agree with any
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lo2io.model import Completeness, EventCompleteness
 from lo2io.model.notices import NoticeKind, kind_of
@@ -56,14 +56,9 @@ def completeness(
     lost = of_samples + totals.nr_lost_rows + meta.facts_lost
     known = bool(events) and meta.complete and all(event.count is not None for event in events)
     agree = not any(event.vanished or event.surplus for event in events)
-    # Only events of tasks can end in an exec. Events of CPUs go on.
-    unfollowed = totals.nr_gone_in_exec if meta.scope == "inherit" else 0
-    absent = len({each.cpu for each in meta.absences if _is_within(each, meta)})
-    # perf alone cannot tell what an io_submit was given: the trace has no requests of libaio then.
-    untold = totals.nr_untold_iocbs if meta.has_kernel_records else 0
-    ended_early = any(kind_of(notice) is NoticeKind.ENDED_EARLY for notice in meta.notices)
-    unseen = unfollowed or totals.nr_compat_programs or meta.foreign_calls or absent or untold or ended_early
-    readable = known and not unseen and not (totals.nr_undecoded or totals.truncated_bytes or missing_bytes)
+    unseen = _unseen(meta, totals)
+    unreadable = totals.nr_undecoded or totals.truncated_bytes or missing_bytes
+    readable = known and not unreadable and not any(unseen.values())
     own = meta.mode == "process"
     return Completeness(
         lost=lost,
@@ -74,18 +69,27 @@ def completeness(
         samples=sum(event.samples for event in events),
         proven=readable and agree and of_samples == reported,
         events=events,
-        unfollowed=unfollowed,
-        compat=totals.nr_compat_programs,
         recorded_whole=own and readable and totals.nr_lost == reported and _only_ends_missing(events, lost),
         whose=("your command" if meta.command else "the recorded processes") if own else "",
         inferred_ends=totals.nr_inferred_ends,
         unknown_ends=totals.nr_unknown_ends,
-        foreign=meta.foreign_calls,
-        absent_cpus=absent,
-        untold_iocbs=untold,
-        ended_early=ended_early,
         missing_bytes=missing_bytes,
+        **unseen,
     )
+
+
+def _unseen(meta: SpoolMeta, totals: Totals) -> dict[str, Any]:
+    """What was not recorded and is no event that the kernel counts: fields of :class:`Completeness`."""
+    return {
+        # Only events of tasks can end in an exec. Events of CPUs go on.
+        "unfollowed": totals.nr_gone_in_exec if meta.scope == "inherit" else 0,
+        "compat": totals.nr_compat_programs,
+        "foreign": meta.foreign_calls,
+        "absent_cpus": len({each.cpu for each in meta.absences if _is_within(each, meta)}),
+        # perf alone cannot tell what an io_submit was given: the trace has no requests of libaio then.
+        "untold_iocbs": totals.nr_untold_iocbs if meta.has_kernel_records else 0,
+        "ended_early": any(kind_of(notice) is NoticeKind.ENDED_EARLY for notice in meta.notices),
+    }
 
 
 def _is_within(absence: Absence, meta: SpoolMeta) -> bool:

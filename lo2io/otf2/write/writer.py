@@ -266,16 +266,24 @@ class Otf2Writer:
                 out.mark(_LOST, f"CPU {cpu}: {what}", time=first, duration=last - first, scope=scope, scope_ref=ref)
 
     def _properties(self, end: TraceEnd, clamped: int) -> None:
-        meta, proof = self._meta, end.completeness
-        command = " ".join(meta.command)
+        meta = self._meta
         self._archive.call("SetMachineName", _line(meta.hostname))
-        self._archive.call("SetDescription", _line(f"lo2io {meta.mode}: {command}"))
+        self._archive.call("SetDescription", _line(f"lo2io {meta.mode}: {' '.join(meta.command)}"))
         self._archive.call("SetCreator", _line(f"lo2io {__version__}"))
-        facts: Mapping[str, object] = {
+        for name, fact in self._facts(end, clamped).items():
+            text = _line(str(fact))
+            if text:  # libotf2 would remove a property with an empty value
+                key = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name.upper())
+                self._archive.call("SetProperty", f"LO2IO::{key}".encode(), text, True)
+
+    def _facts(self, end: TraceEnd, clamped: int) -> Mapping[str, object]:
+        """The values of the archive's properties; empty: the archive does not get that property."""
+        meta, proof = self._meta, end.completeness
+        return {
             "VERSION": __version__,
             "RECORDED_BY": meta.lo2io_version,
             "MODE": meta.mode,
-            "COMMAND": command,
+            "COMMAND": " ".join(meta.command),
             "KERNEL": meta.kernel,
             "MACHINE": meta.machine,
             "CLOCK": meta.clock,
@@ -312,11 +320,6 @@ class Otf2Writer:
             "IO_URING_SAMPLE_RATE": meta.sample_rate if meta.sample_rate > 1 else "",
             **end.properties,
         }
-        for name, fact in facts.items():
-            text = _line(str(fact))
-            if text:  # libotf2 would remove a property with an empty value
-                key = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name.upper())
-                self._archive.call("SetProperty", f"LO2IO::{key}".encode(), text, True)
 
 
 def _line(text: str) -> bytes:

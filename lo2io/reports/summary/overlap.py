@@ -84,8 +84,8 @@ def why_unknown(trace: Trace) -> str:
     lost = sum(event.lost for event in proof.events)
     missing = any((event.lost or event.vanished) and not event.event.startswith("block:") for event in proof.events)
     unseen = proof.compat or proof.foreign or proof.absent_cpus or proof.untold_iocbs
-    untold = meta.get("missed_runs") or meta.get("tasks_lost")
-    if missing or unseen or untold or meta["totals"].get("nr_lost", 0) > lost:
+    unknown = meta.get("missed_runs") or meta.get("tasks_lost")
+    if missing or unseen or unknown or meta["totals"].get("nr_lost", 0) > lost:
         return "records of calls or threads are missing"
     return ""
 

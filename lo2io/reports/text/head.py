@@ -9,7 +9,6 @@ import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from lo2io.model.notices import NoticeKind, kind_of
 from lo2io.reports.summary.name_counts import names_line
 from lo2io.reports.text.foreign import render_foreign
 from lo2io.reports.text.lines import (
@@ -262,7 +261,7 @@ def print_losses(summary: Summary, console: Console, *, brief: bool = False) -> 
     if lost:
         print_line(console, f"buffer full{told[0]}: give it more room (--ring 16MiB), or record fewer events (-e)")
     if vanished:
-        ended = any(kind_of(notice) is NoticeKind.ENDED_EARLY for notice in summary.notices)
+        ended = summary.completeness.get("ended_early")
         why = "counted before recording could be ended" if ended else _WHY_VANISHED
         line = f"vanished{told[1]}: the kernel counted, but did not deliver; no buffer was full;\n{why}"
         print_line(console, line)

@@ -18,7 +18,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Completeness, EventCompleteness
-from lo2io.model.notices import ended_early
 from lo2io.reports.summary.summary import Activity, Summary, _realtime_ns, summarize, to_json
 from lo2io.reports.summary.sums import gather
 from lo2io.reports.summary.tally import MERGED
@@ -209,9 +208,9 @@ def test_requests_by_device_and_operation(tmp_path: Path) -> None:
 
 
 def test_what_vanishes_when_a_disk_is_full_is_not_the_machine_s_fault(tmp_path: Path) -> None:
-    """Events count until recording can be ended: the page says so, if a notice says that it ended early."""
+    """Events count until recording can be ended: the page says so, if the recording ended early."""
     summary = summarize(example(tmp_path))
-    early = dataclasses.replace(summary, notices=(ended_early("T/spool/cpu-0000.ring: No space left on device").text,))
+    early = dataclasses.replace(summary, completeness={**summary.completeness, "ended_early": True})
     assert (
         "no buffer was full;\n"
         "some virtual machines deliver nothing while a CPU runs its idle task or a thread of pid 1\n"
