@@ -26,7 +26,8 @@ FIGURES_THEMSELVES = (":!benchmarks/results", ":!benchmarks/README.md", ":!docs"
 MEASURED = ("lo2io", "tracepoints", "setup.py")
 NOT_WHILE_RECORDING = (
     *("lo2io/exports/", "lo2io/native/perfetto/", "lo2io/native/sums/", "lo2io/otf2/foreign/", "lo2io/otf2/read/"),
-    *("lo2io/reports/", "lo2io/top/", "lo2io/verify/"),
+    *("lo2io/api/", "lo2io/reports/", "lo2io/top/", "lo2io/verify/"),
+    *(f"lo2io/cli/{name}.py" for name in ("diff", "export", "merge", "query", "replay", "report", "top", "why")),
     *("lo2io/cluster/merge.py", "lo2io/native/merge/", "lo2io/otf2/merge/"),
 )
 """Rooms that neither recording nor converting enters, and files of other rooms."""
@@ -38,6 +39,10 @@ ENGINE = ("block", "cache", "calls", "engine", "rings", "tables")
 ONLY_WHILE_CONVERTING = (
     "lo2io/cli/standby.py",
     *(f"lo2io/convert/{name}.py" for name in ("completeness", "engine", "reconcile", "streams")),
+    *(f"lo2io/trace/{name}" for name in ("columns.py", "reader.py", "ring_columns.py", "selection/", "writer.py")),
+    "lo2io/native/columns.py",
+    "lo2io/spool/reader.py",
+    "lo2io/unwind/",
     "lo2io/otf2/",
     "lo2io/native/api/otf2_events.h",
     *(f"lo2io/native/{room}/" for room in (*ENGINE, "otf2")),

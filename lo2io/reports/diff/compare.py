@@ -98,7 +98,7 @@ class FindingChange:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """The differences. Rows stand in the order of their change of time, the largest first."""
+    """The differences. The row whose time changed most comes first."""
 
     schema: str
     schema_version: int

@@ -91,7 +91,7 @@ def _findings(changes: Sequence[FindingChange], console: Console) -> None:
 
 
 def _table(heading: str, counted: str, changes: Sequence[Change], console: Console) -> None:
-    """Print the rows whose time, number or bytes changed. Latencies show the middle one, and that of 95 in 100."""
+    """Print the rows whose time, number or bytes changed. Latencies are shown as median and 95th percentile."""
     changed = [each for each in changes if each.before != each.after]
     if not changed:
         return

@@ -28,7 +28,17 @@ SHOW = "import sys, lo2io.pipeline, lo2io.capture.recording; print(*sys.modules)
         "lo2io.convert.engine",
         "lo2io.convert.reconcile",
         "lo2io.convert.streams",
+        "lo2io.api",
         "lo2io.otf2",
+        "lo2io.spool.reader",
+        "lo2io.top",
+        "lo2io.trace.columns",
+        "lo2io.trace.reader",
+        "lo2io.trace.ring_columns",
+        "lo2io.trace.selection",
+        "lo2io.trace.writer",
+        "lo2io.unwind",
+        "lo2io.verify",
         "lo2io.capture.flight.recorder",
         "lo2io.capture.procscan.machine",
         "lo2io.capture.meter",
@@ -60,6 +70,19 @@ def test_a_second_process_waits_to_convert_only(*, convert: bool) -> None:
     words = [sys.executable, "-c", RECORD, "convert" if convert else "-"]
     loaded = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
     assert ("lo2io.cli.standby" in loaded) == (convert and len(os.sched_getaffinity(0)) > 1)
+
+
+LOAD = "import sys; from lo2io.cli.main import load; load(sys.argv[1:]); print(*sys.modules)"
+
+
+@pytest.mark.parametrize("command", [("record", "--no-convert", "true"), ("system-wide", "-a", "--last", "5s")])
+def test_recording_loads_no_other_commands(command: tuple[str, ...]) -> None:
+    """A plain command line loads neither Typer nor other commands. benchmarks/provenance.py counts on it."""
+    words = [sys.executable, "-c", LOAD, *command]
+    loaded = {*subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()}
+    others = ("app", "diff", "export", "merge", "query", "replay", "report", "top", "why")
+    assert "lo2io.cli.record" in loaded
+    assert not loaded & {f"lo2io.cli.{name}" for name in others}
 
 
 LATER = """
