@@ -55,7 +55,7 @@ class Column:
     @property
     def index_dtype(self) -> str:
         """The signed type as wide as the codes. Opcodes go up to 255 and need the next wider type."""
-        return "int16" if self.labels == "opcodes" else self.dtype.removeprefix("u")
+        return "int16" if self.labels in {"opcodes", "fuse_opcodes"} else self.dtype.removeprefix("u")
 
     def unknown(self, rows: int) -> NDArray[Any]:
         """An array of this length in which each value is unknown."""
@@ -337,8 +337,8 @@ COMMITS: Final = (
     time_column("end_time_ns", "all is on the disk"),
 )
 FAULTS: Final = (
-    Column("operation", "uint64", "", "id in operations; null: inside of a call, or its start is not known", 0),
-    Column("inside", "bool", "", "the thread was inside of a recorded call"),
+    Column("operation", "uint64", "", "id in operations; null: inside a call, or its start is not known", 0),
+    Column("inside", "bool", "", "the thread was inside a recorded call"),
     reference("task", "row of threads"),
     number_of("tid", "thread"),
     time_column("begin_time_ns", "first look for the page; null: not known"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -269,8 +269,14 @@ class Trace:
     @cached_property
     def completeness(self) -> Completeness:
         """The counters lost, late, orphan and in flight, and their proof."""
-        rows = self.table("completeness").drop_columns(["vanished"]).to_pylist()
-        return Completeness(**self.metadata["completeness"], events=tuple(EventCompleteness(**row) for row in rows))
+        names = [column.name for column in COMPLETENESS if column.name != "vanished"]
+        rows = self.table("completeness", names).to_pylist()
+        events = tuple(EventCompleteness(**row) for row in rows)
+        try:
+            return Completeness(**self.metadata["completeness"], events=events)
+        except TypeError as error:  # a member is missing, or nobody knows it
+            answer = f"'completeness': {error}"
+            raise TraceError(f"read the trace's {METADATA_FILE}", answer, "convert the spool again") from error
 
     @cached_property
     def ring_requests(self) -> pa.Table:
@@ -314,9 +320,11 @@ class Trace:
             # Not memory-mapped: mapped pages count as resident, and a long trace would fill the memory limit.
             # A reader of some columns has other work for the other CPUs meanwhile.
             options = pa.ipc.IpcReadOptions(use_threads=columns is None, included_fields=wanted)
-            return pa.ipc.open_file(pa.OSFile(str(path), "rb"), options=options)
+            reader = pa.ipc.open_file(pa.OSFile(str(path), "rb"), options=options)
+            _check_types(name, reader.schema)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise _unreadable(path, error) from error
+        return reader
 
     def _read(self, name: str, reader: pa.RecordBatchFileReader, index: int) -> pa.RecordBatch:
         try:
@@ -326,6 +334,7 @@ class Trace:
                 if isinstance(column, pa.DictionaryArray):
                     column.dictionary.validate(full=True)
             self._check_numbers(name, batch)
+            self._check_codes(name, batch)
         except (OSError, ValueError, pa.ArrowException) as error:  # also ArrowMemoryError
             raise _unreadable(self.path / DIRECTORY / table_file(name), error, index) from error
         return batch
@@ -348,11 +357,55 @@ class Trace:
                 row = int(wrong.argmax())
                 raise ValueError(f"row {row}: {column} {numbers[row]} is beyond the {self._most_rows} that fit")
 
+    def _check_codes(self, name: str, batch: pa.RecordBatch) -> None:
+        """Refuse codes beyond the labels that lo2io knows: they index arrays. The file's own labels prove nothing.
+
+        Raises:
+            ValueError: The message names the column and the first wrong row of the batch.
+        """
+        for column in TABLES[name]:
+            if column.labels is None or column.name not in batch.schema.names:
+                continue
+            nr = len(column.labels) if isinstance(column.labels, tuple) else self._nr_labels[column.labels]
+            codes = as_numpy(batch.column(column.name))  # of nulls, too, for the arrays' users do not ask for nulls
+            wrong = (codes < 0) | (codes >= nr)
+            if wrong.any():
+                row = int(wrong.argmax())
+                raise ValueError(f"row {row}: {column.name} has the code {codes[row]}, and there are {nr}")
+
+    @cached_property
+    def _nr_labels(self) -> dict[str, int]:
+        """The number of labels of each set of them that is known once the trace is."""
+        return {"calls": len(self.metadata["calls"]), **dict.fromkeys(("opcodes", "reasons", "fuse_opcodes"), 256)}
+
     @cached_property
     def _most_rows(self) -> int:
         """The bound of all numbers of rows."""
         files = (self.path / DIRECTORY / table_file(name) for name in TABLES)
         return NUMBERS_FREE + sum(file.stat().st_blocks * 512 for file in files if file.is_file())
+
+
+def _check_types(name: str, schema: pa.Schema) -> None:
+    """Refuse columns of other types than lo2io writes: native code takes a column's memory as it is.
+
+    Raises:
+        ValueError: The message names the first wrong column.
+    """
+    if len({*schema.names}) != len(schema.names):
+        raise ValueError("two columns have the same name")
+    known = _types(name)
+    for found in schema:
+        wanted = known.get(found.name, found.type)  # a later version may have more columns
+        is_coded = pa.types.is_dictionary(wanted) and pa.types.is_dictionary(found.type)
+        if is_coded:  # versions differ in how wide codes are
+            is_coded = pa.types.is_signed_integer(found.type.index_type) and found.type.value_type == wanted.value_type
+        if found.type != wanted and not is_coded:
+            raise ValueError(f"the column {found.name} has the type {found.type} instead of {wanted}")
+
+
+@cache
+def _types(name: str) -> dict[str, pa.DataType]:
+    return {column.name: column.arrow_type for column in TABLES[name]}
 
 
 def _unreadable(path: Path, error: Exception, batch: int | None = None) -> TraceError:

@@ -258,8 +258,8 @@ typedef struct {
 
 /* One row per page fault that needed I/O, in the order of their ends. */
 typedef struct {
-    uint64_t *operation;        /* id of the operation that it is; 0: none, for it was inside of a call, or its start is not known */
-    uint8_t *inside;            /* 1: the thread was inside of a recorded call */
+    uint64_t *operation;        /* id of the operation that it is; 0: none, for it was inside a call, or its start is not known */
+    uint8_t *inside;            /* 1: the thread was inside a recorded call */
     uint32_t *task;
     uint32_t *tid;
     int64_t *begin_time_ns;     /* unknown: the page is no file's, or the start was not seen */
@@ -272,7 +272,7 @@ typedef struct {
     int64_t *offset_bytes;      /* of the page in the file; unknown: the file is not known */
     int64_t *run_queue_ns;      /* parts of its time, as of calls; unknown: not seen, or the layer `waits` was not recorded */
     int64_t *blocked_ns;
-    uint32_t *filled_pages;     /* of the file, that it put into the page cache; UINT32_MAX: not known, or inside of a call */
+    uint32_t *filled_pages;     /* of the file, that it put into the page cache; UINT32_MAX: not known, or inside a call */
     uint64_t *request;          /* id of the block request that read the page for it; 0: none, or not known */
 } lo2_fault_columns;
 

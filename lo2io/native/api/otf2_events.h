@@ -157,7 +157,7 @@ typedef struct {                  /* its index is the OTF2 location id */
     uint32_t curves[2];           /* RING_*: metric instances, by metric class; UINT32_MAX none yet */
     uint32_t pid, tid;            /* of the user; CPU: of the thread on it; UINT32_MAX none */
     uint32_t open_region;         /* region or context of the call under way, or the CPU's thread; UINT32_MAX none */
-    uint32_t off_cpu;             /* region or context of a stretch inside of open_region; UINT32_MAX none */
+    uint32_t off_cpu;             /* region or context of a stretch inside open_region; UINT32_MAX none */
     uint32_t metrics;             /* *_METRICS: the meter that writes here; UINT32_MAX none */
     uint32_t handle;              /* DEVICE: its handle; UINT32_MAX none */
     uint32_t waiting, waiting_last; /* first and last of the events that wait for their time */

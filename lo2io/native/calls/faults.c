@@ -1,6 +1,6 @@
 /*
  * Page faults of mapped files that needed I/O. A fault outside of calls also gives a row of operations: a read of its
- * page. A fault inside of a recorded call gives no such row, for its time is part of the call's time.
+ * page. A fault inside a recorded call gives no such row, for its time is part of the call's time.
  */
 #include "block/parts.h"
 #include "calls/calls.h"

@@ -123,7 +123,7 @@ static void worker_slept(engine *e, task *t, const lo2_kernel_sleep *sleep)
         e->batch->off_cpu.request[emit_sleep(e, t, sleep)] = request;
 }
 
-/* Threads that are inside of no recorded call may sleep, too: amid a page fault, or after a call whose exit was lost. */
+/* Threads that are inside no recorded call may sleep, too: amid a page fault, or after a call whose exit was lost. */
 void on_kernel_sleep(engine *e, task *t, const uint8_t *record)
 {
     pending_call *p = &t->pending;

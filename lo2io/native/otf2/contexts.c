@@ -2,7 +2,7 @@
  * Regions and calling contexts, which Enter, Leave and samples name, numbered in the order of first use.
  *
  * OTF2 forbids Enter and Leave beside events of calling contexts. So a trace has one or the other: regions, or
- * contexts, each of which is a region inside of another context.
+ * contexts, each of which is a region inside another context.
  */
 #include "otf2/otf2_writer.h"
 

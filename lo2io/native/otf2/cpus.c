@@ -1,7 +1,7 @@
 /*
  * Block requests, on their device and as samples on CPUs; and which thread each CPU runs.
  *
- * The calling context of a sample is the operation on the device, inside of the thread on the CPU, if that is known. A
+ * The calling context of a sample is the operation on the device, inside the thread on the CPU, if that is known. A
  * thread's context is entered when it gets the CPU, and left when it loses the CPU. An idle CPU is in no context, nor
  * is one before its first switch.
  */

@@ -296,7 +296,7 @@ int otf2_leave_all(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_
 
 /* otf2/contexts.c */
 /*
- * The number that Enter and Leave name: the region, or with calling contexts, the region inside of the context. NONE:
+ * The number that Enter and Leave name: the region, or with calling contexts, the region inside the context. NONE:
  * failed.
  */
 uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint32_t life, uint16_t call);

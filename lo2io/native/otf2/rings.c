@@ -2,7 +2,7 @@
  * Requests of io_uring as OTF2 events: non-blocking operations on the location of the thread that submitted them.
  * Executions by workers are regions on the workers' locations.
  *
- * An event inside of a call is known before the call's row, which comes at the exit. So the event waits for that row
+ * An event inside a call is known before the call's row, which comes at the exit. So the event waits for that row
  * (otf2/waiting.c). All others are written at once: an SQ thread makes no calls, so its events would wait until the end
  * of the trace. What waits is bounded by what a thread can submit and have under way during one call.
  */

@@ -7,7 +7,7 @@
 
 /*
  * The last waiting event that is not later than `time`, after which an event of that time belongs. Nearly always this
- * is the last of all. But stretches off the CPU come after many completions inside of them. Since the stretches are in
+ * is the last of all. But stretches off the CPU come after many completions inside them. Since the stretches are in
  * order among themselves, the search goes on at the last place found.
  */
 static uint32_t place_before(const lo2_otf2_writer *w, const lo2_otf2_location *location, uint64_t time)

@@ -5,16 +5,16 @@
  * its region. At the entry's time follows IoOperationBegin, for calls that transfer or flush. At the exit's time stand the
  * call's effects: handles that it destroyed, Complete, and the handle that it created, duplicated, destroyed or moved. A
  * call in flight has no Complete. Its region is left when the thread's next call begins, or at the end. Stretches off the
- * CPU are regions inside of the call's.
+ * CPU are regions inside the call's.
  *
- * Requests of rings are operations on the location of the thread that submitted them, inside of its call at that time or
+ * Requests of rings are operations on the location of the thread that submitted them, inside its call at that time or
  * outside of any. An execution by a worker is a region on the worker's location (otf2/rings.c).
  *
  * A block device has a location if requests are written as operations: begin, issued, complete or cancelled of each
  * request, in the engine's order. A CPU has one if requests are written as samples or switches are known (otf2/cpus.c).
  * Each device and process has a metric location, each ring two (otf2/metrics.c).
  *
- * Handle events (close-on-exec, close_range, dup2's target) have their own time, perhaps inside of a call whose row comes
+ * Handle events (close-on-exec, close_range, dup2's target) have their own time, perhaps inside a call whose row comes
  * later (execve). They wait for that row (otf2/waiting.c).
  *
  * In OTF2, no time is before the location's last one. The engine's order excludes such times. If one comes all the same,

@@ -2,7 +2,7 @@
  * Calls of rings and of libaio: each that submits or collects is a batch, with a row beside its operation's.
  *
  * For io_uring, the descriptor at the entry identifies the batch's ring. If the descriptor is not known, requests or a
- * wait inside of the call identify the ring. For libaio, the context identifies the ring. `asked` and `wanted` are the
+ * wait inside the call identify the ring. For libaio, the context identifies the ring. `asked` and `wanted` are the
  * call's arguments, whatever its flags. nr_completions counts CQEs since the entry, or since the ring became known,
  * without overflows. nr_requests and nr_completions are 0 for libaio.
  *

@@ -3,7 +3,7 @@
  *
  * A RING fact adds what events did not tell about the ring behind its handle. The ring may also become known after the
  * fact. If the fact's poller submits to a ring without a handle, and no other such fact names this poller, the handle
- * belongs to that ring. The poller of a ring is the thread born inside of io_uring_setup (SETUP_SQPOLL), else the first
+ * belongs to that ring. The poller of a ring is the thread born inside io_uring_setup (SETUP_SQPOLL), else the first
  * `iou-sqp-` thread that submits to the ring, else the thread that the fact names.
  */
 #include <fcntl.h>

@@ -631,8 +631,8 @@ static uint64_t sends(ring_request *r, bool ahead)
  * - in a worker, from a file_get to the end of that execution, unless a punted request exists whose execution would
  *   begin without a file_get: its file was got before, or may have been before the trace; it is registered; or the
  *   opcode has none;
- * - inside of an io_submit of one request;
- * - inside of another call, in no SQ thread, while it executes a request, but not in an io_uring_enter that submits
+ * - inside an io_submit of one request;
+ * - inside another call, in no SQ thread, while it executes a request, but not in an io_uring_enter that submits
  *   more than two.
  */
 uint64_t ring_request_sends(engine *e, task *t, bool ahead)

@@ -30,7 +30,7 @@ void ring_request_punted(engine *e, uint32_t index, int64_t time, bool again);
 void ring_orphan(engine *e, uint32_t index);   /* call besides ring_cqe_posted */
 void ring_cqe_posted(engine *e, uint32_t index, int64_t time, uint32_t tid);   /* counts for the ring and for the pending batch */
 void ring_cqe_overflowed(engine *e, uint32_t index, int64_t time);
-/* A request that begins inside of a thread's io_uring_enter counts for that batch. */
+/* A request that begins inside a thread's io_uring_enter counts for that batch. */
 void ring_batch_request(engine *e, uint32_t index, task *t);
 bool ring_is_chosen(const engine *e, uint64_t id); /* true if the sample rate keeps the request */
 /* Effects of requests on the descriptors of their process. `surely`: the number is a descriptor's. */

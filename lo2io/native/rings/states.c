@@ -11,7 +11,7 @@
  * cq_most is 0 for a new ring, and grows by each CQE up to the queue's size. An overflow sets it to the size, or adds 1
  * if the size is unknown. UINT32_MAX is unknown: of a ring older than the trace, or of unknown size.
  *
- * cq_least counts CQEs posted while the only user is inside of an io_uring_enter on the ring, until its exit (a lost
+ * cq_least counts CQEs posted while the only user is inside an io_uring_enter on the ring, until its exit (a lost
  * exit: until that is noticed; in flight: never ends). It is never above cq_most. The only user is inferred: the ring
  * was created in the trace; its process has one thread in user mode, which is in the call; and the process has not
  * forked since. This is checked at the entry (or when the call's ring becomes known) and at each CQE. Not seen are a

@@ -3,7 +3,7 @@
  *
  * A thread named `iou-wrk-N` is a worker, and a thread named `iou-sqp-N` is a poller, unless the thread has entered a
  * recorded call. Workers and pollers never run in user mode. The same holds for a thread of their process that one of
- * them creates, or that a thread creates inside of another call than clone. A worker's owner is the thread N of its
+ * them creates, or that a thread creates inside another call than clone. A worker's owner is the thread N of its
  * process that lives when the worker gets the name. The worker
  * serves the rings that thread N submits to. nr_workers of a ring counts births that were seen: the COMM with the name,
  * or a worker's FORK. `workers` of a state counts the living workers of the ring's living submitters, also those that

@@ -6,7 +6,7 @@ import json
 import os
 import struct
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,9 @@ REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
 NATIVE = {"operations": "operation", "handles": "handle", "files": "file", "threads": "task", "requests": "request"}
 NATIVE |= {"losses": "loss", "off_cpu": "off_cpu", "ring_requests": "ring_request", "ring_works": "ring_work"}
 NATIVE |= {"ring_states": "ring_state", "batches": "batch", "rings": "ring"}
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 LABELS = {"calls": [call.abi_name for call in CALLS], "opcodes": writer.opcode_labels(OPCODES)}
 LABELS["reasons"] = list(load_reasons().names)
 TEXTS = {"files": ("path",), "threads": ("comm", "cgroup", "cmdline")}
@@ -217,6 +220,13 @@ def test_opcodes_go_by_name_or_number(tmp_path: Path) -> None:
         assert trace.column(table, "opcode").tolist() == [1, len(OPCODES), 254, 255]
     assert trace.metadata["opcodes"][1] == {"number": 1, "name": "READV", "kind": "read", "io_mode": "read"}
     assert trace.metadata["sample_rate"] == 1
+
+
+def test_fuse_opcodes_go_by_name_or_number(tmp_path: Path) -> None:
+    """255 stands for all that are larger, such as CUSE_INIT, which starts a device of a CUSE server."""
+    trace = write_trace(tmp_path, [make_batch(fuse_requests=[{"opcode": opcode} for opcode in (1, 254, 255)])])
+    assert trace.table("fuse_requests")["opcode"].to_pylist() == ["LOOKUP", "opcode 254", "other"]
+    assert trace.column("fuse_requests", "opcode").tolist() == [1, 254, 255]
 
 
 def test_a_trace_of_an_earlier_version_has_no_rings(tmp_path: Path) -> None:
@@ -472,6 +482,88 @@ def test_a_number_of_a_row_beyond_any_table_is_a_trace_error(
     trace = write_trace(tmp_path, [make_batch(**{{"threads": "tasks"}.get(table, table): part}) for part in batches])
     with pytest.raises(TraceError, match=rf"{table}\.arrow: batch 0: row 10: {column} {number} is beyond the"):
         trace.column(table, column)
+
+
+def rewrite(file: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Write a changed table in place of the file."""
+    with pa.ipc.open_file(file.read_bytes()) as found:
+        table = change(found.read_all())
+    with pa.ipc.new_file(file, table.schema) as out:
+        out.write_table(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "kind"),
+    [
+        ("files", "path", pa.large_utf8()),
+        ("operations", "begin_time_ns", pa.int8()),
+        ("operations", "closes", pa.int64()),
+        ("operations", "call", pa.utf8()),
+        ("operations", "call", pa.dictionary(pa.uint16(), pa.utf8())),
+        ("operations", "call", pa.dictionary(pa.int16(), pa.large_utf8())),
+    ],
+)
+def test_a_column_of_another_type_is_a_trace_error(tmp_path: Path, table: str, column: str, kind: pa.DataType) -> None:
+    """Native code would take its memory for that of the type that lo2io writes."""
+    trace = write_trace(tmp_path, [make_batch(operations=[{}] * 3, files=[{}] * 3)])
+
+    def cast(rows: pa.Table) -> pa.Table:
+        return rows.set_column(rows.schema.names.index(column), column, rows[column].cast(kind))
+
+    rewrite(tmp_path / f"lo2io/{table}.arrow", cast)
+    with pytest.raises(TraceError, match=rf"{table}\.arrow: the column {column} has the type .* instead of"):
+        list(trace.batches(table, [column]) if table == "operations" else trace.record_batches(table, [column]))
+
+
+def test_codes_may_be_wider_than_lo2io_writes_them(tmp_path: Path) -> None:
+    """Versions differ in that."""
+    trace = write_trace(tmp_path, [make_batch(operations=[{"call": 1}])])
+    wide = pa.dictionary(pa.int32(), pa.utf8())
+    rewrite(
+        tmp_path / "lo2io/operations.arrow",
+        lambda rows: rows.set_column(rows.schema.names.index("call"), "call", rows["call"].cast(wide)),
+    )
+    assert trace.column("operations", "call").tolist() == [1]
+
+
+@pytest.mark.parametrize("code", [-1, len(CALLS), len(CALLS) + 3])
+def test_a_code_without_a_label_of_lo2ios_is_a_trace_error(tmp_path: Path, code: int) -> None:
+    """The file's own labels prove nothing: arrays have an element for each call of the metadata."""
+    trace = write_trace(tmp_path, [make_batch(operations=[{}] * 3)])
+    labels = [f"call {number}" for number in range(len(CALLS) + 10)]
+    codes = pa.DictionaryArray.from_arrays(
+        pa.array([0, 0, max(code, 0)], pa.int16(), mask=np.array([False, False, code < 0])), pa.array(labels)
+    )
+    if code < 0:  # under a null, where Arrow looks for no label
+        raw = pa.Array.from_buffers(pa.int16(), 3, [pa.py_buffer(b"\x03"), pa.py_buffer(np.array([0, 0, code], "i2"))])
+        codes = pa.DictionaryArray.from_arrays(raw, pa.array(labels))
+    rewrite(
+        tmp_path / "lo2io/operations.arrow",
+        lambda rows: rows.set_column(rows.schema.names.index("call"), "call", codes),
+    )
+    with pytest.raises(TraceError, match=rf"batch 0: row 2: call has the code {code}, and there are {len(CALLS)}"):
+        trace.column("operations", "call")
+
+
+def test_two_columns_of_one_name_are_a_trace_error(tmp_path: Path) -> None:
+    """Nobody could tell which of them is meant."""
+    trace = write_trace(tmp_path, [make_batch(operations=[{}])])
+    rewrite(tmp_path / "lo2io/operations.arrow", lambda rows: rows.append_column("task", rows["task"]))
+    with pytest.raises(TraceError, match="two columns have the same name"):
+        trace.table("operations")
+
+
+@pytest.mark.parametrize("change", [{"lost": None}, {"another": 1}])
+def test_a_proof_with_other_members_is_a_trace_error(tmp_path: Path, change: dict[str, Any]) -> None:
+    """The error names the key."""
+    write_trace(tmp_path, [])
+    path = tmp_path / "lo2io/metadata.json"
+    metadata = json.loads(path.read_text())
+    proof = {**metadata["completeness"], **change}
+    metadata["completeness"] = {key: value for key, value in proof.items() if value is not None}
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(TraceError, match="'completeness'"):
+        _ = reader.open_trace(tmp_path).completeness
 
 
 def test_a_column_that_claims_gigabytes_is_a_trace_error(tmp_path: Path) -> None:
