@@ -74,10 +74,12 @@ def _read_few_batches() -> None:
 
 def _list(trace: Trace) -> None:
     """Print each table that has rows."""
+    from lo2io.reports.words import printable
+
     for name in trace.tables:
         table = getattr(trace, name)
         if len(table):
-            print(f"{name}: {len(table):,} rows\n    {', '.join(table.columns)}")
+            print(f"{name}: {len(table):,} rows\n    {printable(', '.join(table.columns))}")
 
 
 def _print(relation: Any, to: str) -> None:

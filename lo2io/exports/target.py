@@ -33,6 +33,7 @@ Progress: TypeAlias = Callable[[float], None]
 
 MARKER: Final = "lo2io-export.json"
 """The file in an exported folder that names the format, the trace and the export's files."""
+_MOST_MARKER_BYTES: Final = 1 << 20
 MARKER_FORMAT: Final = "lo2io-export"
 _REPLACED: Final = ".replaced"
 """The name of the former export while the new one is renamed."""
@@ -153,9 +154,9 @@ def _is_own_folder(beside: Folder, name: str) -> bool:
         return False
     with beside.enter(name) as found:
         try:
-            marker = json.loads(found.read(MARKER))
+            marker = json.loads(found.read(MARKER, _MOST_MARKER_BYTES))
             known = {MARKER, *marker["files"]} if marker["format"] == MARKER_FORMAT else set()
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return False  # the folder is not searched: it may be a whole disk
         return bool(known) and known.issuperset(found.files())
 

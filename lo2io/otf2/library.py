@@ -15,7 +15,9 @@ import contextlib
 import ctypes
 import functools
 import importlib.util
+import os
 import re
+import stat
 import sys
 from ctypes import CFUNCTYPE, POINTER, c_bool, c_char_p, c_double, c_int, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
@@ -330,8 +332,10 @@ class Library:
         """An open OTF2 reader.
 
         Raises:
-            TraceError: The trace does not exist, or its anchor file cannot be read.
+            TraceError: The trace does not exist, or its anchor file cannot be read, or a FIFO, a device or a socket
+                lies where a file should: the library would wait for it, or read it without end.
         """
+        _refuse_endless(anchor)
         with self.quiet():
             handle = self.Reader_Open(str(anchor).encode())
             if not handle:
@@ -414,6 +418,32 @@ class Library:
         text = value.value.decode(errors="replace")
         self._libc.free(value)
         return text
+
+
+def _refuse_endless(anchor: Path) -> None:
+    """Look at all files of an archive before the library opens them.
+
+    Raises:
+        TraceError: One of them is a FIFO, a device or a socket.
+    """
+    with (
+        contextlib.suppress(OSError),
+        os.scandir(anchor.with_suffix("")) as entries,
+    ):  # what is missing, the library says
+        for entry in entries:
+            if not entry.is_file(follow_symlinks=False):
+                _refuse_if_endless(Path(entry.path))
+    for suffix in (anchor.suffix, ".def", ".marker"):
+        _refuse_if_endless(anchor.with_suffix(suffix))
+
+
+def _refuse_if_endless(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise TraceError(f"read {path}", "no regular file", "name an archive that a program has written")
 
 
 def definition_type(*arguments: Any) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.native._lib import ffi, lib
+from lo2io.native.columns import pointer_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -172,7 +173,11 @@ class PacketWriter:
 
     def slices(self, slices: Slices) -> None:
         """Write all slices."""
-        columns = [np.ascontiguousarray(part) for part in (slices.track, slices.begin_ns, slices.end_ns, slices.names)]
+        parts = (slices.track, slices.begin_ns, slices.end_ns, slices.names)
+        columns = [
+            np.ascontiguousarray(part, kind)
+            for part, kind in zip(parts, (np.uint64, np.int64, np.int64, np.uint32), strict=True)
+        ]
         flows = [np.ascontiguousarray(flow, np.uint64) for flow in slices.flows]
         last = None if slices.last_flow is None else np.ascontiguousarray(slices.last_flow, np.uint64)
         values = [np.ascontiguousarray(note.values).astype(np.int64, copy=False) for note in slices.notes]
@@ -235,7 +240,8 @@ class PacketWriter:
 
 
 def _pointer(kind: str, column: NDArray[Any], row: int) -> Any:
-    return ffi.cast(f"const {kind} *", column.ctypes.data + row * column.itemsize)
+    """A pointer to a row of a column, which the caller keeps alive."""
+    return pointer_to(column[row:], kind)
 
 
 MAGIC: Final = message(

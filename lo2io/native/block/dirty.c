@@ -331,7 +331,7 @@ void dirty_finish(engine *e)
             write_back row = {
                 .task = by->task, .tid = by->tid, .call = by->call, .charged = LO2_CHARGED_DIRTIED, .device = c->device, .inode = c->inode,
                 .generation = c->generation, .file = inode_file(e, c->device, c->inode, c->generation),
-                .offset = (int64_t)(c->number << CHUNK_SHIFT | place) * d->page_bytes, .bytes = d->page_bytes,
+                .offset = (int64_t)((c->number << CHUNK_SHIFT | place) * d->page_bytes), .bytes = d->page_bytes,
                 .first_dirtied = by->time, .last_dirtied = by->time, .issue = UNKNOWN, .complete = UNKNOWN,
             };
             add_row(e, NULL, &row);

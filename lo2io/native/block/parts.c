@@ -7,6 +7,9 @@ enum { SECTOR_SHIFT = 9 };
 
 enum { MOST_CARRIED = 1024 };
 
+/* No file is so long that a part of it, and a page more, would end beyond this. Such an offset comes from damage. */
+static const int64_t MOST_OFFSET = INT64_MAX - (1ll << 33);
+
 static void note_carried(engine *e, const request *r, const lo2_kernel_part *part)
 {
     if (!e->config.faults || r->operation != LO2_RQ_READ || part->kind != LO2_PART_FILE || r->issue == UNKNOWN)
@@ -46,8 +49,11 @@ void parts_add(engine *e, request *r, const lo2_kernel_parts *record)
         TAKE(e, free_parts, parts, index);
         if (index == NONE)
             return;
+        lo2_kernel_part *part = &e->parts.at[index].part;
         e->parts.at[index] = (held_part){.part = record->parts[i]};
-        note_carried(e, r, &record->parts[i]);
+        if (part->offset < 0 || part->offset > MOST_OFFSET)
+            part->offset = UNKNOWN;
+        note_carried(e, r, part);
         *(r->last_part ? &e->parts.at[r->last_part - 1].next : &r->first_part) = index + 1;
         r->last_part = index + 1;
     }

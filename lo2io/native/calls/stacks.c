@@ -22,7 +22,8 @@ static void queue(engine *e, stack_entry entry, const uint8_t *bytes)
         e->out_of_memory = true;
         return;
     }
-    memcpy(e->told_bytes.at + at, bytes, entry.size);
+    if (entry.size) /* else there may be no memory yet */
+        memcpy(e->told_bytes.at + at, bytes, entry.size);
     e->told_bytes.count += entry.size;
     e->stack_queue.at[e->stack_queue.count++] = entry;
 }

@@ -140,7 +140,7 @@ static void gap_told(engine *e, int64_t end)
 void add_loss(engine *e, const stream *s, int64_t begin, int64_t end, uint64_t lost)
 {
     e->totals.nr_lost_records++;
-    e->totals.nr_lost += lost;
+    e->totals.nr_lost = lost < INT64_MAX - e->totals.nr_lost ? e->totals.nr_lost + lost : INT64_MAX; /* tables hold no more */
     e->config.records_lost = 1;
     gap_told(e, end);
     uint32_t row = e->batch->nr_losses++;

@@ -133,11 +133,14 @@ def test_what_is_no_export_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "other" / MARKER).write_text(json.dumps({"format": "other", "files": ["b", "sub/a"]}))
     write_folder(tmp_path / "spoilt", "x")
     (tmp_path / "spoilt" / MARKER).write_text("[]")
+    for name, content in (("deep", "[" * 100_000), ("long", '"' + "x" * (2 << 20) + '"')):
+        write_folder(tmp_path / name, "x")
+        (tmp_path / name / MARKER).write_text(content)
     before = names(tmp_path)
     for name in ("text", "link", "folder", "more"):
         with pytest.raises(UsageError, match="is not such an export"):
             write_file(tmp_path / name, b"", force=True)
-    for name in ("text", "link", "folder", "more", "other", "spoilt"):
+    for name in ("text", "link", "folder", "more", "other", "spoilt", "deep", "long"):
         with pytest.raises(UsageError, match="is not a folder of such an export"):
             write_folder(tmp_path / name, "", force=True)
     with pytest.raises(UsageError, match="there is no folder"):

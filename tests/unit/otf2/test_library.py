@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -78,3 +79,23 @@ def test_the_systems_library_writes_and_reads(write: Any, candidates: list[str])
     written = write(maker.make())
     assert [kind for kind, _ in written.shape()] == ["+read", "OperationBegin", "OperationComplete", "-read"]
     assert library.find_library().name.startswith(library.SONAMES)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["traces.otf2", "traces.def", "traces/0.evt", "traces/7.def"])
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_what_has_no_end_is_not_opened(tmp_path: Path, write: Any, name: str, kind: str) -> None:
+    """A FIFO would keep lo2io waiting, and /dev/zero would fill the memory. A link leads to either."""
+    maker = BatchMaker()
+    maker.task(0)
+    maker.call("read", START, START + 100)
+    write(maker.make())
+    place = tmp_path / name
+    place.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(place)
+    else:
+        place.symlink_to("/dev/zero")
+    reader = library.Library().reader(tmp_path / "traces.otf2")
+    with pytest.raises(TraceError, match=f"{place.name}: no regular file"), reader:
+        pass

@@ -241,3 +241,15 @@ def test_direct_writes_name_their_call(spool: KernelSpool) -> None:
     tables = native_rows(spool.write(layers=LAYERS), 1 << 10)
     begin = next(row["begin_time_ns"] for row in tables["operations"] if row["bytes_request"] == PAGE)
     assert [row["call_begin_ns"] for row in tables["write_backs"]] == [begin, None]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("offset", [(1 << 63) - 1 - PAGE, (1 << 63) - (1 << 32), -5])
+def test_a_part_that_ends_beyond_all_files_has_no_offset(spool: KernelSpool, offset: int) -> None:
+    """Damage: page by page from there on, the engine would go on for years."""
+    dirty(spool, 60_000, 10, 0, 4)
+    written(spool, 60_100, part(PAGE, offset), part(PAGE, 0))
+    assert [(row["offset_bytes"], row["charged"]) for row in rows(spool) if row["request"]] == [
+        (None, UNKNOWN),
+        (0, DIRTIED),
+    ]

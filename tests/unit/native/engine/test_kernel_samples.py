@@ -100,6 +100,13 @@ def test_what_was_lost_of_events_is_a_gap(run: Run, spool: KernelSpool) -> None:
     assert losses == [{"cpu": 1, "begin_time_ns": 61_000, "end_time_ns": 70_000, "lost": 4}]
 
 
+def test_more_losses_than_tables_can_hold_are_as_many_as_they_can(spool: KernelSpool) -> None:
+    """Damage. The table's reader refuses larger numbers, so nobody could open the trace."""
+    for time in (60_000, 70_000):
+        spool.events_lost(time, 1, (1 << 64) - 7, begin=59_000)
+    assert run_native(spool.write())["totals"]["nr_lost"] == (1 << 63) - 1
+
+
 def test_what_was_lost_of_layers_is_counted_apart(run: Run, spool: KernelSpool) -> None:
     """No event counts it. Spools of older programs tell only that some records are lost."""
     spool.events_lost(60_000, 1, 4, begin=59_000).events_lost(70_000, 1, 5, begin=61_000, rows=True)
