@@ -37,6 +37,8 @@ CALL_ARGS = {
     "pwrite64": "unsigned int fd, const char * buf, size_t count, loff_t pos",
     "preadv2": "unsigned long fd, const struct iovec * vec, unsigned long vlen, unsigned long pos_l, "
     "unsigned long pos_h, rwf_t flags",
+    "pwritev2": "unsigned long fd, const struct iovec * vec, unsigned long vlen, unsigned long pos_l, "
+    "unsigned long pos_h, rwf_t flags",
     "readahead": "int fd, loff_t offset, size_t count",
     "writev": "unsigned long fd, const struct iovec * vec, unsigned long vlen",
     "openat": "int dfd, const char * filename, int flags, umode_t mode",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from workloads.build import DYNAMIC, STATIC, build
 from workloads.record import Recorded, read_json_lines, record
 
 from lo2io.catalog.catalog import load_catalog
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = [pytest.mark.requires("root", "tracefs", "events"), pytest.mark.usefixtures("busy_cpus")]
 
@@ -157,6 +161,32 @@ def test_handles(run: tuple[Recorded, list[dict[str, Any]]]) -> None:
     writes = [row for row in main if row["call"] == "write" and row["fd"] == 3 and row["bytes_request"] in {1, 2}]
     assert len({row["handle"] for row in writes if row["error"] == 0}) == sum(row["error"] == 0 for row in writes)
     assert all(row["handle"] is None for row in main if row["error"] == 9 and row["call"] == "read" and row["fd"] > 400)
+
+
+APPENDS = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.write(fd, b"." * 1000)
+os.pwritev(fd, [b"a" * 7], 100, os.RWF_APPEND)
+os.pwritev(fd, [b"b" * 8], 200)
+os.pwritev(fd, [b"c" * 9], -1, os.RWF_APPEND)
+os.write(fd, b"d" * 10)
+"""
+
+
+@pytest.mark.parametrize("names", ["kernel", "proc"])
+def test_writes_that_append_by_their_own_flags(tmp_path: Path, names: str) -> None:
+    """The file tells where the bytes of each write lie: the offset is that place, or unknown."""
+    file = tmp_path / "file"
+    recorded = record(tmp_path / "T", [sys.executable, "-c", APPENDS, file], "--names", names)
+    written = [row for row in recorded.calls("pwritev", "pwritev2", "write") if row["fd"] > 2]
+    places = [file.read_bytes().index(letter) for letter in (b".", b"a", b"b", b"c", b"d")]
+    assert [row["result"] for row in written] == [1000, 7, 8, 9, 10]
+    found = [row["offset_bytes"] for row in written]
+    assert [places[at] if offset is None else offset for at, offset in enumerate(found)] == places
+    assert found[1] is None
+    assert found[2] == places[2] == 200
+    assert (found[3:] == places[3:]) == (names == "kernel")  # only programs read the position
 
 
 def test_every_core_call_is_made(run: tuple[Recorded, list[dict[str, Any]]]) -> None:

@@ -13,6 +13,7 @@ Offset = tuple[int | None, int]
 """A call's offset and its source."""
 EXPLICIT, FOLLOWED, KERNEL = 1, 2, 3
 DATA = (CallKind.READ, CallKind.WRITE)
+RWF_APPEND, RWF_NOAPPEND = 0x10, 0x20
 
 
 def signed(value: int, bits: int) -> int:
@@ -53,6 +54,14 @@ def is_positioned(op: Pending) -> bool:
     return not (takes_minus_one and signed(op.values["offset"], 64) == -1)
 
 
+def appends_to(op: Pending, by_file: bool | None) -> bool | None:
+    """True if the call appends, by its own flags and by the file's O_APPEND; None: not known."""
+    flags = op.values.get("flags", 0)
+    if op.spec.kind is not CallKind.WRITE or flags & RWF_NOAPPEND:
+        return False
+    return True if flags & RWF_APPEND else by_file
+
+
 def end_moving(op: Pending, time: int, ret: int | None) -> None:
     """Advance the position; ``ret`` None: the result is unknown."""
     for description in op.moves:
@@ -67,7 +76,7 @@ def end_moving(op: Pending, time: int, ret: int | None) -> None:
             description.move_to(None if op.overlapped else ret)
         elif ret == 0:
             continue
-        elif kind is CallKind.COPY or (kind is CallKind.WRITE and description.append is not False):
+        elif kind is CallKind.COPY or appends_to(op, description.append) is not False:
             description.move_to(None)
         elif description.position is not None:
             description.move_to(description.position + ret)
@@ -77,12 +86,12 @@ def offset_of(op: Pending) -> Offset:
     """The offset by the arguments, or by the known position at the entry."""
     if is_positioned(op):
         offset = signed(op.values["offset"], 64)
-        appends = op.spec.kind is CallKind.WRITE and op.handle is not None and op.handle.description.append is True
+        appends = appends_to(op, op.handle is not None and op.handle.description.append) is True
         impossible = op.spec.kind in DATA and offset < 0
         return (None, 0) if appends or impossible else (offset, EXPLICIT)
     if op.spec.kind not in DATA or op.overlapped or op.position is None:
         return None, 0
-    if op.spec.kind is CallKind.WRITE and op.moves[0].append is not False:
+    if appends_to(op, op.moves[0].append) is not False:
         return None, 0
     return op.position, FOLLOWED
 
@@ -97,7 +106,7 @@ def told_offset(op: Pending, ret: int, offset: Offset) -> tuple[Offset, int | No
     usable = told is not None and told >= 0 and op.moves and kind is not CallKind.COPY and not op.overlapped
     if not usable or not op.moves[0].movable or told is None:
         return offset, None, False
-    appends = kind is CallKind.WRITE and op.moves[0].append is not False
+    appends = appends_to(op, op.moves[0].append) is not False
     if kind is CallKind.SEEK:
         certain = ret if ret >= 0 else op.position
         return offset, told if certain in (None, told) else None, True

@@ -86,6 +86,7 @@ def _calls() -> tuple[CallSpec, ...]:
         _call("futex_wait", kind.META, returns.VALUE, "flags=flags address=uaddr"),
         _call("futex_waitv", kind.META, returns.VALUE, "flags=flags"),
         replace(_call("readahead", kind.META, returns.ZERO, "fd=fd count=count offset=offset"), group="advice"),
+        _call("pwritev2", kind.WRITE, returns.BYTES, "fd=fd count=vlen offset=pos_l flags=flags", vectored=True),
     )
 
 

@@ -220,7 +220,8 @@ static iocb_row row_of(engine *e, const task *t, const asked_iocb *a)
     bool writes = q->opcode == IOCB_CMD_PWRITE || q->opcode == IOCB_CMD_PWRITEV;
     bool vectored = q->opcode == IOCB_CMD_PREADV || q->opcode == IOCB_CMD_PWRITEV;
     bool data = writes || vectored || q->opcode == IOCB_CMD_PREAD;
-    bool appends = writes && d && (d->append == APPENDS || handle_index == NONE); /* Linux appends, whatever the offset is */
+    bool file_appends = d && (d->append == APPENDS || handle_index == NONE);
+    bool appends = writes && write_appends(q->rw_flags, file_appends ? APPENDS : APPENDS_NOT) == APPENDS;
     iocb_row made = {.data = q->data, .iocb = q->iocb, .offset = UNKNOWN, .bytes = UNKNOWN, .place = q->place,
                      .handle = NONE, .fd = q->fd,
                      .opcode = q->opcode <= IOCB_CMD_PWRITEV ? (uint8_t)q->opcode : COMMAND_UNKNOWN};

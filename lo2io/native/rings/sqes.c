@@ -13,8 +13,8 @@
 #include "tables/descriptors.h"
 
 enum { MOST_REGISTERED = 1 << 15 };
-enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */
-    BUFFER_SELECT = 32, SEND_VECTORIZED = 32, WRITE_APPENDS = 0x10, WRITE_NEVER_APPENDS = 0x20
+enum { /* include/uapi/linux/io_uring.h */
+    BUFFER_SELECT = 32, SEND_VECTORIZED = 32
 };
 #define PLACE_CHOSEN UINT32_MAX /* IORING_FILE_INDEX_ALLOC: the kernel chooses */
 #define SPLICE_FIXED (1u << 31) /* splice, tee: the file that is read is a registered one, too */
@@ -140,12 +140,10 @@ static description *description_asked(engine *e, const ring_request *r, const ta
     return known ? description_of(e, on->registered.at[r->file_index].handle) : NULL;
 }
 
-/* Linux appends, whatever the offset is (BUGS of pwrite(2)). */
 static bool appends(const lo2_opcode *meaning, const lo2_asked *q, const description *d)
 {
-    if (!(meaning->traits & LO2_OPCODE_OFFSET) || meaning->kind != LO2_CALL_WRITE || (q->op_flags & WRITE_NEVER_APPENDS))
-        return false;
-    return (q->op_flags & WRITE_APPENDS) || (d && d->append == APPENDS);
+    bool writes = (meaning->traits & LO2_OPCODE_OFFSET) && meaning->kind == LO2_CALL_WRITE;
+    return writes && write_appends(q->op_flags, d ? d->append : APPENDS_NOT) == APPENDS;
 }
 
 /* The request reads or writes at the file's position, which is unknown until it ends. */

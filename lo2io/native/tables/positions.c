@@ -90,15 +90,22 @@ void position_entered(engine *e, task *t)
 
 static void move_to(description *d, int64_t position) { d->position = d->foreign ? UNKNOWN : position; }
 
+/* enum appends. Of the calls that write at an offset, pwritev2 alone has flags. */
+static uint8_t appends_to(const engine *e, const pending_call *p, const description *d)
+{
+    return e->calls[p->call].kind == LO2_CALL_WRITE ? write_appends(p->flags, d->append) : APPENDS_NOT;
+}
+
 /* `known`: the call's exit was seen. */
-static void stop_moving(engine *e, uint32_t index, const lo2_call *call, int64_t result, bool known, int64_t time)
+static void stop_moving(engine *e, uint32_t index, const pending_call *p, int64_t result, bool known, int64_t time)
 {
     description *d = description_of(e, index);
+    const lo2_call *call = &e->calls[p->call];
     if (!known)
         move_to(d, UNKNOWN);
     else if (result >= 0 && call->kind == LO2_CALL_SEEK)
         move_to(d, d->overlapped ? UNKNOWN : result);
-    else if (result > 0 && (call->kind == LO2_CALL_COPY || (call->kind == LO2_CALL_WRITE && d->append)))
+    else if (result > 0 && (call->kind == LO2_CALL_COPY || appends_to(e, p, d)))
         move_to(d, UNKNOWN);
     else if (result > 0 && d->position != UNKNOWN)
         move_to(d, d->position > INT64_MAX - result ? UNKNOWN : d->position + result);
@@ -117,11 +124,10 @@ static inline void leave_slot(engine *e, const task *t, int32_t fd)
 void position_left(engine *e, task *t, int64_t result, bool known, int64_t time)
 {
     pending_call *p = &t->pending;
-    const lo2_call *call = &e->calls[p->call];
     if (p->moves & 1)
-        stop_moving(e, p->handle, call, result, known, time);
+        stop_moving(e, p->handle, p, result, known, time);
     if (p->moves & 2)
-        stop_moving(e, p->handle2, call, result, known, time);
+        stop_moving(e, p->handle2, p, result, known, time);
     if (p->moves & 4)
         leave_slot(e, t, p->fd);
     if (p->moves & 8)
@@ -146,7 +152,7 @@ void position_doubtful(engine *e, task *t, uint32_t handle_index, uint8_t bit, i
     const slot *s = slot_at(e, t->table, bit == 1 ? p->fd : p->fd2, false);
     description *now = s && s->handle != NONE ? description_of(e, s->handle) : NULL;
     if (p->moves & bit) {
-        stop_moving(e, handle_index, call, 0, false, time);
+        stop_moving(e, handle_index, p, 0, false, time);
         p->moves &= (uint8_t)~bit;
         p->position = UNKNOWN;
     }
@@ -169,15 +175,13 @@ int64_t offset_of(engine *e, const pending_call *p, uint8_t *source)
     bool data = call->kind == LO2_CALL_READ || call->kind == LO2_CALL_WRITE;
     *source = OFFSET_UNKNOWN;
     if (p->positioned) {
-        /* Linux appends, whatever the offset is (BUGS of pwrite(2)). */
-        bool appends = call->kind == LO2_CALL_WRITE && d && d->append == APPENDS;
+        bool appends = call->kind == LO2_CALL_WRITE && write_appends(p->flags, d ? d->append : APPENDS_NOT) == APPENDS;
         if (appends || (p->offset < 0 && data))
             return UNKNOWN;
         *source = OFFSET_EXPLICIT;
         return p->offset;
     }
-    if (!data || !(p->moves & 1) || d->overlapped || p->position == UNKNOWN ||
-        (call->kind == LO2_CALL_WRITE && d->append))
+    if (!data || !(p->moves & 1) || d->overlapped || p->position == UNKNOWN || appends_to(e, p, d))
         return UNKNOWN;
     *source = OFFSET_FOLLOWED;
     return p->position;
@@ -200,7 +204,7 @@ bool position_told(engine *e, const pending_call *p, int64_t result, uint32_t ro
     if (!d || d->foreign || d->overlapped || call->kind == LO2_CALL_COPY || p->told_position < 0)
         return false;
     lo2_operation_columns *o = &e->batch->operations;
-    bool seeks = call->kind == LO2_CALL_SEEK, appends = call->kind == LO2_CALL_WRITE && d->append;
+    bool seeks = call->kind == LO2_CALL_SEEK, appends = appends_to(e, p, d);
     int64_t known = expected(call, p, appends, result), moved = result > 0 && !seeks ? result : 0;
     *after = p->told_position;
     if (known != UNKNOWN && known != p->told_position) { /* somebody else has moved it before, during or after the call */

@@ -121,6 +121,16 @@ def test_a_write_that_appends_has_no_offset(rig: SqeRig) -> None:
     assert rig.of("iocbs", "offset_bytes") == [None, 512, None]
 
 
+def test_a_requests_own_flags_prevail_over_the_files(rig: SqeRig) -> None:
+    """RWF_APPEND (0x10) appends through any descriptor, RWF_NOAPPEND (0x20) through none. No read appends."""
+    rig.call("openat", 7, dfd=-100, flags=O_APPEND)
+    rig.call("openat", 8, dfd=-100, flags=0)
+    asked = ((8, PWRITE, 0x10), (7, PWRITEV, 0x20), (7, PWRITE, 0x10), (8, PWRITE, 0x20), (8, PREAD, 0x10))
+    submit(rig, [{"opcode": what, "fd": fd, "off": 512, "length": 10, "rw_flags": how} for fd, what, how in asked], 5)
+    rig.run()
+    assert rig.of("iocbs", "offset_bytes") == [None, 512, None, 512, 512]
+
+
 def test_many_do_not_fit_into_a_batch(tmp_path: Path) -> None:
     """They wait for the next batches, in order."""
     rig = SqeRig(tmp_path, batch_rows=8)

@@ -385,6 +385,26 @@ def test_an_append_ignores_the_offset(run: Run, spool: SpoolBuilder) -> None:
     assert offsets(run(spool))[1:] == [(None, 0), (5, 1)]
 
 
+def test_a_writes_own_flags_prevail_over_the_files(run: Run, tmp_path: Path) -> None:
+    """RWF_APPEND (0x10) appends through any descriptor, RWF_NOAPPEND (0x20) through none. No read appends."""
+    calls = ("openat", "pwritev2", "preadv2")
+    spool = SpoolBuilder(tmp_path / "spool", start_ns=50_000, calls=calls).fact_task(1_000, 10, 10)
+    for fd, flags in ((3, O_RDWR), (4, O_RDWR | O_APPEND)):
+        spool.call(60_000 + fd, 0, 10, "openat", fd, flags=flags)
+    expected: list[tuple[int | None, int]] = []
+    time = 60_010
+    for fd, flags, at, found in (
+        (3, 0x10, 100, (None, 0)), (3, 0, 100, (100, 1)), (4, 0x20, 100, (100, 1)), (4, 0x10, 100, (None, 0)),
+        (3, 0, -1, (0, 2)), (3, 0x10, -1, (None, 0)), (3, 0, -1, (None, 0)), (4, 0x20, -1, (0, 2)),
+        (4, 0x20, -1, (7, 2)), (4, 0, -1, (None, 0)),
+    ):  # fmt: skip
+        spool.call(time, 0, 10, "pwritev2", 7, fd=fd, vlen=1, pos_l=at, flags=flags)
+        expected.append(found)
+        time += 10
+    spool.call(time, 0, 10, "preadv2", 7, fd=3, vlen=1, pos_l=50, flags=0x10)
+    assert offsets(run(spool))[2:] == [*expected, (50, 1)]
+
+
 def test_set_flags_is_an_event_of_the_handle(run: Run, spool: SpoolBuilder) -> None:
     """F_SETFL tells the new status flags, and ends or begins appending."""
     spool.call(60_000, 0, 10, "openat", 3, flags=O_RDWR).call(60_010, 0, 10, "fcntl", 0, fd=3, cmd=4, arg=O_APPEND)
