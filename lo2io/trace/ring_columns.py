@@ -70,7 +70,7 @@ RING_REQUESTS: Final = (
     reference("tid", "its thread"),
     Column("user_data", "uint64", "", "as the program chose it; libaio: aio_data"),
     Column("opcode", "uint8", "", "what it does; libaio: what does the same in io_uring", labels="opcodes"),
-    Column("sqe_flags", "uint8", "", "IOSQE_*; the kernel may have set ASYNC (16) itself"),
+    Column("sqe_flags", "uint8", "", "IOSQE_*; the kernel may have set ASYNC (16), DRAIN (2) behind a drained chain"),
     Column("status", "uint8", "", "how it ended", labels=RING_STATUS),
     Column("path", "uint8", "", "the way it went", labels=RING_PATH),
     Column("traits", "uint16", "", _bits(RING_TRAITS)),

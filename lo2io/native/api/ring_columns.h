@@ -14,7 +14,7 @@ typedef struct {
     uint32_t *tid;
     uint64_t *user_data;        /* libaio: aio_data */
     uint8_t *opcode;            /* the kernel's number; 255 unknown. libaio: the io_uring opcode that does the same */
-    uint8_t *sqe_flags;         /* IOSQE_*; the kernel may have set ASYNC */
+    uint8_t *sqe_flags;         /* IOSQE_*; the kernel may have set ASYNC, and DRAIN behind a drained chain */
     uint8_t *status;            /* enum lo2_ring_status */
     uint8_t *path;              /* enum lo2_ring_path */
     uint16_t *traits;           /* enum lo2_ring_trait bits */

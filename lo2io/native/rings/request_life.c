@@ -109,6 +109,50 @@ static uint32_t claim(engine *e, ring_request *r, uint32_t handle_index)
     return h->number;
 }
 
+static void forget_closed(engine *e)
+{
+    ring_request_set *set = e->ring_requests;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < set->closing.count; i++) {
+        const ring_request *r = request_of(e, set->closing.at[i]);
+        if (r && r->alive)
+            set->closing.at[kept++] = set->closing.at[i];
+    }
+    set->closing.count = kept;
+}
+
+void request_closes(engine *e, const ring_request *r)
+{
+    ring_request_set *set = e->ring_requests;
+    if (set->closing.count == set->closing.room) {
+        forget_closed(e);
+        if (!VEC_ROOM(&set->closing, 2 * set->closing.count + 1)) {
+            e->out_of_memory = true;
+            return;
+        }
+    }
+    set->closing.at[set->closing.count++] = ref_to(e, r);
+}
+
+/*
+ * True if another request is to close fd. The kernel may have done so, and given the number to another file, long before the CQE
+ * that ends the handle here: with DEFER_TASKRUN, a CQE waits until the submitter asks for it.
+ */
+static bool is_being_closed(engine *e, const ring_request *r, const task *t, int32_t fd)
+{
+    const ring_request_set *set = e->ring_requests;
+    if (!set->closing.count)
+        return false;
+    forget_closed(e);
+    for (uint32_t i = 0; i < set->closing.count; i++) {
+        const ring_request *other = request_of(e, set->closing.at[i]);
+        const task *by = request_task(e, other);
+        if (other != r && other->fd == fd && (by ? by->table == t->table : other->pid == r->pid))
+            return true;
+    }
+    return false;
+}
+
 /*
  * The kernel looked fd up after the thread's last event, at `since`. The handle is known if the slot was constant from
  * then on. `bit` says whether it is the request's handle or handle2.
@@ -120,7 +164,7 @@ static uint32_t look_up(engine *e, ring_request *r, task *t, int32_t fd, int64_t
         r->opens_late |= fd >= 0;
         return NONE;
     }
-    if (slot_kept(e, t, slot_at(e, t->table, fd, false), index, since) && is_told(e, t, index))
+    if (slot_kept(e, t, slot_at(e, t->table, fd, false), index, since) && is_told(e, t, index) && !is_being_closed(e, r, t, fd))
         return claim(e, r, index);
     r->doubtful |= bit;
     return NONE;
@@ -911,7 +955,7 @@ void ring_requests_free(engine *e)
     if (!set)
         return;
     void *owned[] = {set->requests.at, set->free_requests.at, set->addresses, set->data, set->of_ring.at, set->threads.at,
-                     set->held.at, set->free_held.at, set->row_queue.at, set->event_queue.at, set->work_queue.at, set};
+                     set->held.at, set->free_held.at, set->closing.at, set->row_queue.at, set->event_queue.at, set->work_queue.at, set};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     e->ring_requests = NULL;

@@ -155,6 +155,7 @@ typedef struct ring_request_set {
     VEC(ring_thread) threads;
     VEC(held_event) held;
     VEC(uint32_t) free_held;
+    VEC(request_ref) closing;     /* that close a descriptor; also some that have ended */
     VEC(ring_request) row_queue;
     VEC(ring_event_row) event_queue;
     VEC(ring_work_row) work_queue;
@@ -238,6 +239,7 @@ ring_request *request_by_order(engine *e, const ring_sample *s, bool more);
 void request_give_to(engine *e, ring_request *r, task *t); /* t is its submitter */
 void request_adopt(engine *e, ring_request *r, task *t, int64_t time);
 task *request_task(engine *e, const ring_request *r); /* its submitter; NULL: the thread has ended */
+void request_closes(engine *e, const ring_request *r); /* it will close the descriptor fd of its submitter's table */
 
 /* rings/sqes.c */
 /* uses the SQE record of its thread; false: that is another request's */

@@ -217,6 +217,7 @@ static void asks_on_what(engine *e, ring_request *r, ring_thread *th, task *t, c
         r->fd = q->fd;
         r->looked = r->looked_since = r->submit;
         r->doubtful = has_no_rivals(e, t) && !t->serves ? 0 : 4;
+        request_closes(e, r);
         if (index != NONE && !is_told(e, t, index)) {
             r->doubtful = 1;
         } else if (index != NONE) {

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RING_ATTRIBUTES: Final = {
     "ring": ("io_uring ring", "Ring of the request, or of the call: an io_uring, or a context of libaio", "STRING"),
     "user_data": ("io_uring user_data", "As the program chose it", "UINT64"),
-    "sqe_flags": ("io_uring SQE flags", "IOSQE_*; the kernel may have set ASYNC itself", "STRING"),
+    "sqe_flags": ("io_uring SQE flags", "IOSQE_*; the kernel may have set ASYNC or DRAIN itself", "STRING"),
     "previous": ("io_uring previous request", "The request it is linked after: its matching id", "UINT64"),
     "path": ("io_uring path", "The way the request went: inline, device, poll, worker, refused, cancelled", "STRING"),
     "status": ("io_uring status", "How the request ended, if it was not simply completed", "STRING"),

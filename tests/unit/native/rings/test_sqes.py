@@ -225,6 +225,40 @@ def test_a_close_on_a_worker_may_have_closed_either(rig: SqeRig) -> None:
     assert rig.of("ring_requests", "handle") == [None]
 
 
+@pytest.mark.parametrize("closed", [7, 8])
+def test_what_is_looked_up_during_a_close_may_be_another_file(rig: SqeRig, closed: int) -> None:
+    """A worker closed the number and opened it again, and the CQEs of both wait. So no request on it has a handle."""
+    rig.worker(12)
+    for fd in (7, 8):
+        rig.call("openat", fd, dfd=-100)
+    rig.ask(1, opcode=CLOSE, fd=closed, flags=ASYNC)
+    rig.event("queue_async_work", ctx=A, req=1, opcode=CLOSE, rw=0)
+    for req in (2, 3):
+        if req == 3:
+            rig.complete(1, 0)
+        rig.ask(req, opcode=READ, fd=7, flags=ASYNC)
+        rig.event("queue_async_work", ctx=A, req=req, opcode=READ, rw=0)
+        rig.event("file_get", 12, ctx=A, req=req, fd=7)
+        rig.complete(req, 1)
+    rig.run()
+    first = min(row["handle"] for row in rig.rows["handles"] if row["fd"] == 7)
+    found = [handle for opcode, handle in rig.of("ring_requests", "opcode", "handle") if opcode == READ]
+    assert found == [first] * 2 if closed == 8 else found[0] is None and found[1] not in {None, first}
+
+
+def test_closes_that_ended_change_nothing(rig: SqeRig) -> None:
+    """However many there were."""
+    for req in range(1, 100):
+        rig.call("openat", 7, dfd=-100)
+        rig.request(req, 0, opcode=CLOSE, fd=7)
+    rig.call("openat", 7, dfd=-100)
+    rig.ask(200, opcode=READ, fd=7)
+    rig.event("file_get", ctx=A, req=200, fd=7)
+    rig.complete(200, 1)
+    rig.run()
+    assert rig.of("ring_requests", "handle")[-1] == max(row["handle"] for row in rig.rows["handles"] if row["fd"] == 7)
+
+
 def test_a_close_without_an_sqe_may_have_closed_anything(rig: SqeRig) -> None:
     """As without programs: its record was lost."""
     rig.call("openat", 7, dfd=-100)
