@@ -49,7 +49,7 @@ typedef struct {
     size_t nr_tasks;
     bool knows_cpu;
     lo2_spans device, either; /* a request at a device; there or in a queue */
-    lo2_spans preempted, away, unknown, off_cpu, away_or_device, away_or_either; /* with knows_cpu; off_cpu: the first three */
+    lo2_spans ready, away, unknown, off_cpu, away_or_device, away_or_either; /* with knows_cpu; off_cpu: the first three */
 } lo2_call_spans;
 
 /* How rows are looked up. The last entry of an array by task or handle stands for all numbers beyond it. */

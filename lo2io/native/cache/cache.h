@@ -16,6 +16,7 @@ typedef struct {
     uint8_t act;
     bool certain;                 /* no record of its time is lacking */
     bool followed;                /* a wait would have been seen */
+    bool through_mapping;         /* a page fault: later uses of the pages that it fills are not seen */
     int64_t offset, bytes;        /* of a read: those that it moved; offset UNKNOWN: not known */
 } cache_cause;
 

@@ -155,7 +155,7 @@ static void emit_run(engine *e, const page_run *run, const cache_file *file, con
     }
     page_range range = pages_of(run->page_bytes, cause->offset, cause->bytes);
     uint32_t begin = pages_before(run, range.first), end = pages_before(run, range.last + 1);
-    bool followed = file->cached == CACHED_PAGES;
+    bool followed = file->cached == CACHED_PAGES && !cause->through_mapping;
     emit_part(e, run, cause, number, 0, begin, LO2_FILL_AHEAD, followed);
     emit_part(e, run, cause, number, begin, end, LO2_FILL_DEMAND, false);
     emit_part(e, run, cause, number, end, run->pages, LO2_FILL_AHEAD, followed);

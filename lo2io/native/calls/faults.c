@@ -94,6 +94,7 @@ static uint32_t settle_fills(engine *e, task *t, const lo2_kernel_fault *fault, 
     cause.act = ACT_READ;
     cause.certain = e->config.cache == LO2_CACHE_LAYER_ON && e->lost_until <= begin && t->fault_deeds_from < begin;
     cause.followed = s->known;
+    cause.through_mapping = true;
     cause.offset = o->offset_bytes[row];
     cause.bytes = fault->page_bytes;
     settle_earlier(e, t, begin);

@@ -9,7 +9,8 @@ static void add_read(const lo2_cache_sums *sums, size_t place, const lo2_cache_r
     sums->reads[key]++;
     sums->bytes[key] += r->bytes_result[i] > 0 ? r->bytes_result[i] : 0;
     sums->missed_bytes[place] += r->cache_missed_pages[i] == UINT32_MAX ? 0 : r->cache_missed_pages[i] * page_bytes;
-    sums->wait_ns[place] += r->cache_wait_ns[i] > 0 ? r->cache_wait_ns[i] : 0;
+    if (r->cache[i] >= LO2_CACHE_HIT && r->cache_wait_ns[i] > 0) /* other reads wait for the device, not for pages */
+        sums->wait_ns[place] += r->cache_wait_ns[i];
 }
 
 void lo2_cache_add(const lo2_sum_context *c, const lo2_cache_rows *r, int64_t page_bytes,

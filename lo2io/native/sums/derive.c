@@ -87,7 +87,7 @@ off_cpu_parts off_cpu_of(const lo2_call_spans *spans, uint32_t task, int64_t beg
     int32_t number = number_of(spans, task, duration);
     if (number < 0 || !covered(&spans->off_cpu, number, begin, duration)) /* so it is for most calls */
         return (off_cpu_parts){0};
-    return (off_cpu_parts){covered(&spans->preempted, number, begin, duration),
+    return (off_cpu_parts){covered(&spans->ready, number, begin, duration),
                            covered(&spans->away, number, begin, duration),
                            covered(&spans->unknown, number, begin, duration)};
 }

@@ -6,8 +6,8 @@
 
 #define UNKNOWN INT64_MIN
 
-/* The time of one call in which its thread was preempted; waited; had an unknown state. */
-typedef struct { int64_t preempted, away, unknown; } off_cpu_parts;
+/* The time of one call in which its thread was ready to run, and others ran; waited; had an unknown state. */
+typedef struct { int64_t ready, away, unknown; } off_cpu_parts;
 
 static inline size_t at_most(uint32_t index, size_t nr) { return index < nr ? index : nr - 1; }
 

@@ -27,6 +27,8 @@ typedef struct {
     uint32_t task, handle, handle2, flags;
     int32_t call, group, process, error;
     int64_t begin, end, offset, asked, result, duration, moved, device, queue;
+    int64_t own; /* of the duration: without the time in which the thread was ready to run, but others ran */
+    off_cpu_parts off;
     uint8_t kind;
     bool ended, synced;
 } operation;
@@ -105,7 +107,7 @@ static void add_unaided(lo2_access_sums *s, const operation *o)
 {
     s->unaided++;
     s->unaided_bytes += o->moved;
-    s->unaided_ns += o->duration;
+    s->unaided_ns += o->own;
     s->alone += o->begin >= s->last_end_ns;
     s->last_end_ns = o->end;
 }
@@ -146,7 +148,7 @@ static bool add_access(lo2_tally *t, int direction, const operation *o)
     g->turns += g->way >= 0 && g->way != direct;
     g->way = direct;
     g->short_writes += direction && o->moved > 0 && o->asked > o->moved && !o->error;
-    s->time_ns += o->duration;
+    s->time_ns += o->own;
     if (o->moved <= 0)
         return true;
     int64_t size = o->asked == UNKNOWN ? o->moved : o->asked;
@@ -162,7 +164,7 @@ static bool add_pattern(lo2_tally *t, const operation *o)
     lo2_group_sums *g = &t->config.groups[o->group];
     if (o->synced) {
         g->synced_writes++;
-        g->synced_write_ns += o->duration;
+        g->synced_write_ns += o->own;
     }
     switch (o->kind) {
     case LO2_CLASS_READ: return add_access(t, 0, o);
@@ -170,11 +172,11 @@ static bool add_pattern(lo2_tally *t, const operation *o)
     case LO2_CLASS_OPEN: g->opens++; break;
     case LO2_CLASS_SYNC:
         g->syncs++;
-        g->sync_ns += o->duration;
+        g->sync_ns += o->own;
         break;
     case LO2_CLASS_LOCK:
         g->locks++;
-        g->lock_ns += o->duration;
+        g->lock_ns += o->own;
         g->locks_refused += o->error != 0;
         break;
     default: break;
@@ -194,7 +196,7 @@ static bool add_failure(lo2_tally *t, const operation *o)
         t->failed[at] = (lo2_failure){o->process, o->call, o->kind, abs(o->error), 0, 0};
     }
     t->failed[at].calls++;
-    t->failed[at].time_ns += o->duration;
+    t->failed[at].time_ns += o->own;
     return true;
 }
 
@@ -210,11 +212,10 @@ static bool add_time(lo2_tally *t, const operation *o, int64_t worked)
     int64_t rest = o->duration - o->device - o->queue - worked;
     bool waits = o->traits->waits || o->kind == LO2_CLASS_LOCK || (o->flags & o->traits->waits_if) || waits_by_file(t, o);
     if (c->context.spans.knows_cpu) {
-        off_cpu_parts off = off_cpu_of(&c->context.spans, o->task, o->begin, o->duration);
-        rest = off.away - o->device - o->queue;
+        rest = o->off.away - o->device - o->queue;
         s->blocked_ns += waits ? 0 : rest;
-        s->preempted_ns += off.preempted;
-        s->cpu_ns += o->duration - off.preempted - off.away - off.unknown;
+        s->preempted_ns += o->off.ready;
+        s->cpu_ns += o->own - o->off.away - o->off.unknown;
     }
     s->calls++;
     s->errors += o->error != 0;
@@ -223,10 +224,10 @@ static bool add_time(lo2_tally *t, const operation *o, int64_t worked)
     s->queue_ns += o->queue;
     s->waiting_ns += waits ? rest : 0;
     c->process_calls[(size_t)o->process * LO2_NR_CLASSES + o->kind]++;
-    c->process_ns[(size_t)o->process * LO2_NR_CLASSES + o->kind] += o->duration;
+    c->process_ns[(size_t)o->process * LO2_NR_CLASSES + o->kind] += o->own;
     if (o->kind == LO2_CLASS_SYNC || o->synced) {
         c->process_syncs[o->process]++;
-        c->process_sync_ns[o->process] += o->duration;
+        c->process_sync_ns[o->process] += o->own;
     }
     return !o->error || add_failure(t, o);
 }
@@ -256,7 +257,12 @@ static void add_slow(lo2_tally *t, const operation *o)
 
 static operation row_at(const lo2_tally *t, const lo2_sum_rows *r, size_t i)
 {
+    const lo2_call_spans *spans = &t->config.context.spans;
+    off_cpu_parts off = {0};
+    if (spans->knows_cpu)
+        off = off_cpu_of(spans, r->task[i], r->begin_time_ns[i], t->duration_ns[i]);
     return (operation){
+        .off = off, .own = t->duration_ns[i] - off.ready,
         .traits = &t->config.context.calls[r->call[i]], .id = r->id[i], .task = r->task[i], .handle = r->handle[i],
         .handle2 = r->handle2[i], .flags = r->flags[i], .call = r->call[i], .group = t->group[i], .process = t->process[i],
         .error = r->error[i], .begin = r->begin_time_ns[i], .end = r->end_time_ns[i], .offset = r->offset_bytes[i],

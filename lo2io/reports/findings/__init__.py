@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 RULES: Final = {**FILE_RULES, **CALL_RULES, **DEVICE_RULES, **LAYER_RULES, **REQUEST_RULES, **RING_RULES}
 """The rules by name. Each rule takes the sums; a rule of rings takes the numbers of rings."""
 PRECISE: Final = {
-    "sync-bound": ("sync-per-write", False),
-    "metadata-storm": ("missing-files", True),
-    "one-at-a-time": ("random-reads-of-whole-file", True),
+    "sync-bound": (("sync-per-write", False),),
+    "metadata-storm": (("missing-files", True),),
+    "one-at-a-time": (("random-reads-of-whole-file", True), ("faults-one-by-one", True)),
 }
-"""Rule → a rule that says more precisely what is wrong; and True if both are about the same subject."""
+"""Rule → rules that say more precisely what is wrong, each with True if both are about the same subject."""
 MOSTLY: Final = 0.9
 """Least part of the time that the more precise finding explains."""
 
@@ -66,9 +66,8 @@ def each_once(findings: list[Finding]) -> list[Finding]:
             costs[finding.rule, subject] += finding.cost_ns or 0
     kept = []
     for finding in findings:
-        precise, same_subject = PRECISE.get(finding.rule, ("", False))
-        subject = finding.subject if same_subject else None
-        if not precise or costs[precise, subject] < MOSTLY * costs[finding.rule, subject]:
+        subjects = [(rule, finding.subject if same else None) for rule, same in PRECISE.get(finding.rule, ())]
+        if all(costs[rule, subject] < MOSTLY * costs[finding.rule, subject] for rule, subject in subjects):
             kept.append(finding)
     return kept
 

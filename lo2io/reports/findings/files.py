@@ -269,26 +269,30 @@ def mixed_direct(sums: TraceSums) -> list[Finding]:
 
 
 def uncached_rereads(sums: TraceSums) -> list[Finding]:
-    """Reads with a request at a device moved more bytes than they span in the file: some bytes came twice."""
-    pattern, reads = sums.pattern, sums.pattern.read
-    again = reads.waited_bytes - reads.extent()
+    """Reads fetched more bytes from a device than they span in the file: some bytes came twice.
+
+    They are the bytes of reads that had a request at a device; or what reads put into the page cache, if that is more.
+    """
+    pattern, reads, cache = sums.pattern, sums.pattern.read, sums.cache.by_group
+    fetched = np.maximum(reads.waited_bytes, cache.missed_bytes + cache.ahead_bytes)
+    again = fetched - reads.extent()
     return listed(
         sums,
         (again >= LEAST_AGAIN) & (pattern.direct < HALF * reads.accesses),
-        reads.waited,
+        reads.accesses,
         lambda key: file_finding(
             "uncached-rereads",
             key,
-            f"reads that had a device at work moved {format_bytes(int(reads.waited_bytes[key]))}, and span "
+            f"reads fetched {format_bytes(int(fetched[key]))} from a device, and span "
             f"{format_bytes(int(reads.extent([key])[0]))}: at least "
             f"{format_bytes(int(again[key]))} should have been cached",
             evidence={
-                "device_bytes": reads.waited_bytes[key],
+                "device_bytes": fetched[key],
                 "extent_bytes": reads.extent([key])[0],
                 "again_bytes": again[key],
             },
-            rows=reads.waited[key],
-            where=_accesses(key, CallClass.READ, _waited),
+            rows=reads.accesses[key],
+            where=_accesses(key, CallClass.READ, _moved),
         ),
     )
 

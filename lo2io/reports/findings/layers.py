@@ -104,14 +104,18 @@ def wasted_read_ahead(sums: TraceSums) -> list[Finding]:
 
 
 def no_read_ahead(sums: TraceSums) -> list[Finding]:
-    """Reads in the order of the file miss the page cache again and again: the kernel does not read ahead."""
+    """Reads in the order of the file miss the page cache again and again: the kernel does not read ahead.
+
+    It does so only for reads that begin where the one before ended, or in the page after it.
+    """
     found, reads = sums.cache.by_group, sums.pattern.read
     missed, missed_bytes, ahead, wait_ns = (
         sums.paths.merged(values)
         for values in (found.reads[:, _MISS], found.missed_bytes, found.ahead_bytes, found.wait_ns)
     )
-    number, sequential, moved = (
-        sums.paths.merged(values) for values in (reads.accesses, reads.sequential, found.bytes.sum(axis=1))
+    number, sequential, consecutive, moved = (
+        sums.paths.merged(values)
+        for values in (reads.accesses, reads.sequential, reads.consecutive, found.bytes.sum(axis=1))
     )
     fits = (missed >= MANY) & (missed >= HALF * number) & (sequential >= MOSTLY * number)
     fits &= (ahead < missed_bytes) & (moved <= SMALL_READ * number)
@@ -123,10 +127,12 @@ def no_read_ahead(sums: TraceSums) -> list[Finding]:
             "no-read-ahead",
             key,
             f"{missed[key]:,} of {number[key]:,} reads in the file's order missed the page cache, for only "
-            f"{format_bytes(int(ahead[key]))} were read in advance",
+            f"{format_bytes(int(ahead[key]))} were read in advance"
+            + ("" if consecutive[key] >= MOSTLY * number[key] else ": these reads leave gaps"),
             evidence={
                 "misses": missed[key],
                 "reads": number[key],
+                "consecutive": consecutive[key],
                 "missed_bytes": missed_bytes[key],
                 "ahead_bytes": ahead[key],
             },

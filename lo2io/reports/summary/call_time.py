@@ -15,6 +15,7 @@ from lo2io.frozen import dataclass
 from lo2io.model import UNKNOWN_I64
 from lo2io.native.columns import allocate_rows
 from lo2io.reports.summary.classes import NR_CLASSES
+from lo2io.reports.summary.spans import wait_ends
 from lo2io.trace.columns import OFF_STATE
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Sleeps:
 class TimeTally:
     """By class of call: count, time, and the part with a request of the calling thread under way.
 
-    With the scheduler's switches, each moment of a call is one of three: it had a CPU, was preempted, or waited.
+    With the scheduler's switches, each moment of a call is one of three: it had a CPU, was ready to run, or waited.
     Without them, this is unknown. Waiting counts as the first of these that holds: for the device or its queue;
     for others, in calls that wait by their nature (polls, locks, syncs, collecting from rings; reads, writes,
     copies and opens of pipes, sockets and terminals, but not of /dev/null and its like); blocked. ``adding.py`` adds
@@ -115,16 +116,21 @@ class TimeTally:
 
 
 class OffCpuTally:
-    """Stretches of calls without a CPU, by state. Empty unless switches were recorded."""
+    """Stretches of calls without a CPU, by state. Empty unless switches were recorded.
+
+    A state ends when its thread is woken. From then on the thread is ready to run, like a preempted one.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.times = np.zeros(len(OFF_STATE), np.int64)
         self.total_ns = np.zeros(len(OFF_STATE), np.int64)
-        for rows in trace.batches("off_cpu", ["state", "begin_time_ns", "end_time_ns"]):
-            known = rows["end_time_ns"] != UNKNOWN_I64
-            lasted = np.maximum((rows["end_time_ns"] - rows["begin_time_ns"]) * known, 0)
-            np.add.at(self.times, rows["state"], 1)
-            np.add.at(self.total_ns, rows["state"], lasted)
+        for rows in trace.batches("off_cpu", ["state", "begin_time_ns", "end_time_ns", "wake_time_ns"]):
+            begin, end, state = rows["begin_time_ns"], rows["end_time_ns"], rows["state"]
+            known = (end != UNKNOWN_I64) & (end >= begin)
+            woken = wait_ends(begin, end, rows["wake_time_ns"], state)
+            np.add.at(self.times, state, 1)
+            np.add.at(self.total_ns, state, (woken - begin) * known)
+            self.total_ns[OFF_STATE.index("preempted")] += ((end - woken) * known).sum()
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,7 @@ def _time(sums: TraceSums) -> TimeSummary:
         storage=_time_row(sums, "storage", list(STORAGE)),
         classes=classes,
         waits=tuple(_waits(sums, [row.kind for row in classes])) if sums.waits.recorded else (),
-        off_cpu=tuple(OffCpuRow(state, times, total) for state, times, total in states if times),
+        off_cpu=tuple(OffCpuRow(state, times, total) for state, times, total in states if times or total),
     )
 
 

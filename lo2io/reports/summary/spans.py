@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SWITCH: Final = "sched:sched_switch"
 COLUMNS: Final = ("task", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns")
 _COMPLETED: Final = 0
-_OFF_CPU: Final = ("task", "begin_time_ns", "end_time_ns", "state")
+_OFF_CPU: Final = ("task", "begin_time_ns", "end_time_ns", "wake_time_ns", "state")
 
 
 class Spans:
@@ -88,12 +88,12 @@ class CallSpans:
         device, either = _requests(trace)
         self.knows_cpu = bool(trace.rows("off_cpu")) or any(e.event == SWITCH for e in trace.completeness.events)
         """True if the scheduler's switches were recorded."""
-        preempted, away, unknown = _off_cpu(trace)
-        self._tasks = distinct(np.concatenate([part[0] for part in (device, preempted, away, unknown)]))
+        ready, away, unknown = _off_cpu(trace)
+        self._tasks = distinct(np.concatenate([part[0] for part in (device, ready, away, unknown)]))
         parts: dict[str, tuple[_Stretches, ...]] = {"device": (device,), "either": (either,)}
         if self.knows_cpu:
-            parts |= {"preempted": (preempted,), "away": (away,), "unknown": (unknown,)}
-            parts["off_cpu"] = preempted, away, unknown
+            parts |= {"ready": (ready,), "away": (away,), "unknown": (unknown,)}
+            parts["off_cpu"] = ready, away, unknown
             parts |= {"away_or_device": (away, device), "away_or_either": (away, either)}
         with ThreadPoolExecutor(2, "lo2io-spans") as pool:  # sorting does not hold the GIL
             self._spans = dict(zip(parts, pool.map(self._united, parts.values()), strict=True))
@@ -125,6 +125,26 @@ class CallSpans:
         return device, queue
 
 
+def wait_ends(
+    begin: NDArray[np.int64], end: NDArray[np.int64], wake: NDArray[np.int64], state: NDArray[np.uint8]
+) -> NDArray[np.int64]:
+    """When the wait of each stretch without a CPU was over: from then on, its thread was ready to run.
+
+    This is the time of its wakeup, and without a known wakeup the end of the stretch. A preempted thread does not wait.
+
+    Args:
+        begin: column ``begin_time_ns`` of the table off_cpu, shape (n,).
+        end: column ``end_time_ns``.
+        wake: column ``wake_time_ns``.
+        state: column ``state``.
+
+    Returns:
+        shape (n,), ns.
+    """
+    woken = np.where(wake == UNKNOWN_I64, end, np.clip(wake, begin, end))
+    return np.where(state == OFF_STATE.index("preempted"), begin, woken)
+
+
 def _requests(trace: Trace) -> tuple[_Stretches, _Stretches]:
     """When requests were at a device, and when they were at a device or in its queue."""
     parts: list[tuple[NDArray[Any], ...]] = []
@@ -140,21 +160,24 @@ def _requests(trace: Trace) -> tuple[_Stretches, _Stretches]:
 
 
 def _off_cpu(trace: Trace) -> tuple[_Stretches, _Stretches, _Stretches]:
-    """When threads were preempted, when they waited, and when their state is unknown.
+    """When threads were ready to run and others ran, when threads waited, and when their state is unknown.
 
+    A wait is over when the thread is woken. If no wakeup is known, it is over when the thread has a CPU again.
     An unknown state begins when a thread leaves a CPU and its return is missing. It ends at the latest when the thread
     leaves a CPU again.
     """
     parts = [tuple(rows.values()) for rows in trace.batches("off_cpu", _OFF_CPU)] if trace.rows("off_cpu") else []
-    none = np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8)
-    task, begin, end, state = (np.concatenate(column) for column in zip(none, *parts, strict=True))
+    none = np.zeros(0, np.uint32), *(np.zeros(0, np.int64) for _ in range(3)), np.zeros(0, np.uint8)
+    task, begin, end, wake, state = (np.concatenate(column) for column in zip(none, *parts, strict=True))
     order = np.lexsort((begin, task))
-    task, begin, end, state = task[order], begin[order], end[order], state[order]
+    task, begin, end, wake, state = task[order], begin[order], end[order], wake[order], state[order]
     again = np.full(len(task), np.iinfo(np.int64).max, np.int64)
     again[:-1] = np.where(task[1:] == task[:-1], begin[1:], again[:-1])
-    unknown, preempted = end == UNKNOWN_I64, state == OFF_STATE.index("preempted")
+    unknown = end == UNKNOWN_I64
+    woken = wait_ends(begin, end, wake, state)
+    waited, ready = ~unknown & (begin < woken), ~unknown & (woken < end)
     return (
-        (task[preempted & ~unknown], begin[preempted & ~unknown], end[preempted & ~unknown]),
-        (task[~preempted & ~unknown], begin[~preempted & ~unknown], end[~preempted & ~unknown]),
+        (task[ready], woken[ready], end[ready]),
+        (task[waited], begin[waited], woken[waited]),
         (task[unknown], begin[unknown], again[unknown]),
     )

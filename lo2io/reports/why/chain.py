@@ -365,13 +365,19 @@ def _of_stretch(trace: Trace, names: _Names, row: Mapping[str, Any], begin: int)
 
 
 def _people_of(names: _Names, row: Mapping[str, Any]) -> str:
-    """Who held the lock, and who woke the thread."""
+    """Who held the lock, and who woke the thread.
+
+    An interrupt ends most waits for a device. The waker is then the thread that the interrupt interrupted.
+    """
     told = ""
-    for what, role in (("held by", "holder"), ("woken by", "waker")):
+    woken = "woken by an interrupt or by" if OFF_STATE[row["state"]] == "waiting for a device" else "woken by"
+    for what, role in (("held by", "holder"), (woken, "waker")):
         tid = row[f"{role}_tid"]
-        if tid is not None:
+        if tid:
             name = names.threads([row[role]])[row[role]] if row[role] is not None else "thread"
-            told += f", {what} {name} {tid}" if tid else f", {what} an interrupt on an idle CPU"
+            told += f", {what} {name} {tid}"
+        elif tid is not None and role == "waker":
+            told += ", woken by an interrupt on an idle CPU"
     return told
 
 

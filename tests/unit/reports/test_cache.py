@@ -46,7 +46,7 @@ def _cached(folder: Path) -> CacheSummary:
             _read(3, 0, 0, WAIT, wait=300),
             _read(4, 1, 1, HIT),
             _read(5, 1, 1, UNKNOWN),
-            _read(6, 1, 1, NONE),
+            _read(6, 1, 1, NONE, wait=5000),
             _read(7, 1, 1, MEMORY),
             {"id": 8, "task": 1, "call": OPENAT, "handle": 1, "cache": NO_READ},
         ],

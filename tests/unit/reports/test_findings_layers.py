@@ -10,7 +10,7 @@ from build import tablemaker
 from build.tablemaker import READ, WRITE, Row, make_batch, meta, write_trace
 
 from lo2io.catalog.wait_reasons import load_reasons
-from lo2io.model import UNKNOWN_I64
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.summary.summary import summarize
 from lo2io.trace.columns import CACHE_VERDICT, FILL_REASON
 
@@ -136,6 +136,50 @@ def test_wasted_read_ahead(found: Any) -> None:
     assert "wasted-read-ahead" not in found(reads(10, HIT), fills=[fill(1024, 0, "write")])
 
 
+def test_rereads_that_read_ahead_are_fetched(found: Any) -> None:
+    """32 MiB were read ahead for reads of 16 MiB, which had no request of their own; not 1 page less."""
+    of_file = reads(4096, HIT)
+    finding = found(of_file, fills=[fill(8192, 0)])["uncached-rereads"]
+    assert finding.evidence == {"device_bytes": 32 << 20, "extent_bytes": 16 << 20, "again_bytes": 16 << 20}
+    assert "uncached-rereads" not in found(of_file, fills=[fill(8191, 0)])
+
+
+def late(number: int, call: int, each_ns: int, **more: Any) -> tuple[list[Row], list[Row]]:
+    """Calls one after the other that are woken after this time, and then wait as long for a CPU."""
+    calls, stretches = [], []
+    for index in range(number):
+        begin = index * 3 * each_ns
+        times = {"begin_time_ns": begin, "end_time_ns": begin + 2 * each_ns}
+        calls.append({"call": call, **times, "bytes_request": PAGE, "bytes_result": PAGE, **more})
+        stretches.append({"task": 0, **times, "wake_time_ns": begin + each_ns, "state": 2})
+    return calls, stretches
+
+
+@pytest.mark.parametrize(
+    ("rule", "call", "handle"),
+    [("sync-per-write", WRITE, SYNCED), ("sync-bound", len(tablemaker.CALLS), UNKNOWN_U32)],
+)
+def test_waits_for_a_cpu_are_no_fault_of_syncs(found: Any, rule: str, call: int, handle: int) -> None:
+    """20 syncs that took 200 ms, of which threads waited for the disk for 100 ms; 1 ns less is too little."""
+    calls, stretches = late(20, call, 5 * MS, handle=handle)
+    assert found(calls, off_cpu=stretches)[rule].cost_ns == 100 * MS
+    calls, stretches = late(20, call, 5 * MS - 1, handle=handle)
+    assert rule not in found(calls, off_cpu=stretches)
+
+
+def test_accesses_one_at_a_time_that_wait_for_a_cpu(found: Any) -> None:
+    """Their requests explain the wait until the wakeup alone."""
+    calls, stretches = late(101, READ, MS)
+    calls = [{**call, "offset_bytes": (index * 7919 % 101) << 20} for index, call in enumerate(calls)]
+    requests = [
+        {"id": 10**6 + index, "task": 0, "device": 8 << 20, "issue_time_ns": row["begin_time_ns"]}
+        | {"complete_time_ns": row["wake_time_ns"]}
+        for index, row in enumerate(stretches)
+    ]
+    finding = found(calls, off_cpu=stretches, requests=requests)["one-at-a-time"]
+    assert (finding.evidence["accesses"], finding.cost_ns) == (100, 100 * MS)  # it is unknown whether the first jumps
+
+
 def test_faults_one_by_one(found: Any) -> None:
     """100 faults that needed I/O, and a tenth of the recording; those inside of other calls do not count."""
 
@@ -160,7 +204,11 @@ def test_no_read_ahead(found: Any) -> None:
     fills = [fill(100, 100, "demand")]
     finding = found(reads(100, MISS, missed=1, wait_ns=MS), fills=fills)["no-read-ahead"]
     assert (finding.subject, finding.rows, finding.cost_ns) == ("/data/f", 100, 100 * MS)
-    assert finding.evidence == {"misses": 100, "reads": 100, "missed_bytes": 100 * PAGE, "ahead_bytes": 0}
+    sizes = {"missed_bytes": 100 * PAGE, "ahead_bytes": 0}
+    assert finding.evidence == {"misses": 100, "reads": 100, "consecutive": 99, **sizes}
+    assert "gaps" not in finding.text
+    strided = found(reads(100, MISS, missed=1, wait_ns=MS, step=2), fills=fills)["no-read-ahead"]
+    assert (strided.evidence["consecutive"], strided.text.rpartition(": ")[2]) == (0, "these reads leave gaps")
     for others in (
         reads(99, MISS, missed=1, wait_ns=MS + MS // 10),
         reads(100, MISS, missed=1, wait_ns=MS - 1),

@@ -117,17 +117,19 @@ def lasted(row: Row) -> int:
 
 
 def stretches() -> st.SearchStrategy[list[Row]]:
-    """Times without a CPU of each thread, one after the other; of some nobody saw the end."""
-    place = st.tuples(st.integers(1, 900), st.integers(0, 900), st.sampled_from([0, 1, 2, 3]), st.booleans())
+    """Times without a CPU of each thread, one after the other; of some nobody saw the end, and of some the wakeup."""
+    states, wakes = st.sampled_from([0, 1, 2, 3]), st.none() | st.integers(-10, 910)
+    place = st.tuples(st.integers(1, 900), st.integers(0, 900), states, st.booleans(), wakes)
 
-    def made(places: list[list[tuple[int, int, int, bool]]]) -> list[Row]:
+    def made(places: list[list[tuple[int, int, int, bool, int | None]]]) -> list[Row]:
         rows = []
         for task, own in enumerate(places):
             moment = 0
-            for gap, length, state, seen in own:
+            for gap, length, state, seen, wake in own:
                 begin, moment = moment + gap, moment + gap + length
-                end = moment if seen else UNKNOWN_I64
-                rows.append({"task": task, "begin_time_ns": begin, "end_time_ns": end, "state": state})
+                end, woken = moment if seen else UNKNOWN_I64, UNKNOWN_I64 if wake is None else begin + wake
+                times = {"begin_time_ns": begin, "end_time_ns": end, "wake_time_ns": woken}
+                rows.append({"task": task, "state": state, **times})
         return rows
 
     return st.lists(st.lists(place, max_size=6), min_size=2, max_size=2).map(made)
@@ -144,7 +146,7 @@ def divided(row: Row, blocks: list[Row], off: list[Row]) -> dict[str, int]:
             found["cpu_ns"] += 1
         elif at["end_time_ns"] == UNKNOWN_I64:
             found["unexplained_ns"] += 1
-        elif at["state"] == 0:
+        elif at["state"] == 0 or UNKNOWN_I64 != at["wake_time_ns"] <= ns:
             found["preempted_ns"] += 1
         elif any(each["issue_time_ns"] <= ns < each["complete_time_ns"] for each in sent):
             found["device_ns"] += 1

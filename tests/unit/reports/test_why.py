@@ -11,7 +11,7 @@ from build.tablemaker import COMPLETE, READ, WRITE, Row, make_batch, meta, write
 from rich.console import Console
 
 from lo2io.errors import UsageError
-from lo2io.model import EventCompleteness
+from lo2io.model import UNKNOWN_U32, EventCompleteness
 from lo2io.reports.text.why import render_chain
 from lo2io.reports.why.chain import Chain, WrittenBack, explain
 
@@ -80,6 +80,21 @@ def test_times_add_up(explained: Callable[..., Chain]) -> None:
     ]  # fmt: skip
     assert sum(share.time_ns for share in chain.shares) == chain.duration_ns == 10_000
     assert chain.unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "waker", "told"),
+    [
+        (1, 102, "woken by an interrupt or by other 102"),
+        (1, 0, "woken by an interrupt on an idle CPU"),
+        (2, 102, "woken by other 102"),
+    ],
+)
+def test_who_ended_a_wait(explained: Callable[..., Chain], state: int, waker: int, told: str) -> None:
+    """Interrupts end waits for a device: who ran there then may have nothing to do with the wakeup."""
+    woken = {"wake_time_ns": 6900, "waker": 1 if waker else UNKNOWN_U32, "waker_tid": waker}
+    chain = explained(off_cpu=[stretch(2200, 7100, state) | woken])
+    assert [step.text.rpartition(", ")[2] for step in chain.steps if "no CPU" in step.text] == [told]
 
 
 def test_requests(explained: Callable[..., Chain], golden: Callable[[str, str], None]) -> None:

@@ -192,6 +192,7 @@ def test_fills_are_the_faults(spool: KernelSpool) -> None:
         *((0, "no call", 0, 2), (0, "no call", 30, 1)),
         *((mine, "ahead", 3, 4), (mine, "demand", 2, 1), (mine, "other", 0, 9)),
     ]
+    assert {row["used_pages"] for row in rows["fills"] if row["why"] == REASON.index("ahead")} == {None}  # by mappings
     assert row["filled_pages"] == 5
     found = VERDICT[operation["cache"]], operation["cache_missed_pages"], operation["cache_ahead_pages"]
     assert found == ("miss", 1, 4)
