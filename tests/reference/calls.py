@@ -114,7 +114,7 @@ class Calls:
         self.lookups.confirm(op, met=error != EBADF)
         self.lookups.see_unseen(op, ret)
         self.engine.rings.seen(op)
-        offset, position, told = told_offset(op, ret, offset_of(op))
+        offset, position, told = told_offset(op, ret, offset_of(op, of_its_file=self._met(op)))
         end_moving(op, time, ret)
         if told:
             op.moves[0].move_to(position)
@@ -160,12 +160,16 @@ class Calls:
         elif op.spec.kind is CallKind.OPEN and "flags" not in op.values and op.spec.fixed_flags is None:
             op.values["flags"] = row["flags"] = op.told_value & MASK32
 
+    def _met(self, op: Pending) -> bool:
+        """True if no other file can have replaced the descriptor's unseen, or a fact of this call tells the file."""
+        return not self.engine.files.ends_unseen or op.fd in op.confirmed
+
     def in_flight(self, op: Pending, ended: int | None = None) -> None:
         """A call whose exit was not seen, perhaps because its thread ended."""
         self.engine.sched.back(op.task, None)
         op.task.pending = None
         self.lookups.confirm(op)
-        offset = offset_of(op)
+        offset = offset_of(op, of_its_file=self._met(op))
         end_moving(op, self.engine.now, None)
         if op.spec.kind is CallKind.CLOSE and op.handle is not None:
             op.handle.end(ended)

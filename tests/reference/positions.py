@@ -82,8 +82,8 @@ def end_moving(op: Pending, time: int, ret: int | None) -> None:
             description.move_to(description.position + ret)
 
 
-def offset_of(op: Pending) -> Offset:
-    """The offset by the arguments, or by the known position at the entry."""
+def offset_of(op: Pending, *, of_its_file: bool) -> Offset:
+    """The offset by the arguments, or by the known position at the entry, which may be another file's."""
     if is_positioned(op):
         offset = signed(op.values["offset"], 64)
         appends = appends_to(op, op.handle is not None and op.handle.description.append) is True
@@ -91,7 +91,7 @@ def offset_of(op: Pending) -> Offset:
         return (None, 0) if appends or impossible else (offset, EXPLICIT)
     if op.spec.kind not in DATA or op.overlapped or op.position is None:
         return None, 0
-    if appends_to(op, op.moves[0].append) is not False:
+    if appends_to(op, op.moves[0].append) is not False or not of_its_file:
         return None, 0
     return op.position, FOLLOWED
 

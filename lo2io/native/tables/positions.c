@@ -10,6 +10,8 @@
  *   handle was not known yet, on the same descriptor. The results of such calls still add up. The result of an
  *   overlapping seek does not count;
  * - for good, after a fact of a quiet moment contradicts it: somebody outside of the trace moves it;
+ * - for calls of which no fact tells the file, if some calls that end descriptors were not recorded: the position may be
+ *   that of a file which the descriptor no longer has;
  * - always for pipes, sockets, character devices and message queues, and if a call of the default set that moves
  *   positions was not recorded on every CPU.
  *
@@ -168,6 +170,9 @@ void position_doubtful(engine *e, task *t, uint32_t handle_index, uint8_t bit, i
         description_of(e, handle_index)->append = APPENDS_MAYBE;
 }
 
+/* True if the position is that of the file that the call met, and not of one that the descriptor had before. */
+static bool is_of_its_file(const engine *e, const pending_call *p) { return !e->config.ends_unseen || (p->confirmed & 1); }
+
 int64_t offset_of(engine *e, const pending_call *p, uint8_t *source)
 {
     const lo2_call *call = &e->calls[p->call];
@@ -181,7 +186,7 @@ int64_t offset_of(engine *e, const pending_call *p, uint8_t *source)
         *source = OFFSET_EXPLICIT;
         return p->offset;
     }
-    if (!data || !(p->moves & 1) || d->overlapped || p->position == UNKNOWN || appends_to(e, p, d))
+    if (!data || !(p->moves & 1) || d->overlapped || p->position == UNKNOWN || appends_to(e, p, d) || !is_of_its_file(e, p))
         return UNKNOWN;
     *source = OFFSET_FOLLOWED;
     return p->position;

@@ -103,6 +103,16 @@ def test_a_position_that_moves_unseen_is_unknown_from_the_open_on(tmp_path: Path
     assert named_and_offsets(path)[2] == [UNKNOWN_I64, UNKNOWN_I64]
 
 
+def test_a_position_may_be_that_of_a_file_closed_unseen(tmp_path: Path) -> None:
+    """After an open, the position is known as long as all closes and dups are recorded."""
+    spool = SpoolBuilder(tmp_path / "spool", calls=("openat", "read"), start_ns=50_000).fact_task(1_000, 10, 10)
+    spool.call(60_000, 0, 10, "openat", 3, flags=2).call(70_000, 0, 10, "read", 10, fd=3, count=10)
+    lacking = spool.meta().lacking
+    assert named_and_offsets(spool.write())[2][1] == 0
+    path = spool.write(lacking=tuple(event for event in lacking if event not in CLOSE))
+    assert named_and_offsets(path)[2][1] == UNKNOWN_I64
+
+
 def test_on_some_cpus_a_position_moves_unseen(tmp_path: Path) -> None:
     """Another thread of the process may have moved it on a CPU that was not recorded."""
     spool = SpoolBuilder(tmp_path / "spool", calls=("openat", "read"), start_ns=50_000).fact_task(1_000, 10, 10)
