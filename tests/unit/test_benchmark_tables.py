@@ -140,6 +140,20 @@ def test_the_recorders_rooms_use_nothing_of_the_converters_header(provenance: An
         assert not re.search(r"otf2|LO2_USED", path.read_text(encoding="utf-8"), re.IGNORECASE), path
 
 
+def test_only_reports_use_names_of_sums(provenance: Any) -> None:
+    """Else a change of the header could change what recording does."""
+    native = ROOT / "lo2io/native"
+    assert "lo2io/native/api/sums.h" in provenance.NOT_WHILE_RECORDING
+    names = {
+        *re.findall(r"\blo2_\w+", provenance.c_code((native / "api/sums.h").read_text(encoding="utf-8")), re.IGNORECASE)
+    }
+    assert len(names) > 50
+    for path in native.glob("*/*.[ch]"):
+        if path.parent.name != "sums" and path.name != "sums.h":
+            used = {*re.findall(r"\blo2_\w+", provenance.c_code(path.read_text(encoding="utf-8")), re.IGNORECASE)}
+            assert not used & names, path
+
+
 def test_programs_run_the_code_of_a_layer_only_if_it_is_chosen(provenance: Any) -> None:
     """Then the verifier removes this code from the programs of other recordings."""
     for layer, name in provenance.OF_LAYERS.items():
