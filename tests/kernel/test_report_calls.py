@@ -279,3 +279,28 @@ def test_what_a_process_used_is_what_it_says_itself(tmp_path: Path, awake: Any, 
         assert involuntary <= usage.involuntary_switches
     assert summary.usage.wall_ns >= rows[0].threads_ns / 3
     assert 0 < rows[0].calls_ns < rows[0].threads_ns
+
+
+@pytest.mark.parametrize("lock", ["fcntl.flock(fd, fcntl.LOCK_EX)", "fcntl.lockf(fd, fcntl.LOCK_EX)"])
+def test_who_waits_for_a_lock_of_a_file(tmp_path: Path, lock: str) -> None:
+    """Of the two processes, one waits as long as it measures itself, and the file is named."""
+    program = f"""
+import fcntl, os, sys, time
+reading, writing = os.pipe()
+if os.fork() == 0:
+    fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
+    {lock}
+    os.write(writing, b"x")
+    time.sleep(0.5)
+    os._exit(0)
+os.read(reading, 1)
+fd = os.open(sys.argv[1], os.O_RDWR)
+begin = time.perf_counter_ns()
+{lock}
+print(time.perf_counter_ns() - begin, flush=True)
+os.wait()
+"""
+    seen = record(tmp_path / "T", [sys.executable, "-I", "-S", "-c", program, tmp_path / "locked"], "-e", "+flock")
+    (finding,) = (each for each in summarize(seen.trace).findings if each.rule == "file-lock-wait")
+    assert finding.subject == str(tmp_path / "locked")
+    assert finding.cost_ns == pytest.approx(int(seen.stdout), rel=0.05)

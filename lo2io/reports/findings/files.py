@@ -320,6 +320,27 @@ def lock_storm(sums: TraceSums) -> list[Finding]:
     )
 
 
+def file_lock_wait(sums: TraceSums) -> list[Finding]:
+    """A few calls wait for a lock of a file, for long: somebody else holds it. With many calls it is a lock-storm."""
+    pattern, time_ns = sums.pattern, sums.operations.by_group.time_ns
+    locks, lock_ns, time_ns = (sums.paths.merged(values) for values in (pattern.locks, pattern.lock_ns, time_ns))
+    dear = (lock_ns >= DEAR_NS) & (lock_ns >= OFTEN * sums.span_ns) & (lock_ns >= OFTEN * time_ns)
+    return listed(
+        sums,
+        dear & (locks < MANY),
+        locks,
+        lambda key: file_finding(
+            "file-lock-wait",
+            key,
+            f"{count_of(int(locks[key]), 'call')} about locks waited until others gave the file's lock up",
+            evidence={"locks": locks[key], "lock_ns": lock_ns[key]},
+            rows=locks[key],
+            where=of_path(sums, key, CallClass.LOCK, _every),
+            cost_ns=lock_ns[key],
+        ),
+    )
+
+
 def short_writes(sums: TraceSums) -> list[Finding]:
     """Writes to a file wrote less than asked: the disk is full, a limit is reached, or a signal interrupted them."""
     short, writes = (sums.paths.merged(values) for values in (sums.pattern.short_writes, sums.pattern.write.accesses))
@@ -348,6 +369,7 @@ FILE_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
     "mixed-direct": mixed_direct,
     "uncached-rereads": uncached_rereads,
     "lock-storm": lock_storm,
+    "file-lock-wait": file_lock_wait,
     "short-writes": short_writes,
 }
 

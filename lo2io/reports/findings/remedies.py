@@ -14,6 +14,7 @@ REMEDIES: Final = {
     "mixed-direct": "use either O_DIRECT or the page cache for a file, not both",
     "uncached-rereads": "give the page cache more memory, or keep in the program what it reads again",
     "lock-storm": "take the lock once for several changes",
+    "file-lock-wait": "hold the lock for less time, lock only the bytes that are used, or use several files",
     "short-writes": "look for a full file system, a quota or a limit on the file's size, and write the rest again",
     "sync-bound": "write several files before each sync, or sync them together (syncfs)",
     "metadata-storm": "keep files open and remember what was looked up; pack many small files into few",

@@ -206,6 +206,21 @@ def test_lock_storm(found: Any) -> None:
     assert found([lock] * 1000 + [{**long_write, "end_time_ns": 900_000_001}]) == {}
 
 
+def test_file_lock_wait(found: Any) -> None:
+    """100 ms in a lock, a tenth of the recording; not less, not if other calls on the file take ten times as long."""
+    lock = {"call": FCNTL, "handle": 0, "flags": F_SETLKW, "begin_time_ns": 0, "end_time_ns": 100_000_000}
+    finding = found([lock])["file-lock-wait"]
+    assert (finding.subject, finding.evidence) == ("/data/f", {"locks": 1, "lock_ns": 100_000_000})
+    assert (finding.rows, finding.cost_ns, finding.share) == (1, 100_000_000, 0.1)
+    assert found([{**lock, "end_time_ns": 99_999_999}]) == {}
+    assert found([lock], span=10**9 + 10) == {}
+    assert found([{**lock, "flags": F_GETFL}]) == {}
+    long_write = access(WRITE, 0, 8192, begin_time_ns=0, end_time_ns=900_000_001)
+    assert found([lock, long_write]) == {}
+    many = {**lock, "end_time_ns": 100_000}
+    assert list(found([many] * 1000)) == ["lock-storm"]
+
+
 def test_short_writes(found: Any) -> None:
     """Ten of them to a file; not nine, not to a pipe, not to what may be one, and not short reads."""
     short = access(WRITE, 0, 8192, bytes_result=4096)

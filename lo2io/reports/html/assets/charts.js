@@ -263,7 +263,7 @@ function slices(wanted, place) {
       const begin = all.begin_ns[index];
       const size = all.bytes[index] === null ? "" : `, ${bytes(all.bytes[index])}`;
       const error = all.error[index] ? `, errno ${Math.abs(all.error[index])}` : "";
-      const words = `${all.call[index]} #${all.id[index]}: ${duration(all.duration_ns[index])}${size}${error}<br>${short(all.files[all.file[index]], 120)}`;
+      const words = `${escaped(all.call[index])} #${all.id[index]}: ${duration(all.duration_ns[index])}${size}${error}<br>${short(all.files[all.file[index]], 120)}`;
       trace.x.push(begin / NS, (begin + all.duration_ns[index]) / NS, null);
       trace.y.push(place.get(thread), place.get(thread), null);
       trace.text.push(words, words, "");
