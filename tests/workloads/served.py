@@ -16,6 +16,7 @@ import json
 import os
 import pkgutil
 import selectors
+import signal
 import subprocess
 import sys
 import traceback
@@ -70,6 +71,7 @@ def lo2io(
             "cwd": os.fspath(cwd or Path.cwd()),
             "env": dict(os.environ),
         }
+        stack.callback(_kill_if_busy, server)
         server.stdin.write(json.dumps(order).encode() + b"\n")
         server.stdin.flush()
         readers = [reader for reader, _ in pipes]
@@ -96,6 +98,19 @@ def _read_until(answer: IO[bytes], readers: Sequence[IO[bytes]]) -> list[str]:
                 while chunk := reader.read(1 << 16):
                     told[reader] += chunk
     return [text.decode() for text in told.values()]
+
+
+def _kill_if_busy(server: subprocess.Popen[bytes]) -> None:
+    """End the server if its command has not ended: the test was stopped. The next test must not read its answer."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text(encoding="ascii").split()
+    for pid in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    if children:
+        _started.clear()
+        server.kill()
+        with server:  # closes its pipes
+            pass
 
 
 def close() -> None:
