@@ -126,6 +126,13 @@ def test_a_table_in_every_form(trace: Trace) -> None:
     assert set(trace.tables) == {*TABLES, *VIEWS} <= set(dir(trace))
 
 
+def test_an_error_inside_of_a_property_is_shown(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python asks for the attribute once more; that must not say that there is none."""
+    monkeypatch.setattr("lo2io.api.trace.summarize", lambda _: None.nothing)  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'nothing'"):
+        _ = trace._summary
+
+
 def test_views_have_names(trace: Trace) -> None:
     """Of files, processes and devices; a row without a name stays."""
     rows = trace.calls.to_arrow(["id", "path", "path2", "device", "comm", "latency_ns", "begin_s"]).to_pylist()
