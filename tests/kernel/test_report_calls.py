@@ -301,6 +301,9 @@ print(time.perf_counter_ns() - begin, flush=True)
 os.wait()
 """
     seen = record(tmp_path / "T", [sys.executable, "-I", "-S", "-c", program, tmp_path / "locked"], "-e", "+flock")
-    (finding,) = (each for each in summarize(seen.trace).findings if each.rule == "file-lock-wait")
+    summary = summarize(seen.trace)
+    (finding,) = (each for each in summary.findings if each.rule == "file-lock-wait")
+    assert summary.io is not None
+    assert summary.io.slowest[0].id in finding.ids
     assert finding.subject == str(tmp_path / "locked")
     assert finding.cost_ns == pytest.approx(int(seen.stdout), rel=0.05)

@@ -89,7 +89,7 @@ def sync_bound(sums: TraceSums) -> list[Finding]:
     """A process waits for syncs most of the time. Only this rule finds many files with one sync each."""
     syncs, lasted = sums.time.process_syncs, sums.time.process_sync_ns
     writes = sums.time.process_calls[:, CallClass.WRITE]
-    active = [kind for kind in CallClass if kind not in PASSIVE]
+    active = [kind for kind in CallClass if kind not in {*PASSIVE, CallClass.LOCK}]
     time_ns = sums.time.process_ns[:, active].sum(axis=1)
     many = (syncs >= SOME) | (syncs >= FEW) & (lasted >= OFTEN * sums.span_ns)
     fits = many & (lasted >= DEAR_NS) & (lasted >= HALF * time_ns)

@@ -28,10 +28,10 @@ STORAGE: Final = (
 )  # fmt: skip
 """Calls about files and their contents."""
 PASSIVE: Final = (
-    CallClass.POLL, CallClass.RING, CallClass.LOCK, CallClass.SOCKET, CallClass.FUTEX, CallClass.PROCESS,
-    CallClass.PIPE, CallClass.TERMINAL,
+    CallClass.POLL, CallClass.RING, CallClass.SOCKET, CallClass.FUTEX, CallClass.PROCESS, CallClass.PIPE,
+    CallClass.TERMINAL,
 )  # fmt: skip
-"""Calls that do nothing to a file, or wait for others: the list of slow calls leaves them out."""
+"""Calls that do nothing to a file: the list of slow calls leaves them out. A lock of a file is not among them."""
 _TRANSFERS: Final = frozenset({"read", "write", "copy"})
 """Kinds of calls whose class depends on the file: storage or not."""
 _OF_TYPE: Final = {

@@ -114,7 +114,7 @@ class LatencyRow:
 
 @dataclass(frozen=True, slots=True)
 class SlowRow:
-    """One of the slowest calls, without calls that wait by their nature (polls, locks, rings, pipes …)."""
+    """One of the slowest calls, without calls that wait by their nature (polls, rings, pipes …)."""
 
     id: int
     """Id in the table of operations."""

@@ -432,6 +432,19 @@ def test_making_a_process_is_no_slow_io(tmp_path: Path, monkeypatch: pytest.Monk
     assert ([row.id for row in found.slowest], found.time.total.calls) == ([2], 2)
 
 
+def test_a_wait_for_a_lock_is_a_slow_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A poll is not."""
+    names = ("flock", "poll")
+    monkeypatch.setattr(tablemaker, "CALLS", (*tablemaker.CALLS, *map(tablemaker.known_call, names)))
+    first = len(tablemaker.CALLS) - len(names)
+    calls = [
+        {"id": number + 1, "call": first + number, "handle": 0, "task": 0, "begin_time_ns": 0, "end_time_ns": 9_000}
+        for number in range(2)
+    ]
+    batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=calls)
+    assert [row.call for row in io_of(summarize(write_trace(tmp_path, [batch]))).slowest] == ["flock"]
+
+
 def test_force_is_for_pages(tmp_path: Path) -> None:
     """The error says that the page's name is missing."""
     with pytest.raises(UsageError, match="only a page can be replaced"):
