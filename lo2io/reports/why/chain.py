@@ -201,6 +201,14 @@ class _Names:
             task: comm or "a thread without a name" for task, comm in self._comms.items()
         }
 
+    def only_one(self, tid: int) -> str:
+        """The name of the thread with this tid, if the trace has just one.
+
+        A thread that is about to end gives up its locks and files when its row is already over.
+        """
+        rows = list(_rows(self.trace, "threads", ("task", "tid"), _any_of("tid", {tid})))
+        return self.threads([rows[0]["task"]])[rows[0]["task"]] if len(rows) == 1 else "thread"
+
 
 def _explain(trace: Trace, names: _Names, call: Mapping[str, Any]) -> Chain:
     begin, end = call["begin_time_ns"], call["end_time_ns"]
@@ -374,7 +382,7 @@ def _people_of(names: _Names, row: Mapping[str, Any]) -> str:
     for what, role in (("held by", "holder"), (woken, "waker")):
         tid = row[f"{role}_tid"]
         if tid:
-            name = names.threads([row[role]])[row[role]] if row[role] is not None else "thread"
+            name = names.threads([row[role]])[row[role]] if row[role] is not None else names.only_one(tid)
             told += f", {what} {name} {tid}"
         elif tid is not None and role == "waker":
             told += ", woken by an interrupt on an idle CPU"

@@ -83,16 +83,21 @@ def test_times_add_up(explained: Callable[..., Chain]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "waker", "told"),
+    ("state", "row", "waker", "told"),
     [
-        (1, 102, "woken by an interrupt or by other 102"),
-        (1, 0, "woken by an interrupt on an idle CPU"),
-        (2, 102, "woken by other 102"),
+        (1, 1, 200, "woken by an interrupt or by other 200"),
+        (1, UNKNOWN_U32, 0, "woken by an interrupt on an idle CPU"),
+        (2, 1, 200, "woken by other 200"),
+        (2, UNKNOWN_U32, 200, "woken by other 200"),
+        (2, UNKNOWN_U32, 201, "woken by thread 201"),
     ],
 )
-def test_who_ended_a_wait(explained: Callable[..., Chain], state: int, waker: int, told: str) -> None:
-    """Interrupts end waits for a device: who ran there then may have nothing to do with the wakeup."""
-    woken = {"wake_time_ns": 6900, "waker": 1 if waker else UNKNOWN_U32, "waker_tid": waker}
+def test_who_ended_a_wait(explained: Callable[..., Chain], state: int, row: int, waker: int, told: str) -> None:
+    """Interrupts end waits for a device: who ran there then may have nothing to do with the wakeup.
+
+    A waker without a row is looked up by its tid: it was about to end.
+    """
+    woken = {"wake_time_ns": 6900, "waker": row, "waker_tid": waker}
     chain = explained(off_cpu=[stretch(2200, 7100, state) | woken])
     assert [step.text.rpartition(", ")[2] for step in chain.steps if "no CPU" in step.text] == [told]
 
