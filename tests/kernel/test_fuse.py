@@ -113,8 +113,11 @@ def test_report_why_and_archive_tell(found: Found) -> None:
     verified(trace.path)
     page = lo2io("report", trace.path, "--full").stdout
     assert "Requests to FUSE servers" in page
-    assert re.search(r"READ +4 ", page)
-    (row, *_) = [row for row in trace.table("fuse_requests").to_pylist() if row["opcode"] == "FSYNC"]
+    rows = trace.table("fuse_requests").to_pylist()
+    nr_reads = sum(row["opcode"] == "READ" for row in rows)  # the kernel may divide what it reads ahead
+    assert nr_reads
+    assert re.search(rf"READ +{nr_reads} ", page)
+    (row, *_) = [row for row in rows if row["opcode"] == "FSYNC"]
     told = lo2io("why", trace.path, "--call", str(row["operation"])).stdout
     assert f"FUSE: FSYNC {row['unique']}: {row['bytes_sent']} B sent, {row['bytes_replied']} B replied" in told
     printed = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ SYNCED = 1
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Writes operations and other tables as a trace with the layers, and gives what stands out by rule."""
-    monkeypatch.setattr(tablemaker, "CALLS", (*tablemaker.CALLS, tablemaker.known_call("fsync")))
+    monkeypatch.setattr(tablemaker, "CALLS", (*tablemaker.CALLS, *map(tablemaker.known_call, ("fsync", "flock"))))
     numbers = iter(range(100))
 
     def find(operations: list[Row], **tables: list[Row]) -> dict[str, Finding]:
@@ -93,7 +94,7 @@ def test_waits(found: Any, rule: str, reason: str, subject: str) -> None:
 
 def test_syncs_are_meant_to_wait_for_the_journal(found: Any) -> None:
     """Rules about syncs tell of them."""
-    calls, waits = waiting(20, "journal", 5 * MS, call=len(tablemaker.CALLS) - 1)
+    calls, waits = waiting(20, "journal", 5 * MS, call=len(tablemaker.CALLS) - 2)
     assert not found(calls, off_cpu=waits).keys() & {"journal-bound", "lock-contention"}
     calls, waits = waiting(20, "journal", 5 * MS)
     synced = [{**call, "handle": SYNCED} for call in calls]
@@ -165,6 +166,24 @@ def test_waits_for_a_cpu_are_no_fault_of_syncs(found: Any, rule: str, call: int,
     assert found(calls, off_cpu=stretches)[rule].cost_ns == 100 * MS
     calls, stretches = late(20, call, 5 * MS - 1, handle=handle)
     assert rule not in found(calls, off_cpu=stretches)
+
+
+@pytest.mark.parametrize(
+    ("rule", "number", "each_ns", "more"),
+    [
+        ("file-lock-wait", 1, 100 * MS, {"call": len(tablemaker.CALLS) + 1}),
+        ("missing-files", 1000, 10_000, {"call": tablemaker.OPENAT, "handle": UNKNOWN_U32, "error": errno.ENOENT}),
+        ("many-small-writes", 1000, 10_000, {"call": WRITE, "bytes_request": 100, "bytes_result": 100}),
+    ],
+)
+def test_waits_for_a_cpu_cost_no_file(found: Any, rule: str, number: int, each_ns: int, more: Row) -> None:
+    """Only the time until the wakeup counts; 1 ns less each is too little."""
+    for least, rules in ((each_ns, {rule}), (each_ns - 1, set())):
+        calls, stretches = late(number, WRITE, least)
+        calls = [{**call, "offset_bytes": 100 * index, **more} for index, call in enumerate(calls)]
+        findings = found(calls, off_cpu=stretches)
+        assert findings.keys() == rules
+        assert all(finding.cost_ns == number * least for finding in findings.values())
 
 
 def test_accesses_one_at_a_time_that_wait_for_a_cpu(found: Any) -> None:

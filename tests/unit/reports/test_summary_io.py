@@ -61,7 +61,7 @@ def operations() -> st.SearchStrategy[list[Row]]:
             "offset_bytes": place,
             "bytes_request": st.sampled_from([0, 1, 4095, 4096, 8192]),
             "moves": st.sampled_from([0, 1, 1, 1]),
-            "lasts": st.one_of(st.none(), st.integers(0, 900)),
+            "lasts": st.one_of(st.none(), st.integers(0, 900), st.sampled_from([600, 900])),
         }
     )
     return st.lists(row, max_size=25).map(lambda rows: [finished(index, row) for index, row in enumerate(rows)])
@@ -118,16 +118,20 @@ def lasted(row: Row) -> int:
 
 def stretches() -> st.SearchStrategy[list[Row]]:
     """Times without a CPU of each thread, one after the other; of some nobody saw the end, and of some the wakeup."""
-    states, wakes = st.sampled_from([0, 1, 2, 3]), st.none() | st.integers(-10, 910)
-    place = st.tuples(st.integers(1, 900), st.integers(0, 900), states, st.booleans(), wakes)
+    states, wakes = st.sampled_from([0, 1, 2, 3]), st.sampled_from([None, -0.1, 0, 0.25, 0.5, 0.75, 1, 1.1])
+    gaps, lengths = st.sampled_from([1, 50, 333, 900]), st.sampled_from([0, 100, 400, 901])  # many meet a call
+    place = st.tuples(gaps, lengths, states, st.booleans(), wakes)
 
-    def made(places: list[list[tuple[int, int, int, bool, int | None]]]) -> list[Row]:
+    def made(places: list[list[tuple[int, int, int, bool, float | None]]]) -> list[Row]:
         rows = []
         for task, own in enumerate(places):
             moment = 0
             for gap, length, state, seen, wake in own:
                 begin, moment = moment + gap, moment + gap + length
-                end, woken = moment if seen else UNKNOWN_I64, UNKNOWN_I64 if wake is None else begin + wake
+                end, woken = (
+                    moment if seen else UNKNOWN_I64,
+                    UNKNOWN_I64 if wake is None else begin + round(wake * length),
+                )
                 times = {"begin_time_ns": begin, "end_time_ns": end, "wake_time_ns": woken}
                 rows.append({"task": task, "state": state, **times})
         return rows
@@ -469,3 +473,13 @@ def test_only_the_most_common_sizes_are_told(tmp_path: Path) -> None:
     found = summarize(write_trace(tmp_path, [batch])).io
     assert found is not None
     assert list(found.accesses[0].common.items()) == [(512, 2), *((size, 1) for size in range(1, MAX_COMMON))]
+
+
+def test_a_wait_ends_with_the_wakeup(tmp_path: Path) -> None:
+    """Then the thread is ready to run, as a preempted one is: in the table of times, and in the sums of states."""
+    calls = [{"id": 1, "call": READ, "handle": 0, "task": 0, "begin_time_ns": 0, "end_time_ns": 100}]
+    off = [{"task": 0, "state": 2, "begin_time_ns": 10, "wake_time_ns": 40, "end_time_ns": 60}]
+    batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=calls, off_cpu=off)
+    time = io_of(summarize(write_trace(tmp_path, [batch], completeness=SWITCHES[True]))).time
+    assert (time.total.blocked_ns, time.total.preempted_ns, time.total.cpu_ns) == (30, 20, 50)
+    assert [(row.state, row.times, row.time_ns) for row in time.off_cpu] == [("preempted", 0, 20), ("blocked", 1, 30)]

@@ -102,6 +102,17 @@ def test_who_ended_a_wait(explained: Callable[..., Chain], state: int, row: int,
     assert [step.text.rpartition(", ")[2] for step in chain.steps if "no CPU" in step.text] == [told]
 
 
+def test_a_tid_that_two_threads_had_names_neither(tmp_path: Path) -> None:
+    """One of them woke the thread."""
+    tasks = [*THREADS, {"task": 2, "process": 9, "pid": 200, "tid": 200, "comm": b"later"}]
+    woken = {"wake_time_ns": 6900, "waker_tid": 200}
+    batch = make_batch(
+        tasks=tasks, handles=HANDLES, files=FILES, operations=[CALL], off_cpu=[stretch(2200, 7100, 2) | woken]
+    )
+    (chain,) = explain(write_trace(tmp_path, [batch], spool=meta(layers=("waits",))), [5])
+    assert any(step.text.endswith("woken by thread 200") for step in chain.steps)
+
+
 def test_requests(explained: Callable[..., Chain], golden: Callable[[str, str], None]) -> None:
     """Requests that its thread submitted meanwhile are its own. Others at the device between them are counted."""
     chain = explained(
