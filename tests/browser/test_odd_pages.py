@@ -25,9 +25,10 @@ NAME = "/a" + "/folder-with-a-long-name" * 60 + "/<img src=x>\u202e&amp;\n.txt"
 NOTHING = "nothing of this kind was recorded"
 
 
-def shown(browser: Chrome, directory: Path, **tables: list[dict[str, Any]]) -> Chrome:
-    """The page of these rows, with all of its pictures drawn."""
+def shown(browser: Chrome, directory: Path, read: str = "read", **tables: list[dict[str, Any]]) -> Chrome:
+    """The page of these rows, with all of its pictures drawn. Reads have the name ``read``."""
     trace = write_trace(directory / "T", [make_batch(**tables)], spool=meta(command=(NAME,)), span=(0, SPAN))
+    trace.metadata["calls"][READ]["name"] = read
     sums = gather(trace)
     file = directory / "page.html"
     file.write_text(render_html(summarize(trace, sums), gather_pictures(sums)), encoding="utf-8")
@@ -114,3 +115,10 @@ def test_long_names_on_a_narrow_screen(narrow: Chrome, tmp_path: Path) -> None:
     pointed = page.execute_script("return charts.get('heat-files').node.data[0].text[0][0]")
     assert "/&lt;img src=x&gt;\\u202e&amp;amp;\\n.txt<br>" in pointed
     assert page.get_log("browser") == []
+
+
+def test_a_call_whose_name_is_markup(browser: Chrome, tmp_path: Path) -> None:
+    """Names of calls come from the trace, and anybody may have written it."""
+    page = shown(browser, tmp_path, "<a href=x>read</a>", **one_call())
+    words = page.execute_script("return charts.get('timeline').node.data.flatMap((trace) => trace.text).map(String)")
+    assert [text for text in words if text.startswith("&lt;a href=x&gt;read&lt;/a&gt; #1: ")]
