@@ -92,7 +92,7 @@ class Trace:
             )
         if name in VIEWS:
             return self._view(name)
-        if hasattr(type(self), name):  # Python asks here, too, after an error of a property: show that error
+        if hasattr(type(self), name):  # Python also calls this after an AttributeError inside a property
             return object.__getattribute__(self, name)  # type: ignore[no-any-return]
         raise AttributeError(f"a trace has no {name!r}; its tables and views are {', '.join(self.tables)}")
 

@@ -283,7 +283,7 @@ def test_what_a_process_used_is_what_it_says_itself(tmp_path: Path, awake: Any, 
 
 @pytest.mark.parametrize("lock", ["fcntl.flock(fd, fcntl.LOCK_EX)", "fcntl.lockf(fd, fcntl.LOCK_EX)"])
 def test_who_waits_for_a_lock_of_a_file(tmp_path: Path, lock: str) -> None:
-    """Of the two processes, one waits as long as it measures itself, and the file is named."""
+    """The finding names the file, and its cost is the wait that the waiting process measures."""
     program = f"""
 import fcntl, os, sys, time
 reading, writing = os.pipe()

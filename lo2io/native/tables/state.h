@@ -70,7 +70,7 @@ typedef struct {
 enum appends { APPENDS_NOT = 0, APPENDS = 1, APPENDS_MAYBE = 2 };
 enum { WRITE_APPENDS = 0x10, WRITE_NEVER_APPENDS = 0x20 }; /* RWF_APPEND, RWF_NOAPPEND in include/uapi/linux/fs.h */
 
-/* Whether a write appends, by its own flags and by the file's O_APPEND. Linux appends whatever the offset is (BUGS of pwrite(2)). */
+/* Tells whether a write appends: its own flags prevail over the file's O_APPEND. Linux appends whatever the offset is (BUGS of pwrite(2)). */
 static inline uint8_t write_appends(uint32_t flags, uint8_t by_file)
 {
     return flags & WRITE_NEVER_APPENDS ? APPENDS_NOT : flags & WRITE_APPENDS ? APPENDS : by_file;

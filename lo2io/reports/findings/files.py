@@ -271,7 +271,8 @@ def mixed_direct(sums: TraceSums) -> list[Finding]:
 def uncached_rereads(sums: TraceSums) -> list[Finding]:
     """Reads fetched more bytes from a device than they span in the file: some bytes came twice.
 
-    They are the bytes of reads that had a request at a device; or what reads put into the page cache, if that is more.
+    Fetched are the bytes of reads that had a request at a device, or the bytes that reads put into the page cache: the
+    larger number counts.
     """
     pattern, reads, cache = sums.pattern, sums.pattern.read, sums.cache.by_group
     fetched = np.maximum(reads.waited_bytes, cache.missed_bytes + cache.ahead_bytes)

@@ -106,7 +106,8 @@ def wasted_read_ahead(sums: TraceSums) -> list[Finding]:
 def no_read_ahead(sums: TraceSums) -> list[Finding]:
     """Reads in the order of the file miss the page cache again and again: the kernel does not read ahead.
 
-    It does so only for reads that begin where the one before ended, or in the page after it.
+    The kernel reads little ahead for a read that begins neither where the one before ended nor in the page after it
+    (mm/readahead.c).
     """
     found, reads = sums.cache.by_group, sums.pattern.read
     missed, missed_bytes, ahead, wait_ns = (

@@ -178,7 +178,7 @@ def test_a_cut_file_is_refused(tmp_path: Path) -> None:
     content = events.read_bytes()
     events.unlink()  # it has other names
     events.write_bytes(content[: len(content) // 2])
-    # What libotf2 reads beyond the cut may look like an event, which it then refuses to write.
+    # libotf2 may take the bytes beyond the cut for an event. Then it refuses to write this event.
     with pytest.raises(TraceError, match=r"(rewriting the events|OTF2_EvtWriter_\w+) of location"):
         merge(cluster, keep_corrections=True, flat=True)
     assert printed(cluster) == before
