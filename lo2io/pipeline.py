@@ -7,8 +7,6 @@ thread of its own. The summary is read back from the tables. Nothing flows back.
 from __future__ import annotations
 
 import contextlib
-import shlex
-import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -17,20 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from lo2io.capture.launch import become, resolve_user
 from lo2io.capture.launchers import find_place
-from lo2io.capture.options import Converter, RecordOptions
+from lo2io.capture.options import RecordOptions
 from lo2io.capture.recording import record as record_spool
 from lo2io.catalog.catalog import ENDING, left_out, load_catalog
 from lo2io.cluster.hosts import host_directory
-from lo2io.cluster.layout import host_of
-from lo2io.convert.convert import check_block_records, convert_folder, import_stages
-from lo2io.errors import Lo2ioError, TraceError
+from lo2io.convert.convert import check_block_records, import_stages
+from lo2io.errors import Lo2ioError
+from lo2io.finishing import Recorded, convert_command, converter, finish
 from lo2io.folder import Folder, private_umask
-from lo2io.frozen import dataclass
 from lo2io.model import CallFilter
 from lo2io.signals import interrupt_number, interrupted_by_signals, interrupts_held_back
 from lo2io.spool.format import META_NAME
 from lo2io.trace.directory import fresh_directory, give_away, locked_directory
-from lo2io.trace.names import ANCHOR, SPOOL
+from lo2io.trace.names import SPOOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,23 +36,11 @@ if TYPE_CHECKING:
     from lo2io.capture.meeting import Meeting
     from lo2io.capture.options import RecordRequest
     from lo2io.catalog.catalog import Selection
-    from lo2io.convert.convert import Converted
     from lo2io.model.notices import Notice
     from lo2io.model.status import Status
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 """Where ranks meet: a file system in this node's memory. The folder that they make there is closed to other users."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The result of a recording: the command's exit code, and the trace, unless converting was put off or failed."""
-
-    exit_code: int
-    directory: Path
-    converted: Converted | None
-    host: str = ""
-    """This node's name, as one of a job's nodes; empty: the recording is no part of a job."""
 
 
 def record(
@@ -124,7 +109,7 @@ def record(
                 recorded = Recorded(_interrupted_code(interrupt), trace.path, None)
                 if spool is None or not trace.is_folder(SPOOL):
                     return recorded
-                urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(trace.path)}`")
+                urgent(f"interrupted while stopping; the spool is kept: `{convert_command(trace.path)}`")
                 _give_to_caller(spool, trace)
     return replace(recorded, host=host)
 
@@ -193,7 +178,7 @@ def _kept(spool: Folder, trace: Folder, say: Callable[[str], None]) -> Iterator[
     except Exception:
         if spool.fd >= 0 and spool.is_file(META_NAME):
             give_away(spool)
-            say(f"recording ended early; the spool is kept: `{_convert_command(trace.path)}`")
+            say(f"recording ended early; the spool is kept: `{convert_command(trace.path)}`")
         raise
 
 
@@ -217,53 +202,9 @@ def _finish_there(
     try:
         code = hand_over()
     except ChildProcessError:
-        say(f"converting failed; the spool is kept: `{_convert_command(trace.path)}`")
+        say(f"converting failed; the spool is kept: `{convert_command(trace.path)}`")
         code = exit_code or Lo2ioError.exit_code
     return None if code is None else Recorded(code, trace.path, None)
-
-
-def finish(
-    request: RecordRequest,
-    exit_code: int,
-    spool: Folder,
-    trace: Folder,
-    *,
-    say: Callable[[str], None],
-    progress: Callable[[Path], Any],
-    prepare: Callable[[], None] = import_stages,
-) -> Recorded:
-    """Convert. If that fails, the spool stays, and a message says how to go on. The arguments are :func:`record`'s."""
-    directory = trace.path
-    if not request.convert:
-        say(f"spool kept: convert it with `{_convert_command(directory)}`")
-        return Recorded(exit_code, directory, None)
-    try:
-        with interrupted_by_signals(), progress(spool.place) as advance:
-            prepare()
-            output = contextlib.nullcontext(trace)
-            converted = convert_folder(spool, output, progress=advance, block_records=request.block_records)
-    except KeyboardInterrupt as interrupt:
-        number = interrupt_number(interrupt)
-        if trace.is_file(ANCHOR):
-            say(f"interrupted when the trace was whole; the spool is kept, too: {directory / SPOOL}")
-        else:
-            say(f"converting given up; the spool is kept: `{_convert_command(directory)}`")
-        return Recorded(exit_code or 128 + number, directory, None)
-    except Lo2ioError as error:
-        say(f"{error}{'; ' if error.remedy else ''}{error.remedy}")
-        say(f"the spool is kept: `{_convert_command(directory)}`")
-        return Recorded(exit_code or error.exit_code, directory, None)
-    except Exception:
-        say(f"converting failed; the spool is kept: `{_convert_command(directory)}`")
-        raise
-    if trouble := keep_sums(directory):
-        say(trouble)
-    if not request.keep_spool:
-        try:
-            spool.discard()
-        except KeyboardInterrupt:  # the trace is complete, and half a spool beside it would be of no use
-            spool.discard()
-    return Recorded(exit_code, directory, converted)
 
 
 def _event_names(request: RecordRequest) -> tuple[str, ...]:
@@ -307,44 +248,6 @@ def _default_name(request: RecordRequest) -> str:
     others = "system" if request.system else f"pid-{'-'.join(map(str, request.pids))}"
     name = Path(request.command[0]).name if request.command else others
     return f"lo2io-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-def _convert_command(directory: Path) -> str:
-    return converter().show(directory / SPOOL, directory)
-
-
-def converter(block_records: str | None = None) -> Converter:
-    """Make the command `lo2io convert` for the windows of a flight recorder.
-
-    Args:
-        block_records: One of :data:`~lo2io.model.trace.BLOCK_RECORDS`; None: the default of the spool's mode.
-    """
-    options = () if block_records is None else ("--block-records", block_records)
-
-    def arguments(spool: Path, trace: Path) -> list[str]:
-        return ["convert", str(spool), "-o", str(trace), *options]
-
-    return Converter(
-        run=lambda spool, trace: [sys.executable, "-P", "-m", "lo2io", *arguments(spool, trace)],
-        show=lambda spool, trace: shlex.join(["lo2io", *arguments(spool, trace)]),
-    )
-
-
-def keep_sums(trace: Path) -> str:
-    """Write the sums of a trace that lies in the folder of a node: the report of all nodes adds them up.
-
-    Returns:
-        A message, if they cannot be written; empty: all is well, or the trace is of no node.
-    """
-    if host_of(trace.name) is None:
-        return ""
-    from lo2io.cluster.sums import write_sums  # noqa: PLC0415 - only nodes of a job need it
-
-    try:
-        write_sums(trace)
-    except TraceError as error:
-        return f"{error}; `lo2io report` reads the tables instead"
-    return ""
 
 
 def dump(trace: Path) -> Path:

@@ -141,7 +141,7 @@ def convert(
     Any machine and any user can do this.
     """
     from lo2io.convert.convert import convert as convert_spool
-    from lo2io.pipeline import keep_sums
+    from lo2io.finishing import keep_sums
     from lo2io.signals import ended_by_signals
 
     with ended_by_signals(), progress_bar(spool) as progress:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from lo2io.capture.options import RecordRequest
     from lo2io.cli.standby import Standby
+    from lo2io.finishing import Recorded
     from lo2io.folder import Folder
-    from lo2io.pipeline import Recorded
 
 RECORD, SYSTEM_WIDE = "record", "system-wide"
 
@@ -268,7 +268,7 @@ def run(command: str, given: dict[str, Any]) -> int:
 
 def _prepare(*, quiet: bool) -> None:
     """Import what finishing a recording needs, while Python can still keep compiled modules."""
-    from lo2io import pipeline  # noqa: F401 - a process that stands by has not imported it
+    from lo2io import finishing  # noqa: F401 - a process that stands by has not imported it
     from lo2io.convert.convert import import_stages
 
     import_stages()
@@ -290,12 +290,12 @@ def _stand_by(given: dict[str, Any], *, quiet: bool) -> Standby | None:
     from lo2io.cli.standby import Standby, interruptible
 
     def finish(request: RecordRequest, exit_code: int, spool: Folder, trace: Folder) -> int:
-        from lo2io import pipeline
+        from lo2io import finishing
 
         def progress(place: Path) -> Any:
             return interruptible(progress_bar(place))
 
-        recorded = pipeline.finish(request, exit_code, spool, trace, say=say(quiet=False), progress=progress)
+        recorded = finishing.finish(request, exit_code, spool, trace, say=say(quiet=False), progress=progress)
         return _report(recorded, quiet=quiet, as_json=False)
 
     with contextlib.suppress(OSError):

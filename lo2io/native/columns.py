@@ -52,10 +52,12 @@ def pointer_to(values: NDArray[Any], native: str) -> Any:
     return ffi.cast(f"{native} *", values.ctypes.data)
 
 
+@cache
 def _dtypes(struct: Any) -> dict[str, np.dtype[Any]]:
     return {name: _dtype(field.type.item) for name, field in struct.fields}
 
 
+@cache
 def _dtype(scalar: Any) -> np.dtype[Any]:
     # cffi spells the fixed-width types uint8_t … int64_t: NumPy's names with a suffix.
     dtype: np.dtype[Any] = np.dtype("bool" if scalar.cname == "_Bool" else scalar.cname.removesuffix("_t"))
