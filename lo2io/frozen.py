@@ -2,8 +2,8 @@
 
 The standard decorator writes and compiles six methods for each class. A recording makes some 60 such classes before its
 command runs, and 140 until its summary is printed, and the user waits for that. This decorator compiles ``__init__``
-alone, when the first object of the class is made: most recordings make none of most classes. All other methods are
-closures. The decorator also keeps annotations from the standard library, which searches each of them for ``ClassVar``:
+alone, and only for a class of which many objects are made. A closure stands in for it until then, and for all other
+methods. The decorator also keeps annotations from the standard library, which searches each of them for ``ClassVar``:
 no class of lo2io has one.
 """
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dataclasses import dataclass
 
 __all__ = ["dataclass"]
+_FEW = 8
+"""Compiling ``__init__`` takes as long as making some 20 objects without."""
 
 
 def _make_init(cls: type, fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None]:
@@ -43,13 +45,32 @@ def _make_init(cls: type, fields: Sequence[dataclasses.Field[Any]]) -> Callable[
 
 
 def _make_init_later(cls: Any, fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None]:
-    """An ``__init__`` that puts the real one in its own place when it is called first."""
+    """An ``__init__`` that puts a compiled one in its own place after a few objects, or if the arguments do not fit."""
+    slots = [(field, getattr(cls, field.name).__set__) for field in fields]
+    names = {field.name for field in fields}
+    in_order = [field.name for field in fields if not field.kw_only]
+    made = 0
 
-    def make_init(self: object, *values: object, **named: object) -> None:
-        cls.__init__ = _make_init(cls, fields)
-        cls.__init__(self, *values, **named)
+    def init(self: object, *values: object, **named: object) -> None:
+        nonlocal made
+        made += 1
+        given = dict(zip(in_order, values, strict=False)) | named
+        if made > _FEW or len(given) < len(values) + len(named) or not given.keys() <= names:
+            cls.__init__ = _make_init(cls, fields)
+            cls.__init__(self, *values, **named)
+            return
+        for field, put in slots:
+            put(self, given[field.name] if field.name in given else _default_of(cls, field))
 
-    return make_init
+    return init
+
+
+def _default_of(cls: type, field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    raise TypeError(f"{cls.__name__}.__init__() missing a required argument: {field.name!r}")
 
 
 def _refuse(self: object, name: str, *_: object) -> NoReturn:
