@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -92,6 +93,7 @@ long do_dup(int fd);
 long do_dup3(int fd, int to, int flags);
 long do_dup2(int fd, int to);
 long do_fcntl(int fd, int command, long argument);
+long do_flock(int fd, int operation);
 
 /* ---- calls_files.c ---- */
 

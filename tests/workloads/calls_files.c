@@ -142,6 +142,8 @@ void duplicates(void)
     do_fcntl(writer, F_SETFL, 0);
     do_lseek(writer, 3, SEEK_SET);
     do_write(writer, 4, 3);
+    do_flock(writer, LOCK_EX);
+    do_flock(writer, LOCK_UN);
     do_close(writer);
     do_close_range(copy, other, 0);
     do_read(copy, 1, NONE);               /* EBADF */

@@ -174,3 +174,9 @@ long do_fcntl(int fd, int command, long argument)
         set_name((int)result, name_of(fd));
     return result;
 }
+
+long do_flock(int fd, int operation)
+{
+    what w = {"flock", SYS_flock, fd, -1, NONE, NONE, 0};
+    return note(w, fd, operation, 0, 0, 0, 0);
+}

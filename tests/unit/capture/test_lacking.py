@@ -79,7 +79,7 @@ def test_a_kernel_without_io_uring_is_told_in_a_word(tmp_path: Path) -> None:
     for half in ("enter", "exit"):
         shutil.rmtree(tmp_path / f"tracefs/events/syscalls/sys_{half}_io_uring_setup")
     found, notices = load(options(tmp_path / "tracefs"))
-    assert len(found) == 2 * 41 + 7
+    assert len(found) == 2 * 42 + 7
     setup = "syscalls:sys_enter_io_uring_setup, syscalls:sys_exit_io_uring_setup"
     assert notices == [f"this kernel has no {setup}, io_uring:*: recording without it"]
 

@@ -64,7 +64,7 @@ summary = "Moved."
 CORE_CALLS = set(
     """
     read pread64 readv preadv preadv2 write pwrite64 writev pwritev pwritev2 open openat openat2 creat close close_range
-    lseek fsync fdatasync sync syncfs sync_file_range dup dup2 dup3 fcntl truncate ftruncate fallocate sendfile64
+    lseek fsync fdatasync sync syncfs sync_file_range dup dup2 dup3 fcntl flock truncate ftruncate fallocate sendfile64
     copy_file_range splice clone unshare
     io_setup io_destroy io_submit io_getevents io_pgetevents io_uring_setup io_uring_enter io_uring_register
     """.split()  # noqa: SIM905  a list of so many literals would not be read
