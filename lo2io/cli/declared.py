@@ -65,7 +65,7 @@ FILTER = Declared(
 BLOCK_RECORDS = Declared(
     str,
     ("--block-records",),
-    "Write block requests as samples of the CPUs, as begin-end of the devices, or both. "
+    "How to write block requests: as samples on the CPUs, as begin and end on the devices, or both. "
     "[default: both for a whole machine, else begin-end]",
     choices=("samples", "begin-end", "both"),
 )

@@ -37,14 +37,14 @@ Clock = Annotated[
     str | None,
     typer.Option(
         "--clock",
-        help="The clock of the application's archive: monotonic, raw, realtime, tai, tsc. calls: calls that both "
-        "recorded tell it.",
+        help="The clock of the application's archive: monotonic, raw, realtime, tai or tsc. With calls, lo2io finds "
+        "the offset by calls that both recorded.",
     ),
 ]
 Offset = Annotated[
     float | None, typer.Option("--offset", metavar="SECONDS", help="What to add to the application's times.")
 ]
-Keep = Annotated[bool, typer.Option("--keep-corrections", help="Take T/host=NAME/lo2io/clock.arrow as they are.")]
+Keep = Annotated[bool, typer.Option("--keep-corrections", help="Align no clocks: use T/host=NAME/lo2io/clock.arrow.")]
 
 Flat = Annotated[
     bool,

@@ -183,7 +183,7 @@ OPTIONS = (
         Declared(
             bool,
             ("--alone",),
-            "As a rank of a job of srun, mpirun …: record without the other ranks, into T. "
+            "For one rank of a job of srun, mpirun …: record this rank alone, into T. "
             "[default: one recorder a node, into T/host=NAME]",
         ),
         default=False,
