@@ -17,7 +17,7 @@ from lo2io.reports.summary.io import largest
 from lo2io.reports.summary.names import file_names
 from lo2io.reports.summary.pattern import ALIGNMENT, SMALL_BYTES, odd
 from lo2io.reports.words import count_of, printable, who
-from lo2io.units import format_bytes
+from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -298,13 +298,19 @@ def uncached_rereads(sums: TraceSums) -> list[Finding]:
     )
 
 
+def _locks_of_paths(sums: TraceSums) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """By path: calls about locks, their time in ns, and whether it is much, also among all calls on the file."""
+    locks, lock_ns, time_ns = (
+        sums.paths.merged(values)
+        for values in (sums.pattern.locks, sums.pattern.lock_ns, sums.operations.by_group.time_ns)
+    )
+    return locks, lock_ns, (lock_ns >= DEAR_NS) & (lock_ns >= OFTEN * time_ns)
+
+
 def lock_storm(sums: TraceSums) -> list[Finding]:
     """Locks of a file are taken again and again and cost time, or programs wait for them."""
-    pattern, time_ns = sums.pattern, sums.operations.by_group.time_ns
-    locks, refused, lock_ns, time_ns = (
-        sums.paths.merged(values) for values in (pattern.locks, pattern.locks_refused, pattern.lock_ns, time_ns)
-    )
-    costly = (lock_ns >= DEAR_NS) & (lock_ns >= OFTEN * time_ns)
+    locks, lock_ns, costly = _locks_of_paths(sums)
+    refused = sums.paths.merged(sums.pattern.locks_refused)
     return listed(
         sums,
         ((locks >= MANY) & costly) | (refused >= SOME),
@@ -322,18 +328,16 @@ def lock_storm(sums: TraceSums) -> list[Finding]:
 
 
 def file_lock_wait(sums: TraceSums) -> list[Finding]:
-    """A few calls wait for a lock of a file, for long: somebody else holds it. With many calls it is a lock-storm."""
-    pattern, time_ns = sums.pattern, sums.operations.by_group.time_ns
-    locks, lock_ns, time_ns = (sums.paths.merged(values) for values in (pattern.locks, pattern.lock_ns, time_ns))
-    dear = (lock_ns >= DEAR_NS) & (lock_ns >= OFTEN * sums.span_ns) & (lock_ns >= OFTEN * time_ns)
+    """A few calls about locks of a file take long: most often somebody else holds one. Many calls are a lock-storm."""
+    locks, lock_ns, costly = _locks_of_paths(sums)
     return listed(
         sums,
-        dear & (locks < MANY),
+        costly & (lock_ns >= OFTEN * sums.span_ns) & (locks < MANY),
         locks,
         lambda key: file_finding(
             "file-lock-wait",
             key,
-            f"{count_of(int(locks[key]), 'call')} about locks waited until others gave the file's lock up",
+            f"{count_of(int(locks[key]), 'call')} about locks took {format_duration(float(lock_ns[key]))}",
             evidence={"locks": locks[key], "lock_ns": lock_ns[key]},
             rows=locks[key],
             where=of_path(sums, key, CallClass.LOCK, _every),
