@@ -16,7 +16,7 @@ from build.tablemaker import make_batch, write_trace
 from lo2io.cli.report import report
 from lo2io.errors import Lo2ioError, UsageError
 from lo2io.exports import formats, target
-from lo2io.exports.target import MARKER, ExportSummary, open_output
+from lo2io.exports.target import MARKER, MARKER_FORMAT, ExportSummary, open_output
 from lo2io.folder import Folder
 
 MAGIC = b"LO2\n"
@@ -133,7 +133,8 @@ def test_what_is_no_export_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "other" / MARKER).write_text(json.dumps({"format": "other", "files": ["b", "sub/a"]}))
     write_folder(tmp_path / "spoilt", "x")
     (tmp_path / "spoilt" / MARKER).write_text("[]")
-    for name, content in (("deep", "[" * 100_000), ("long", '"' + "x" * (2 << 20) + '"')):
+    own = {"format": MARKER_FORMAT, "files": ["b", "sub/a"]}
+    for name, content in (("deep", "[" * 100_000), ("long", " " * (1 << 20) + json.dumps(own))):
         write_folder(tmp_path / name, "x")
         (tmp_path / name / MARKER).write_text(content)
     before = names(tmp_path)

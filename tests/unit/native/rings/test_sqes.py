@@ -246,6 +246,20 @@ def test_what_is_looked_up_during_a_close_may_be_another_file(rig: SqeRig, close
     assert found == [first] * 2 if closed == 8 else found[0] is None and found[1] not in {None, first}
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_close_of_another_process_hides_no_name(rig: SqeRig, *, own: bool) -> None:
+    """Its descriptor has the same number, but is in another table."""
+    rig.call("openat", 7, dfd=-100)
+    rig.fork(11, 11, PID)
+    rig.ask(1, opcode=CLOSE, fd=7, tid=PID if own else 11, ctx=B)
+    rig.ask(2, opcode=READ, fd=7)
+    rig.event("file_get", ctx=A, req=2, fd=7)
+    rig.complete(2, 1)
+    rig.run()
+    (found,) = (handle for opcode, handle in rig.of("ring_requests", "opcode", "handle") if opcode == READ)
+    assert (found is None) == own
+
+
 def test_closes_that_ended_change_nothing(rig: SqeRig) -> None:
     """However many there were."""
     for req in range(1, 100):
