@@ -36,8 +36,12 @@ def peer_uid(connection: socket.socket) -> int:
     return int(uid)
 
 
+def _line(event: str, name: str, text: str) -> bytes:
+    return json.dumps({"event": event, "name": name, "text": text}).encode("ascii") + b"\n"
+
+
 class Control:
-    """Takes dump requests from :meth:`start` on, and sends every client all that is posted.
+    """Takes dump requests from :meth:`start` on, and sends all that is posted to the clients that were not refused.
 
     Args:
         spool: The directory that gets the socket.
@@ -58,8 +62,12 @@ class Control:
             self._socket = None
             note(Notice(f"`lo2io dump` cannot ask this recording ({error.strerror} for a socket there); SIGUSR1 can"))
 
-    def start(self, ask: Callable[[], object]) -> None:
-        """Call ``ask`` for each request, in a thread of its own."""
+    def start(self, ask: Callable[[], tuple[str, str] | None]) -> None:
+        """Call ``ask`` for each request, in a thread of its own.
+
+        If it returns an event and a text, this client alone gets these, and is disconnected: the requests of others may
+        be under way.
+        """
         if self._socket is not None:
             thread = threading.Thread(target=self._serve, args=(self._socket, ask), name="lo2io-control", daemon=True)
             thread.start()
@@ -67,14 +75,13 @@ class Control:
 
     def post(self, event: str, name: str, text: str) -> None:
         """Send to every client. A client that does not read is dropped."""
-        line = json.dumps({"event": event, "name": name, "text": text}).encode("ascii") + b"\n"
+        line = _line(event, name, text)
         with self._lock:
             for asker in list(self._askers):
                 try:
                     asker.sendall(line)
                 except OSError:
-                    self._askers.remove(asker)
-                    asker.close()
+                    self._drop(asker)
 
     def close(self) -> None:
         """Take no more requests. Clients see that as the end of their connection."""
@@ -92,17 +99,30 @@ class Control:
         with contextlib.suppress(OSError):
             self._spool.remove(CONTROL_NAME)
 
-    def _serve(self, listening: socket.socket, ask: Callable[[], object]) -> None:
+    def _serve(self, listening: socket.socket, ask: Callable[[], tuple[str, str] | None]) -> None:
         with contextlib.suppress(OSError):  # the end
             while True:
                 asker, _ = listening.accept()
                 if self._is_request(asker):
                     asker.setblocking(False)
                     with self._lock:
-                        self._askers.append(asker)
-                    ask()
+                        self._askers.append(asker)  # before the request: its first event may come at once
+                    if refusal := ask():
+                        self._turn_away(asker, *refusal)
                 else:
                     asker.close()
+
+    def _turn_away(self, asker: socket.socket, event: str, text: str) -> None:
+        with self._lock:
+            if asker in self._askers:
+                with contextlib.suppress(OSError):
+                    asker.sendall(_line(event, "", text))
+                self._drop(asker)
+
+    def _drop(self, asker: socket.socket) -> None:
+        """Disconnect a client. The caller holds the lock."""
+        self._askers.remove(asker)
+        asker.close()
 
     @staticmethod
     def _is_request(asker: socket.socket) -> bool:

@@ -81,19 +81,17 @@ class Dumper:
         self._given_up = False
         self.control = Control(spool.folder, note)
 
-    def claim(self, why: str) -> bool:
-        """Reserve the dump for one request. False: another window is being written, and the request is refused."""
+    def claim(self) -> bool:
+        """Reserve the dump for one request. False: another window is being written."""
         with self._lock:
             busy, self._busy = self._busy, True
-        if busy:
-            self._refuse(BUSY, why, "another window is still being written")
         return not busy
 
-    def refuse(self, why: str, reason: str, *, claimed: bool = False) -> None:
-        """Say that a request failed; ``claimed``: it had been accepted."""
-        self._refuse(REFUSED, why, reason)
-        if claimed:
-            self._free()
+    def refuse(self, why: str, reason: str) -> None:
+        """Say that a request failed after :meth:`claim`."""
+        self._note(no_window(why, reason))
+        self._post(REFUSED, text=reason)
+        self._free()
 
     def start(self, why: str, end: Segment, describe: Callable[[tuple[str, ...]], SpoolMeta]) -> None:
         """Write the segments before ``end``, after :meth:`claim`. Return when they have their second names.
@@ -229,10 +227,6 @@ class Dumper:
         return lines[-1].strip() if lines else ""
 
     # ---- telling ----
-
-    def _refuse(self, event: str, why: str, reason: str) -> None:
-        self._note(no_window(why, reason))
-        self._post(event, text=reason)
 
     def _fail(self, why: str, target: Folder | None, answer: str, *, keep: bool = False) -> None:
         if target is not None and not keep:

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 
 from lo2io.capture.devices import with_new_devices
 from lo2io.capture.flight.border import BorderReader, Reading
-from lo2io.capture.flight.dump import Dumper
+from lo2io.capture.flight.dump import BUSY, REFUSED, Dumper
 from lo2io.capture.flight.trigger import Watcher, parse_trigger
 from lo2io.capture.flight.window import Border, describe_window, final_border
 from lo2io.catalog.catalog import load_catalog
 from lo2io.catalog.layouts import compile_layout
 from lo2io.kernel.sysfs import read_devices
-from lo2io.model.notices import Notice
+from lo2io.model.notices import Notice, no_window
 from lo2io.spool.format import SegmentStart, segment_name
 from lo2io.spool.segments import PARTS, SegmentedSpool
 from lo2io.units import NS_PER_S
@@ -155,18 +155,25 @@ class FlightRecorder:
         self._rescan, self._look = rescan, look
         self._session, self._meta = session, meta
         self._clerk.start()
-        self.dumper.control.start(lambda: self.request_dump("lo2io dump"))
+        self.dumper.control.start(lambda: self._request("lo2io dump"))
 
     def request_dump(self, why: str) -> bool:
         """Request a dump of the window that ends now. While another dump runs, this one is refused with a notice."""
+        return self._request(why) is None
+
+    def _request(self, why: str) -> tuple[str, str] | None:
+        """The event and the text by which the request is refused; None: it is accepted."""
         session = self._session
         if session is None or not session.is_draining:
-            self.dumper.refuse(why, "the recording is over")
-        elif self.dumper.claim(why):
+            refusal = REFUSED, "the recording is over"
+        elif self.dumper.claim():
             self._requests.append(why)
             os.eventfd_write(self.wake_fd, 1)
-            return True
-        return False
+            return None
+        else:
+            refusal = BUSY, "another window is still being written"
+        self._note(no_window(why, refusal[1]))
+        return refusal
 
     def finish(
         self,
@@ -184,13 +191,13 @@ class FlightRecorder:
             last: The kernel's accounts, read while samples were still taken.
         """
         for why in self._requests:
-            self.dumper.refuse(why, "the recording ended first", claimed=True)
+            self.dumper.refuse(why, "the recording ended first")
         self._end_clerk()
         self.dumper.wait(is_given_up)
         if self._spool.skipped_facts:
             self._note(Notice("some names are not known: the spool had no room for the facts of open files"))
         if self._watcher is not None:
-            self._watcher.take_hits()  # the last hits are counted, though no other window follows
+            self._take_hits(self._watcher)  # the last hits are counted, though no other window follows
             self._note(Notice(self._watcher.summary()))
         end = final_border(stopped, last)
         names = tuple(segment.name for segment in self._spool.kept)
@@ -243,11 +250,14 @@ class FlightRecorder:
 
     def _fire(self, watcher: Watcher) -> None:
         """Dump, unless the last trigger was so recent that the same window would be written again."""
-        hits = watcher.take_hits()
+        hits = self._take_hits(watcher)
         now = time.monotonic_ns()
         if hits and now >= self._rest_until_ns:
             self._rest_until_ns = now + self._window_ns()
             watcher.nr_fired += self.request_dump(hits[0])
+
+    def _take_hits(self, watcher: Watcher) -> list[str]:
+        return watcher.take_hits(self.dumper.lived(0, time.monotonic_ns()))
 
     def _is_due(self, now: int) -> bool:
         current, room = self._spool.current, self._spool.room
@@ -360,7 +370,7 @@ class FlightRecorder:
                 if request:
                     self._dump(segment, border, request)
             except Exception as error:  # noqa: BLE001 - without the clerk the spool would grow and grow
-                self.dumper.refuse(request, f"{type(error).__name__}: {error}", claimed=True)
+                self.dumper.refuse(request, f"{type(error).__name__}: {error}")
             self._drop_old()
             self._prepare()
             self._rescan(border.monotonic_ns)

@@ -23,7 +23,7 @@ from lo2io.native._lib import ffi, lib
 from lo2io.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from lo2io.catalog.layouts import EventLayout, Layout
     from lo2io.filter.language import Comparison, Filter
@@ -196,17 +196,21 @@ class Watcher:
         late = time.monotonic_ns() - self._looked_ns >= PERIOD_NS
         return self._nr_gathered > 0 and (late or self._nr_gathered >= MANY)
 
-    def take_hits(self) -> list[str]:
+    def take_hits(self, converters: Container[int] = ()) -> list[str]:
         """The slow requests or calls since the last call, in words. Drain every buffer before.
 
         Calls of lo2io and of its converters do not count.
+
+        Args:
+            converters: Their pids.
         """
         count = lib.lo2_watch_hits(self._native, self._hits, MAX_HITS)
         self._nr_gathered = 0
         self._looked_ns = time.monotonic_ns()
         hits = [self._hits[index] for index in range(count)]
         if self.trigger.calls:
-            threads = {tid: _describe_thread(tid) for tid in {hit.owner for hit in hits} if not _is_own(tid)}
+            tids = {hit.owner for hit in hits}
+            threads = {tid: _describe_thread(tid) for tid in tids if not _is_own(tid, converters)}
             lines = [self._describe_call(hit, threads[hit.owner]) for hit in hits if hit.owner in threads]
         else:
             lines = [self._describe_request(hit) for hit in hits]
@@ -280,13 +284,16 @@ def _native_events(layouts: Sequence[EventLayout]) -> Any:
     return events
 
 
-def _is_own(tid: int) -> bool:
-    """True if a thread belongs to lo2io or to a process that lo2io has started. False if the thread has ended."""
+def _is_own(tid: int, converters: Container[int]) -> bool:
+    """True if a thread belongs to lo2io, to a fork of it, or to a converter. False if the thread has ended.
+
+    A fork of lo2io has lo2io's command line. The recorded command is a child of lo2io, too, but has another one.
+    """
     process = procfs.read_process_of(tid)
-    if process is None or process == os.getpid():
+    if process is None or process == os.getpid() or process in converters:
         return process is not None
-    stat = procfs.read_stat(process)
-    return stat is not None and stat.ppid == os.getpid()
+    command = procfs.read_command(process)
+    return command is not None and command == procfs.read_command(os.getpid())
 
 
 def _describe_thread(tid: int) -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,6 +82,24 @@ def test_the_window_that_was_asked_for_is_named(tmp_path: Path) -> None:
     with serving(tmp_path, asked, *events):
         assert ask_for_dump(tmp_path) == tmp_path / name
     assert asked == ["dump"]
+
+
+def test_another_ones_refusal_is_not_told_to_whoever_waits(tmp_path: Path) -> None:
+    """A second client comes before the first one's window begins, and is refused: the first one waits on."""
+    name = "dump-20261121-060000"
+    control = Control(Folder.open_or_make(tmp_path / "spool"), print)
+    answers: list[tuple[str, str] | None] = [None, ("busy", "another window")]
+    control.start(lambda: answers.pop(0))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(ask_for_dump, tmp_path)
+        while len(answers) > 1:
+            time.sleep(0.01)
+        with pytest.raises(CaptureError, match="another window"):
+            ask_for_dump(tmp_path)
+        control.post("begun", name, "")
+        control.post("done", name, "complete")
+        assert first.result(10) == tmp_path / name
+    control.close()
 
 
 def test_what_went_wrong_is_told_without_what_a_terminal_obeys(tmp_path: Path) -> None:

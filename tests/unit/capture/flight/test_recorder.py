@@ -285,13 +285,13 @@ def test_what_cannot_be_linked_is_told_and_left(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", refuse)
-        assert recorder.flight.dumper.claim("a test")
+        assert recorder.flight.dumper.claim()
         recorder.flight._requests.append("a test")
         recorder.run(0.1)
     assert recorder.notices == ["no window was written for a test: Input/output error"]
     assert not list(tmp_path.glob("dump-*"))
-    assert recorder.flight.dumper.claim("another")
-    assert not recorder.flight.dumper.claim("a third")
+    assert recorder.flight.dumper.claim()
+    assert not recorder.flight.dumper.claim()
     recorder.run(1)
     assert converter == []
 
@@ -348,7 +348,7 @@ def test_the_mounts_and_disks_of_a_window_are_those_of_its_end(
     recorder.run(3)
     monkeypatch.setattr(devices.procfs, "read_mounts", lambda **_: (mount,))
     monkeypatch.setattr(devices.sysfs, "read_devices", lambda _: (disk, *META.devices))
-    assert recorder.flight.dumper.claim("a test")
+    assert recorder.flight.dumper.claim()
     recorder.flight._requests.append("a test")
     recorder.run(0.1)
     recorder.finish()
@@ -371,7 +371,7 @@ def test_no_more_threads(
 
     with monkeypatch.context() as patch:
         patch.setattr(dump.threading.Thread, "start", refuse)
-        assert recorder.flight.dumper.claim("a test")
+        assert recorder.flight.dumper.claim()
         recorder.flight._requests.append("a test")
         recorder.run(0.1)
     assert recorder.notices == ["no window was written for a test: can't start new thread"]
@@ -379,7 +379,7 @@ def test_no_more_threads(
     oldest = recorder.spool.kept[0].name
     recorder.run(3)
     assert recorder.spool.kept[0].name != oldest
-    assert recorder.flight.dumper.claim("another")
+    assert recorder.flight.dumper.claim()
     assert converter == []
 
 
@@ -452,10 +452,10 @@ def test_an_unexpected_failure_ends_no_thread_unseen(
     recorder.run(3)
     with monkeypatch.context() as patch:
         patch.setattr(recorder.flight.dumper, "start", fail)
-        assert recorder.flight.dumper.claim("a test")
+        assert recorder.flight.dumper.claim()
         recorder.flight._requests.append("a test")
         recorder.run(0.1)
-    assert recorder.flight.dumper.claim("another")
+    assert recorder.flight.dumper.claim()
     oldest = recorder.spool.kept[0].name
     recorder.run(3)
     assert recorder.spool.kept[0].name != oldest

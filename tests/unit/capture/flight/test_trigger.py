@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import signal
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -320,15 +321,24 @@ def test_a_slow_call_is_told_in_words() -> None:
     assert watcher.summary() == expected
 
 
-def test_the_recorder_and_its_converter_fire_nothing() -> None:
-    """Otherwise, the writer of a window would cause the next one."""
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+def test_the_recorder_and_its_converters_fire_nothing() -> None:
+    """Otherwise, the writer of a window would cause the next one. The recorded command is a child of lo2io, too."""
+    fork = os.fork()
+    if fork == 0:  # such as the process that stands by
+        signal.pause()
+    converter, command = (subprocess.Popen(["cat"], stdin=subprocess.PIPE) for _ in range(2))
+    with converter, command:
         builder = SpoolBuilder(Path(), cpus=1, calls=("fsync",))
-        for time, tid in ((10, os.getpid()), (20, child.pid), (30, NOBODY)):
-            builder.enter(time, 0, tid, "fsync").exit(time + 1, 0, tid, "fsync")
+        for time, tid in enumerate((os.getpid(), fork, converter.pid, command.pid, NOBODY)):
+            builder.enter(10 * time, 0, tid, "fsync").exit(10 * time + 1, 0, tid, "fsync")
         watcher = watch_calls(builder, "latency > 0ns and operation == sync")
-        assert watcher.take_hits() == [f"fsync of thread {NOBODY} took 1 ns"]
-        assert watcher.nr_hits == 1
+        found = watcher.take_hits({converter.pid})
+        command.communicate()
+        converter.communicate()
+    os.kill(fork, signal.SIGKILL)
+    os.waitpid(fork, 0)
+    assert found == [f"fsync of cat (thread {command.pid}) took 1 ns", f"fsync of thread {NOBODY} took 1 ns"]
+    assert watcher.nr_hits == 2
 
 
 def test_a_long_call_outlasts_many_short_ones_of_others() -> None:
