@@ -59,7 +59,7 @@ def why(
 
     with ended_by_signals():
         opened = open_trace(trace)
-        chosen = list(filters or ()) + ([f'path == "{file}"'] if file is not None else [])
+        chosen = list(filters or ()) + ([_on_file(file)] if file is not None else [])
         chains = explain(opened, calls or _slowest(opened, chosen, 3 if slowest is None else slowest))
     if as_json:
         print(json.dumps([asdict(chain) for chain in chains], indent=2, ensure_ascii=True))
@@ -69,6 +69,12 @@ def why(
         if number:
             print()
         render_chain(chain, console)
+
+
+def _on_file(path: str) -> str:
+    """The filter of ``--file``. A path without a star is no pattern, whatever other signs it has."""
+    quoted = path.replace("\\", r"\\").replace('"', r"\"")
+    return f'path {"~" if "*" in path else "=="} "{quoted}"'
 
 
 def _slowest(trace: Trace, filters: list[str], number: int) -> list[int]:

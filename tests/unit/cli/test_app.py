@@ -120,3 +120,25 @@ def test_why_answers_in_words_or_json(tmp_path: Path) -> None:
     assert "read" in words
     assert not words.startswith("[")
     assert len(json.loads(found)) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "ids"),
+    [("/data/**", [2, 1]), ("/data/a[1]", [1]), ('/data/say "x"\\y', [2]), ('/data/* "x"*', [2]), ("/data", [])],
+)
+def test_why_of_a_file_takes_stars(tmp_path: Path, file: str, ids: list[int]) -> None:
+    """Other signs of a path are what they are."""
+    paths = (b"/data/a[1]", b'/data/say "x"\\y', b"/other")
+    tables = {
+        "tasks": [{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"dd"}],
+        "handles": [{"handle": number, "process": 7, "file": number, "fd": 3 + number} for number in range(3)],
+        "files": [{"file": number, "path": path, "mode": 0o100644} for number, path in enumerate(paths)],
+        "operations": [
+            {"id": 1 + at, "task": 0, "call": READ, "handle": at, "begin_time_ns": 5, "end_time_ns": 10**6 + at}
+            for at in range(3)
+        ],
+    }
+    write_trace(tmp_path, [make_batch(**tables)])
+    done = run("why", str(tmp_path), "--file", file, "--json")
+    assert done.returncode == (0 if ids else 2)
+    assert [chain["id"] for chain in json.loads(done.stdout or "[]")] == ids
