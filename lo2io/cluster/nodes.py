@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lo2io.cluster.clocks import align_traces, in_order, load_alignment
 from lo2io.cluster.layout import CORRECTION_FILE, host_folders
-from lo2io.errors import TraceError
+from lo2io.errors import TraceError, UsageError
 from lo2io.trace.correction import Correction, correction_of
 from lo2io.trace.names import DIRECTORY, METADATA_FILE, table_file
 from lo2io.trace.reader import TABLES, Trace, arrow_schema, open_trace
@@ -161,7 +161,7 @@ class Nodes:
     @functools.cached_property
     def _bends(self) -> int:
         """The most lines that a correction has."""
-        return max(1, *(len(node.correction) - 1 for node in self.nodes))
+        return max([1, *(len(node.correction) - 1 for node in self.nodes)])
 
     def part(self, filters: Sequence[str] = (), *, begin: str | None = None, end: str | None = None) -> Nodes:
         """The part that matches all filters and belongs to a span: as :func:`~lo2io.trace.selection.selection.select`.
@@ -169,7 +169,7 @@ class Nodes:
         The span is one of the clock of all. A node that did not record then is left out.
 
         Raises:
-            UsageError: A filter or time cannot be read.
+            UsageError: A filter or time cannot be read, or no node recorded in the span.
             TraceError: A table cannot be read.
         """
         if not filters and begin is None and end is None:
@@ -183,6 +183,9 @@ class Nodes:
                 continue
             span = {"begin": _own(node, first), "end": _own(node, last)}
             nodes.append(replace(node, trace=select(node.trace, filters, **span)))
+        if not nodes:
+            asked = f"from {begin or 'its start'} until {end or 'its end'}"
+            raise UsageError(f"take the part of the trace {asked}", "no node recorded then", "name another span")
         return replace(self, nodes=tuple(nodes), left_out=left_out)
 
     def _hosts(self) -> pa.Table:

@@ -167,6 +167,8 @@ def test_a_part_has_a_span_of_the_common_clock(cluster: Path) -> None:
     later = whole.part(begin=f"@{begin}", end=f"@{begin + 1}").operations.to_arrow().to_pylist()
     assert (begin, "b") in {(row["begin_time_ns"], row["host"]) for row in later}
     assert len(later) < len(whole.operations)
+    with pytest.raises(UsageError, match="no node recorded then"):
+        whole.part(begin="100000s")
 
 
 def test_one_host(cluster: Path) -> None:
