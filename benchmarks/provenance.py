@@ -33,6 +33,12 @@ NOT_WHILE_RECORDING = (
 )
 """Rooms that neither recording nor converting enters, and files of other rooms. No other C file may use a name of
 ``sums.h`` (a test holds that)."""
+OF_NO_BENCHMARK = ("lo2io/cli/why.py", "lo2io/cluster/nodes.py", "lo2io/reports/why/")
+"""What no benchmark with kept results runs. Measured commands load none of it but the options of `lo2io why` (a test
+holds that)."""
+OF_FLIGHT_RECORDERS = "lo2io/capture/flight/"
+FLIGHT_RECORDERS = frozenset(("machine", "rates"))
+"""Benchmarks with flight recorders. No other command that is measured loads this room (a test holds that)."""
 RECORDING_ALONE = frozenset(
     ("overhead", "machine", "rates", "prices", "rings", "backends", "hooks", "layers", "stacks")
 )
@@ -63,7 +69,9 @@ C_COMMENT = re.compile(r'("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')|/\*.*?\*/|//[^
 
 def fingerprint(root: Path, benchmark: str) -> str:
     """The SHA-256 of the code that a benchmark measures, of the repository at ``root``, as hexadecimal digits."""
-    rooms = NOT_WHILE_RECORDING if benchmark in RECORDING_ALONE else ()
+    rooms = (*OF_NO_BENCHMARK, *(NOT_WHILE_RECORDING if benchmark in RECORDING_ALONE else ()))
+    if benchmark not in FLIGHT_RECORDERS:
+        rooms += (OF_FLIGHT_RECORDERS,)
     layers = (file for chooser, file in OF_LAYERS.items() if benchmark != chooser)
     return _digest(root, (*rooms, *(ONLY_WHILE_CONVERTING if benchmark in UNCONVERTED else ()), *layers))
 

@@ -113,8 +113,10 @@ def test_a_change_of_code_changes_the_fingerprints_of_what_runs_it(provenance: A
         "lo2io/native/calls/calls.c",
         "lo2io/bpf/programs/stacks.h",
         "lo2io/bpf/programs/core.h",
+        "lo2io/capture/flight/dump.py",
+        "lo2io/cli/why.py",
     )
-    benchmarks = ("overhead", "backends", "views", "stacks")
+    benchmarks = ("overhead", "backends", "views", "stacks", "rates")
 
     def fingerprints(changed: str) -> list[str]:
         root = tmp_path / changed.replace("/", "-")
@@ -129,7 +131,28 @@ def test_a_change_of_code_changes_the_fingerprints_of_what_runs_it(provenance: A
         pairs = zip(benchmarks, before, fingerprints(name), strict=True)
         found.append({benchmark for benchmark, old, new in pairs if old != new})
     converting = {"backends", "views"}
-    assert found == [{*benchmarks}, {"views"}, converting, converting, {"stacks"}, {*benchmarks}]
+    assert found == [{*benchmarks}, {"views"}, converting, converting, {"stacks"}, {*benchmarks}, {"rates"}, set()]
+
+
+def test_measured_commands_do_not_load_what_counts_as_unmeasured(provenance: Any) -> None:
+    """Else a change there could change what they measure. `lo2io why` is loaded for its options alone."""
+    program = """
+import sys
+import lo2io.capture.recording, lo2io.cli.export, lo2io.cli.record, lo2io.cli.report, lo2io.exports.formats
+import lo2io.finishing, lo2io.otf2.write.writer, lo2io.pipeline, lo2io.reports.html.page, lo2io.reports.text.page
+from lo2io.convert.convert import import_stages
+import_stages()
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    loaded = {f"{module.replace('.', '/')}/" for module in done.stdout.split() if module.startswith("lo2io")}
+    assert "lo2io/capture/recording/" in loaded
+    left_out = [name.removesuffix(".py").rstrip("/") + "/" for name in provenance.OF_NO_BENCHMARK]
+    left_out.remove("lo2io/cli/why/")
+    assert not [module for module in loaded if module.startswith((*left_out, provenance.OF_FLIGHT_RECORDERS))]
+    texts = {name: (ROOT / f"benchmarks/{name}.py").read_text(encoding="utf-8") for name in RESULTS}
+    assert not [name for name, text in texts.items() if '"why"' in text or '"dump"' in text]
+    assert {name for name, text in texts.items() if '"--last"' in text} == provenance.FLIGHT_RECORDERS
 
 
 def test_the_recorders_rooms_use_nothing_of_the_converters_header(provenance: Any) -> None:
