@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from build import tablemaker
 from build.tablemaker import CLOSE, COMPLETE, COPY, OPENAT, READ, WRITE, Row, make_batch, meta, write_trace
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lo2io.native._lib import ffi, lib
 
@@ -50,7 +50,7 @@ HANDLES = [
 PATHS = {0: "/a", 1: "/a", 2: "pipe:[1]"}
 
 
-def operations() -> st.SearchStrategy[list[Row]]:
+def operations(least: int = 0) -> st.SearchStrategy[list[Row]]:
     """Calls one after the other of each thread, some of them in flight."""
     place = st.one_of(st.just(UNKNOWN_I64), st.sampled_from([0, 1, 4096, 4096 + NEAR, 4097 + NEAR, 8192, 1 << 30]))
     row = st.fixed_dictionaries(
@@ -64,7 +64,8 @@ def operations() -> st.SearchStrategy[list[Row]]:
             "lasts": st.one_of(st.none(), st.integers(0, 900), st.sampled_from([600, 900])),
         }
     )
-    return st.lists(row, max_size=25).map(lambda rows: [finished(index, row) for index, row in enumerate(rows)])
+    rows = st.lists(row, min_size=least, max_size=25)
+    return rows.map(lambda rows: [finished(index, row) for index, row in enumerate(rows)])
 
 
 def finished(index: int, row: Row) -> Row:
@@ -136,7 +137,7 @@ def stretches() -> st.SearchStrategy[list[Row]]:
                 rows.append({"task": task, "state": state, **times})
         return rows
 
-    return st.lists(st.lists(place, max_size=6), min_size=2, max_size=2).map(made)
+    return st.lists(st.lists(place, min_size=3, max_size=6), min_size=2, max_size=2).map(made)
 
 
 def divided(row: Row, blocks: list[Row], off: list[Row]) -> dict[str, int]:
@@ -179,7 +180,8 @@ PARTS = ("device_ns", "queue_ns", "waiting_ns", "blocked_ns", "preempted_ns", "c
 
 
 @settings(max_examples=25, deadline=None)
-@given(rows=operations(), blocks=requests(), off=stretches(), switches=st.booleans())
+@given(rows=operations(least=6), blocks=requests(), off=stretches(), switches=st.booleans())
+@example(rows=[], blocks=[], off=[], switches=True)
 def test_time_agrees_with_plain_python(
     rows: list[Row], blocks: list[Row], off: list[Row], switches: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
