@@ -64,8 +64,9 @@ def record(
         prepare: Imports what converting and the report need, when recording has ended. A thread that imported during
             the recording would keep Python's lock from the thread that drains the buffers.
         hand_over: Lets another process call :func:`finish` with these arguments, and report. The function returns the
-            exit code, or None if the other process has gone. It calls its last argument while that process works. With
-            ``hand_over``, the result has no ``converted``. Nodes of a job finish their recordings themselves.
+            exit code, and the result has no ``converted``. It returns None if the other process has gone before its
+            work, and raises ChildProcessError if amid its work. It calls its last argument while that process works.
+            Nodes of a job finish their recordings themselves.
 
     Raises:
         Lo2ioError: As ``capture.recording.record``. If converting fails, a message says so, and nothing is raised: the

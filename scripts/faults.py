@@ -4,9 +4,9 @@
     sudo .venv/bin/python scripts/faults.py [NAME…] [--tries N] [--seed N]
 
 Every try must end without a traceback, and leave behind either a trace that keeps all rules, a spool that `lo2io
-convert` takes or refuses in one line, or nothing. No process, program in the kernel, or enabled event may stay. NAME
-chooses faults whose name contains that text; N replaces each fault's own number of tries. The exit code is 1 if a try
-went wrong.
+convert` takes or refuses in at most three lines, or nothing. No process, program in the kernel, or enabled event may
+stay. NAME chooses faults whose name contains that text; N replaces each fault's own number of tries. The exit code is 1
+if a try went wrong.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class Trace:
         return self._one.completeness
 
     def html(self, progress: Callable[[float], None] = lambda _: None) -> str:
-        """The page of ``lo2io report --html``: one file, some 2 MB, which loads nothing.
+        """The page of ``lo2io report --html``: one file, some 1 MB, which loads nothing.
 
         The page of many nodes has tables alone.
 

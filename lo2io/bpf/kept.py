@@ -36,7 +36,7 @@ def place(kind: str, key: list[Any]) -> Path:
 
 
 def may_keep() -> bool:
-    """True if the directory is root's alone, and so is this process. Makes the directory."""
+    """True if this process is root's, and the directory is root's alone. Makes the directory."""
     if not _is_root():
         return False
     with contextlib.suppress(OSError):

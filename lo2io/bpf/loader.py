@@ -62,7 +62,7 @@ this program and also does this program's work."""
 _BOTH = {"sched_switch": "lo2_waits_sched_switch"}
 """Tracepoint → the program of a layer there. The program that records the tracepoint's events does its work, too."""
 _OPTIONAL = {layer.programs[event.partition(":")[2]] for layer in LAYERS.values() for event in layer.optional}
-"""Programs of layers, also untyped, whose tracepoints a kernel may lack. An interrupt during such a program may spin
+"""Untyped, too: programs of layers whose tracepoints a kernel may lack. An interrupt during such a program may spin
 for a lock. The kernel then does not run the program a second time, and nothing is lost by that."""
 _OF_MODULES = {program for layer in LAYERS.values() if not layer.typed for program in layer.programs.values()}
 _UNTYPED = {*_OPTIONAL, *_OF_MODULES, *_SWITCH.values(), *_FOLLOW.values(), *_LIVES.values(), *_RINGS.values()}
@@ -222,6 +222,7 @@ class Programs:
 
         Raises:
             OSError: The kernel or libbpf refuses.
+            CaptureError: There are too many calls or devices.
         """
         config = self._config
         self._calls = calls
@@ -634,6 +635,7 @@ def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[in
     Raises:
         AccessError: The programs were not built, libbpf is not installed, or the kernel refuses. Perf events can record
             instead.
+        CaptureError: There are too many calls or devices.
     """
     if not OBJECT.is_file():
         raise AccessError(

@@ -20,7 +20,8 @@ def try_bpf(cpu: int, tracepoint_id: int | None, layers: Sequence[str]) -> tuple
 
     Args:
         cpu: An online CPU.
-        tracepoint_id: Id of the entry of a system call. None: it could not be read; then the programs are only loaded.
+        tracepoint_id: Id of the entry of a system call. None: it could not be read; then no program is attached to this
+            tracepoint.
         layers: Layers whose tracepoints this kernel has.
 
     Returns:

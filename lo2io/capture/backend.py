@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 BPF, PERF = BACKENDS = ("bpf", "perf")
 KERNEL, PROC = NAMES = ("kernel", "proc")
 FEW_CALLS = 12
-"""At most this many calls are watched singly. Each group of ``tracepoints/syscalls.toml`` but the largest has no more
-calls. A recorded process makes such calls so seldom that it is worth more to spare all its other calls
+"""At most this many calls are watched singly. Most groups of ``tracepoints/syscalls.toml`` have no more calls. A
+recorded process makes such calls so seldom that it is worth more to spare all its other calls
 (docs/explanation/performance.md)."""
 _ENTRY = "syscalls:sys_enter_"
 

@@ -47,7 +47,7 @@ _EMPTY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """CPUs that went offline and CPUs that came online, by messages. A CPU may have done both."""
+    """CPUs that went offline or came online, as messages tell. A CPU may have done both."""
 
     gone: frozenset[int] = frozenset()
     come: frozenset[int] = frozenset()

@@ -142,7 +142,7 @@ def _is_rank(text: str) -> bool:
 
 
 def _number(text: str) -> int | None:
-    """A number of at most ten digits; None: the text is none. Python raises an error for one of thousands of digits."""
+    """A number of at most ten digits; None: the text is none. For thousands of digits Python would raise an error."""
     return int(text) if re.fullmatch("[0-9]{1,10}", text) else None
 
 

@@ -6,9 +6,10 @@ Each rank of a job runs ``lo2io record -o T -- CMD``. They meet in a folder of a
     locks `leader`             `leader` is locked         `leader` is locked
     looks who is there         makes and locks `1-PID`    makes and locks `2-PID`
     sees all of the node       waits for `leader`         waits for `leader`
+    forks CMD, which waits         ⋮                          ⋮
     opens events, begins           ⋮                          ⋮
+    lets CMD go                    ⋮                          ⋮
     writes pids, unlocks  ───► finds its pid: execs CMD   finds its pid: execs CMD
-    starts CMD as its child
 
 A rank that execs keeps its pid, so its exit code and its signals are its own. The leader stays: it is the parent of its
 command, and records. If the leader ends earlier, the kernel unlocks, the others find nothing in the file, and end, too.
@@ -221,7 +222,7 @@ def _follow(folder: Folder, lock: int, rank: int) -> int | None:
 
 
 def _look_at(folder: Folder, name: str) -> tuple[RankedProcess, int] | None:
-    """A rank that waits, and its pidfd. None: the file is none of a rank, or of a rank that has ended."""
+    """A rank that waits, and its pidfd. None: the file is no rank's, or its rank has ended."""
     match = _OF_RANK.fullmatch(name)
     if match is None:
         return None

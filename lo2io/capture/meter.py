@@ -1,7 +1,7 @@
 """The status of a recording: buffers and counts in, rates and losses out.
 
 Reading an event's count interrupts the event's CPU, and is itself a recorded system call. So each look counts the
-events of a few CPUs only. The heads of the other buffers, which cost nothing, show what happened there since. lo2io
+events of a few CPUs only. The other buffers' heads cost nothing to read, and show what happened there since. lo2io
 reads the counts of its programs from memory that it shares with them.
 """
 

@@ -163,7 +163,7 @@ class Session:
         """End sampling, empty every buffer, and read the counts.
 
         Raises:
-            CaptureError: The spool could not be written, for another reason than a full disk.
+            CaptureError: Draining failed, or the spool could not be written for another reason than a full disk.
         """
         self.opened.switch_tracepoints(on=False)
         ended_ns = self._ended_ns or time.monotonic_ns()

@@ -171,7 +171,7 @@ def _let_go_of_output() -> None:
 
 
 def _give_way() -> None:
-    """Run only where a CPU is idle. Only who may undo that does it: who may lower a nice value."""
+    """Run only on idle CPUs, if this process may undo that: if it may lower its nice value."""
     with contextlib.suppress(OSError):
         own = os.getpriority(os.PRIO_PROCESS, 0)
         os.setpriority(os.PRIO_PROCESS, 0, own - 1)

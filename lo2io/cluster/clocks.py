@@ -47,7 +47,8 @@ def compare_clocks(directory: Path) -> Compared | None:
         What was found, for rank 0.
 
     Raises:
-        UsageError: There is no MPI, or the directory cannot be written.
+        UsageError: There is no MPI, or the directory cannot be opened.
+        TraceError: The comparison cannot be written.
     """
     from lo2io.cluster.mpi import finish, world  # noqa: PLC0415 - merging needs no MPI
     from lo2io.cluster.pinging import compare  # noqa: PLC0415

@@ -1,6 +1,7 @@
 """Broken lines from one clock to another: through readings of both at the same moments.
 
-Times are nanoseconds since 1970 or a boot. As float64 they would lose up to 256 ns, so only differences are floats.
+Times are nanoseconds since 1970 or a boot. As float64 they would be off by up to 128 ns, so only differences are
+floats.
 """
 
 from __future__ import annotations

@@ -101,9 +101,9 @@ def merge(
         flat: Rewrite the events, so that they need no local definitions.
 
     Raises:
-        UsageError: There are no nodes' traces; the directory has an archive that is not merged; nodes record in
+        UsageError: There are no folders of nodes; the directory has an archive that is not merged; nodes record in
             different ways; another process writes there.
-        TraceError: The archive cannot be written.
+        TraceError: No node has a whole trace, or the archive cannot be written.
     """
     folders = _folders(directory, request)
     output = output or output_of(directory)

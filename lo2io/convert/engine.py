@@ -346,7 +346,7 @@ def _records_lost(meta: SpoolMeta) -> bool:
 
 
 def _cache_layer(meta: SpoolMeta) -> int:
-    """Whether the layer ``cache`` was recorded, and whether nothing of it is missing but what gaps tell."""
+    """Whether the layer ``cache`` was recorded, and whether gaps tell all that is missing of it."""
     if "cache" not in meta.layers:
         return int(lib.LO2_CACHE_LAYER_OFF)
     return int(lib.LO2_CACHE_LAYER_DOUBTFUL if meta.missed_runs or not meta.complete else lib.LO2_CACHE_LAYER_ON)

@@ -34,7 +34,7 @@ class Batches:
 
     @property
     def left_out(self) -> LeftOut:
-        """The engine's totals. They are final when every batch was taken."""
+        """The numbers of rows that the filter left out. They are final when every batch was taken."""
         return self.stream.left_out if isinstance(self.stream, FilteredStream) else LeftOut()
 
 

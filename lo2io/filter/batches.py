@@ -3,9 +3,8 @@
 The engine runs twice over the spool, because the deciding facts are often known late: a file's name when its handle
 ends, a thread's name when the thread exits, a request's latency when the request completes. So the first run only finds
 the rows that pass. Its memory grows with the number of threads, files and handles, and by one bit for each request. The
-last run changes each batch in place. A run in between is needed in two cases. If ``sched_switch`` was recorded, it
-finds the waits of calls that pass. If requests of rings are chosen by more than their own columns, it finds those that
-pass.
+last run changes each batch in place. A run in between is needed in two cases. If there are waits, it finds those of
+calls that pass. If requests of rings are chosen by more than their own columns, it finds those that pass.
 
 These rows stay: calls and requests that pass, all events of these requests, and their executions by workers; handles
 that they name, the handles' parents, files and events; and the waits, batches and paths of calls that pass. Threads,
@@ -328,7 +327,7 @@ def find_passing(
     """Find the rows that pass.
 
     Args:
-        streams: Opens the spool's batches from the beginning. It is called once, or twice with switches or rings.
+        streams: Opens the spool's batches from the beginning. It is called once, or twice with waits or rings.
         criteria: The user's choice.
         meta: The recording's metadata.
         calls: The calls, indexed by the codes of ``operations.call``.

@@ -2,8 +2,8 @@
 
 A sample may be left out only if no row of the trace depends on it. Two rules follow from this. First, all tracepoints
 of a block request pass, or none does. So filters use only the device's number and the letter of the operation, which
-are the same in all of them; size and flags change on the way. Second, calls that open, close, read, write or seek are
-always recorded, because later calls depend on their descriptors and positions.
+are the same in all of them; size and flags change on the way. Second, if any calls or requests of rings can pass,
+calls that open, close, read, write or seek are recorded, because later ones depend on their descriptors and positions.
 """
 
 from __future__ import annotations

@@ -356,6 +356,6 @@ def _holds(comparison: Comparison, text: str) -> bool:
 
 
 def _texts(columns: Columns, name: str, text: bytes) -> list[str]:
-    r"""The texts of a column. The kernel's names are bytes; here they are UTF-8, with other bytes as ``\\xNN``."""
+    r"""The texts of a column. The kernel's names are bytes; here they are UTF-8, with other bytes as ``\xNN``."""
     places = zip(columns[f"{name}_offset"].tolist(), columns[f"{name}_length"].tolist(), strict=True)
     return [text[at : at + length].decode("utf-8", errors="backslashreplace") for at, length in places]

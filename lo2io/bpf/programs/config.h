@@ -359,7 +359,7 @@ struct lo2_bpf_search {
 
 /*
  * All that belongs to one CPU. Only programs on that CPU write here, and user space, which changes `borders`,
- * `sampling.counted` and the members `lost` of struct lo2_bpf_losing.
+ * `sampling.counted`, the members `lost` of struct lo2_bpf_losing and, at the end, the times of open runs in `cache`.
  */
 struct lo2_bpf_cpu {
     struct lo2_bpf_sampling sampling;

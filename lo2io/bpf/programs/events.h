@@ -1,6 +1,7 @@
 /*
  * Writing into a CPU's buffer of events (LO2_RING_EVENTS). The programs that write there do not take the CPU's part
- * (lo2_take_cpu), for an interrupt may start one program during another. The programs share one count of losses.
+ * (lo2_take_cpu), for an interrupt may start one program during another. The programs share two counts of losses: of
+ * events, and of records of layers.
  */
 #ifndef LO2IO_BPF_EVENTS_H
 #define LO2IO_BPF_EVENTS_H
@@ -53,7 +54,7 @@ INLINE void lo2_lose_event(struct lo2_bpf_losing *losing, __u64 time_ns)
     losing->end_ns = time_ns;
 }
 
-/* The same for records of layers. */
+/* Like lo2_tell_lost_samples, for records of layers. */
 LO2_ONCE int lo2_tell_lost_layers(void)
 {
     __u32 number;

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lo2io.capture.events.programs import Kernel
 
 MIN_RING_BYTES = 64 << 10
-"""The least size of a buffer. Smaller buffers lose samples at any load, so a recording with them is refused."""
+"""lo2io itself makes no smaller buffers: they lose samples at any load. A user may ask for them."""
 SYSTEM = "system"
 INHERIT = "inherit"
 OPENERS = ("python-perf", "native")

@@ -230,7 +230,9 @@ class Kernel:
         """Give buffers to a CPU that has come.
 
         Raises:
-            CaptureError: There is no memory for them. Events on this CPU are then counted as lost.
+            CaptureError: There is no memory for them, or the kernel refuses the perf events that count. Events on this
+                CPU are then counted as lost.
+            OSError: A buffer cannot be mapped.
         """
         self._programs.add_cpu(cpu)
         self._map_rings(cpu)

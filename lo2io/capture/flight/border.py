@@ -86,7 +86,7 @@ class BorderReader:
         """Find a place at the end of the contents of a CPU's newest buffer, and the counts there. Nothing is released.
 
         Args:
-            index: The number of the CPU.
+            index: The CPU's place in ``opened.cpus``.
             on_cpu: The calling thread runs on this CPU and on no other.
 
         Returns:

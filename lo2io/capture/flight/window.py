@@ -26,7 +26,7 @@ class Border:
     last_ns: int
     """End of the visit of the last buffer, on the spool's clock."""
     monotonic_ns: int
-    """``first_ns`` on CLOCK_MONOTONIC."""
+    """``first_ns`` on CLOCK_MONOTONIC; of the first border a little later, of the last one 0."""
     syncs: tuple[ClockSync, ...]
     counts: Mapping[str, Sequence[Reading]]
     """The counts of each event on each CPU. Empty: sampling had not begun."""

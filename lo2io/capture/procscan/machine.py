@@ -114,7 +114,7 @@ class MachineScanner(Scanner):
                 break
 
     def scan_fds(self) -> None:
-        """Write FD facts of every living process, in the order of the last change. Forget processes that have ended."""
+        """Write FD facts of every living process, the last changed first. Forget processes that have ended."""
         self._find_new()
         latest = sorted(self._processes.items(), key=lambda item: -item[1].changed)
         for pid, process in latest:

@@ -44,7 +44,7 @@ lo2_watch *lo2_watch_new(const lo2_watch_config *config);
 uint32_t lo2_watch_feed(lo2_watch *watch, uint32_t ring, uint8_t of_programs, const uint8_t *bytes, uint64_t length);
 /* Call when all buffers are drained. Returns the slow ones of what was gathered, at most `room`, and forgets the rest. */
 uint32_t lo2_watch_hits(lo2_watch *watch, lo2_hit *hits, uint32_t room);
-/* How many begins were forgotten before their ends came, for want of room or because records were lost. */
+/* How many starts and ends were forgotten or found no room, for want of room or because records were lost. */
 uint64_t lo2_watch_forgotten(const lo2_watch *watch);
 void lo2_watch_free(lo2_watch *watch);
 
@@ -61,9 +61,9 @@ typedef struct {
     uint32_t place;             /* of the event's counts */
     uint64_t count;
 } lo2_counter;
-/* Counts of the events in one buffer. Each member is of the same moment, unless a program was at work all the time. */
+/* Counts of the events in one buffer. All members are of one moment if `exact`. */
 typedef struct {
-    uint64_t position;          /* of the records before which the counts are; all of them are finished */
+    uint64_t position;          /* the counts are those of the records before it; all of these are finished */
     uint32_t pending;           /* 1 + index of the call that is counted and has no record yet; 0: none */
     uint8_t exact;              /* nothing happened while all this was read */
 } lo2_counted;
@@ -92,7 +92,7 @@ void lo2_libbpf_forget(void);
 typedef struct {
     int64_t monotonic_ns, raw_ns, realtime_ns, tai_ns;
     int64_t width_ns;           /* all were read within this time, whose middle is monotonic_ns */
-    int64_t tsc_ns;             /* CLOCK_MONOTONIC when the counter was read; INT64_MIN: there is no counter */
+    int64_t tsc_ns;             /* CLOCK_MONOTONIC at about the time when the counter was read; INT64_MIN: it cannot be read */
     uint64_t tsc;               /* the processor's counter: TSC of x86, CNTVCT of Arm */
     int64_t max_error_us, estimated_error_us; /* of CLOCK_REALTIME, by adjtimex(2); INT64_MIN: not known */
     int64_t is_synchronised;    /* somebody (NTP, PTP) sets CLOCK_REALTIME: STA_UNSYNC is not set */

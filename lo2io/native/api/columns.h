@@ -19,7 +19,7 @@ typedef struct {
     uint16_t *call;           /* index into the calls */
     uint8_t *status;          /* 0 completed, 1 in flight */
     uint8_t *offset_source;   /* 0 unknown, 1 explicit, 2 followed, 3 told by the kernel */
-    uint8_t *first_use;       /* bit 0: first row with handle, bit 1: with handle2, for handles whose opening was not seen */
+    uint8_t *first_use;       /* bit 0: first row with handle, bit 1: with handle2, for handles that no recorded call opened */
     uint8_t *closes;          /* 1: the handle ended with this call */
     uint16_t *cpu;            /* at entry */
     uint32_t *handle;         /* the fd's handle, also of an open; of a dup its source (see handle2) */
@@ -62,13 +62,13 @@ typedef struct {
                                    5 opened by a request of a ring, 6 registered with a ring: it has no fd */
     uint8_t *name_source;       /* 0 unknown, 1 /proc verified, 2 the call's string field, 3 BPF programs */
     uint8_t *close_on_exec;
-    uint8_t *used;              /* some operation or handle event names the handle */
+    uint8_t *used;              /* some operation, ring's request or handle event names the handle */
     uint32_t *parent;           /* the handle from which it was duplicated or inherited */
     uint32_t *description;      /* open file description: shared by duplicates */
     uint32_t *file;             /* row of the files table */
     uint32_t *open_flags;       /* O_*; UINT32_MAX unknown */
-    int64_t *open_time_ns;      /* unknown: before the trace or unseen */
-    int64_t *close_time_ns;     /* unknown: still open at the end */
+    int64_t *open_time_ns;      /* unknown: inherited, registered, before the trace or unseen */
+    int64_t *close_time_ns;     /* unknown: still open at the end, or ended at an unknown time */
 } lo2_handle_columns;
 
 /* One row per file, before the first handle row that refers to it. */
@@ -105,7 +105,7 @@ typedef struct {
     uint32_t *ppid;
     uint32_t *parent_process;   /* UINT32_MAX unknown or not recorded */
     int64_t *start_time_ns;     /* unknown: before the trace */
-    int64_t *exit_time_ns;      /* unknown: alive at the end */
+    int64_t *exit_time_ns;      /* unknown: alive at the end, or the exit was not seen */
     uint32_t *comm_offset;      /* into the batch's text; its last name */
     uint32_t *comm_length;
     uint32_t *cgroup_offset;    /* into the batch's text; its process' last cgroup; length 0: unknown */
@@ -312,8 +312,8 @@ typedef struct {
     uint32_t *device;
     uint64_t *sector;           /* as in the sample */
     int64_t *bytes;             /* of this completion, failed or not */
-    uint8_t *operation;         /* enum lo2_rq_op; FLUSH if it has no sectors: see asked_flush */
-    uint8_t *asked_flush;       /* 1: no request, but the end of a bio that asked for a flush */
+    uint8_t *operation;         /* enum lo2_rq_op; FLUSH if it has no sectors, unless ZONE or OTHER */
+    uint8_t *asked_flush;       /* 1: no sectors, and no flush itself: mostly the end of a bio that asked for one */
     uint8_t *ends;              /* 0: the rest of the request is still under way */
 } lo2_completion_columns;
 
@@ -330,9 +330,9 @@ typedef struct {
 
 enum lo2_off_state { LO2_OFF_PREEMPTED = 0, LO2_OFF_DEVICE = 1, LO2_OFF_BLOCKED = 2, LO2_OFF_SLEEPING = 3 };
 
-/* One row per stretch of a call, or of a request in a worker, during which its thread had no CPU, at the stretch's end. */
+/* One row per stretch of a call, page fault or request in a worker in which its thread had no CPU, at the stretch's end. */
 typedef struct {
-    uint64_t *before;           /* written before the operation row with this ordinal, which is the call's or an earlier one's */
+    uint64_t *before;           /* stands before the operation row with this ordinal: the call's own, or an earlier one */
     uint32_t *task;
     int64_t *begin_time_ns;
     int64_t *end_time_ns;       /* the call's end, if the thread was not seen on a CPU again. Unknown: the call's end is
@@ -351,8 +351,9 @@ typedef struct {
 } lo2_off_cpu_columns;
 
 /*
- * One row per run of pages that a recorded thread put into the page cache. A row of pages that were read ahead comes
- * when the pages were used or taken out, or at the end of the spool. Any other row comes at the end of the call.
+ * One row per run of pages that a recorded thread put into the page cache. A row of pages that are
+ * followed (read ahead or advised) comes when they were used, taken out or given up, or at the end of the spool. Any other
+ * row comes at the end of its call or fault, or at once.
  */
 typedef struct {
     int64_t *time_ns;           /* of the first page */
@@ -415,10 +416,10 @@ enum lo2_wait_reason {
     LO2_WAIT_FIRST_KNOWN = 5
 };
 
-/* One row per gap that the kernel reported. */
+/* One row per gap that the kernel or lo2io's programs reported. */
 typedef struct {
     uint32_t *cpu;
-    int64_t *begin_time_ns;     /* the last record before the gap */
-    int64_t *end_time_ns;       /* the first record after the gap */
+    int64_t *begin_time_ns;     /* the last record before the gap; of programs: the first lost one */
+    int64_t *end_time_ns;       /* the first record after the gap; of programs: the last lost one */
     uint64_t *lost;
 } lo2_loss_columns;

@@ -51,7 +51,7 @@ typedef struct {
     const lo2_partition *partitions;
     uint32_t nr_partitions;
     uint32_t type_offset, pid_offset; /* of common_type (u16) and common_pid (s32) in the raw data */
-    uint8_t ends_unseen;    /* some calls that end descriptors were not recorded: facts prove nothing about descriptors */
+    uint8_t ends_unseen;    /* some calls that end descriptors were not recorded: facts of /proc prove nothing about them */
     const char *cgroup;     /* only calls of this cgroup, and of those below it, were recorded; read while the engine lives */
     uint32_t cgroup_length; /* 0: calls of all cgroups were */
     uint8_t records_lost;   /* some records are lacking: a fact proves nothing about the time before its own call */

@@ -20,7 +20,7 @@ static bool add_completions(engine *e, uint32_t index, uint64_t *counts, uint64_
     return true;
 }
 
-/* A stream that cannot be read ends the run soon, when the engine itself comes to that place: any answer will do. */
+/* If a stream cannot be read, any answer will do: the run ends when the engine itself comes to that place. */
 static bool are_missing(engine *e)
 {
     uint64_t *counts = calloc(e->config.nr_types + 1, sizeof *counts);

@@ -7,7 +7,7 @@ enum { SECTOR_SHIFT = 9 };
 
 enum { MOST_CARRIED = 1024 };
 
-/* No file is so long that a part of it, and a page more, would end beyond this. Such an offset comes from damage. */
+/* Beyond this, the end of a part and a page more could overflow. No file is so long: such an offset is damage. */
 static const int64_t MOST_OFFSET = INT64_MAX - (1ll << 33);
 
 static void note_carried(engine *e, const request *r, const lo2_kernel_part *part)

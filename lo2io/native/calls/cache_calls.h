@@ -6,7 +6,7 @@
 
 void on_kernel_pages(engine *e, const uint8_t *record, uint32_t length, int64_t time);
 void on_kernel_io_wait(engine *e, const uint8_t *record, uint32_t length, int64_t time);
-void cache_call_left(engine *e, task *t, uint32_t row, bool completed); /* `row` of the call has all columns but those of the page cache */
+void cache_call_left(engine *e, task *t, uint32_t row, bool completed); /* `row` of the call has its offset and bytes */
 void cache_call_dropped(engine *e, task *t); /* the call has no row */
 
 #endif

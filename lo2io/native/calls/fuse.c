@@ -26,7 +26,7 @@ static void unchain(engine *e, uint32_t place)
     uint32_t *at = bucket_of(e, live[place].connection, live[place].unique);
     while (*at && *at != place + 1)
         at = &live[*at - 1].chain;
-    if (*at) /* a damaged spool can end a request at a time that means "not known" */
+    if (*at) /* else damage gave it the end UNKNOWN, and it left its chain then */
         *at = live[place].chain;
 }
 

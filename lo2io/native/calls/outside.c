@@ -5,7 +5,7 @@
 #include "calls/outside.h"
 #include "tables/tasks.h"
 
-enum { MOST_SLEEPS = 4 };   /* of a fault: a record gives so many rows */
+enum { MOST_SLEEPS = 4 };   /* of a fault: no record may give more rows */
 enum { MOST_FILLS = 1024 };
 
 void outside_forget_sleep(engine *e, task *t)

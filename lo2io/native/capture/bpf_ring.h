@@ -1,4 +1,4 @@
-/* Buffers that BPF programs write: a function that the native parts of recording share. */
+/* Buffers that BPF programs write: what the native parts of recording share. */
 #ifndef LO2_CAPTURE_BPF_RING_H
 #define LO2_CAPTURE_BPF_RING_H
 

@@ -93,7 +93,7 @@ int gaps_find(engine *e, const char **path)
     return 0;
 }
 
-/* Makes unknown which files all descriptors stand for, and what all rings have registered. */
+/* Makes unknown what all descriptors stand for, what all rings have registered, and the use of all pages read ahead. */
 static void forget(engine *e, int64_t time)
 {
     for (uint32_t i = 0; i < e->tables.count; i++) {

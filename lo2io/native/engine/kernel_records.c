@@ -5,8 +5,9 @@
  * (lo2io/catalog/layouts.py checks that). A program's record has the same values at other offsets. So both functions get
  * a pointer that lies 16 bytes before the record's arguments, or before its result.
  *
- * A record is undecoded if its type is unknown, if it is too short for its type, or if the call's format has another
- * number of arguments. One that is not finished, or shorter than any record, ends the file (input/stream.c).
+ * A record is undecoded if its type is unknown, if it is too short for its type, if it has too few arguments for the
+ * fields of the call, or if its content is impossible. One that is not finished, or shorter than any record, ends the
+ * file (input/stream.c).
  */
 #include "block/commits.h"
 #include "block/dirty.h"

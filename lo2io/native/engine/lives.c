@@ -76,8 +76,8 @@ static void forget_old(engine *e, uint32_t tid)
 /* ---- beginnings ---- */
 
 /*
- * Makes a task for a thread that created another thread of its own process, if that process is not known yet: its TASK fact
- * comes when /proc has been read, and threads are created meanwhile.
+ * Makes a task for an unknown thread that created another one in its own process, if the process is unknown, too. Threads
+ * are created while /proc is read, before the TASK fact comes.
  */
 static task *unknown_maker(engine *e, uint32_t pid, uint32_t tid)
 {

@@ -12,7 +12,7 @@ typedef struct {
     uint16_t flags, cpu;
     uint8_t operation;
     bool started;                 /* the event's request must be issued already */
-    bool wants_flush;             /* not a flush, but a write without data that only asked for one */
+    bool wants_flush;             /* no sectors, and no flush itself: mostly a bio that only asked for a flush */
 } block_sample;
 
 

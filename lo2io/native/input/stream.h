@@ -14,7 +14,7 @@ typedef struct {
     uint8_t *buffer;
     uint32_t size, filled;        /* bytes of the buffer; bytes that hold data */
     uint32_t block_end;           /* bytes of the buffer that this block's records take */
-    /* a call from entry to exit has two, the second with STREAM_EXIT */
+    /* the record of a whole call has two entries, the second with STREAM_EXIT */
     struct lo2_entry { int64_t time; uint32_t offset; uint32_t order; } *entries;
     uint32_t nr_entries, next, entries_room;
     int64_t last_time;            /* the last one delivered: nothing earlier may follow */

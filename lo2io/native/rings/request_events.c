@@ -10,8 +10,8 @@
  * - ... with other user_data, of file_get, punt, poll_arm, wake, defer or complete: the request there has ended unseen,
  *   and the start of this one was lost. Not so for POLL_ADD, whose user_data POLL_REMOVE can change, and for unknown
  *   opcodes.
- * - An unknown address: the request that this thread executes, if its address is unknown, and ring and user_data agree.
- *   Else by order, among the first 16 of a class, one without an address. It gets the address (identity inferred).
+ * - An unknown address: the request that this thread executes, if it has no address yet, and ring and user_data agree.
+ *   Else the oldest without an address among the first 16 of a class. It gets the address (identity inferred).
  * - No such request: file_get, punt, poll_arm, wake and defer with user_data, of a recorded ring or thread, make one
  *   that is older than the trace. It belongs to the first thread seen with it, a worker's request to the worker's
  *   owner, but never to a waker. Without a thread it has no row. A wake needs a recorded ring, and no request that has
@@ -186,7 +186,7 @@ ring_request *request_by_order(engine *e, const ring_sample *s, bool more)
     return r;
 }
 
-/* The oldest request without a known address, among the first few of each class. */
+/* The oldest request without a known address among the first few of a class, in the first class that has one. */
 static ring_request *without_known_address(engine *e, const ring_sample *s)
 {
     for (uint8_t data_class = 0; data_class <= DATA_SILENT; data_class++) {
@@ -372,7 +372,7 @@ static void on_short_write(engine *e, const ring_sample *s, ring_thread *th)
 
 /* ---- all events ---- */
 
-/* Events that end what their thread executed, and are about no living request. */
+/* Events that end what their thread executed, and make no request: links, ends of task work, events of rings alone. */
 static void on_others(engine *e, const lo2_event *event, const ring_sample *s, ring_thread *th)
 {
     ring_request *member = event->role == LO2_ROLE_RING_LINK ? request_by_address(e, s->req, s->ctx, true) : NULL;

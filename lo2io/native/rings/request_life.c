@@ -240,8 +240,8 @@ void request_short(ring_request *r, int64_t offset, int64_t length)
 /*
  * ---- phases ----
  *
- * `waiting` is unknown without a CQE. `queued` is unknown if there is neither an execution nor a CQE. `executing` is unknown
- * if no execution ended. For a request older than the trace, `queued` and `waiting` are unknown.
+ * Without a CQE, `waiting` is unknown, `executing` is unknown if no execution ended, and `queued` if there is none. With a
+ * CQE, an execution of unknown length counts as 0. For a request older than the trace, `queued` and `waiting` are unknown.
  */
 
 void request_phases(ring_request *r)
@@ -424,8 +424,8 @@ static void ended_silently(engine *e, ring_request *r, int64_t time)
 }
 
 /*
- * r is executed, so the requests before it in the chain have ended. A linked timeout proves nothing, for it starts
- * while its predecessor runs. If a device had completed the predecessor, task work would have run in between.
+ * r is executed, so the requests before it in the chain have ended. A linked timeout proves nothing: it starts while its
+ * predecessor runs. Without task work in between, no device has completed the predecessor.
  */
 void chain_shows_ended(engine *e, const ring_request *r, const ring_thread *th, int64_t time)
 {
@@ -464,7 +464,7 @@ void chain_shows_ended(engine *e, const ring_request *r, const ring_thread *th, 
  *   and bounded or unbounded as that one.
  * - Bounded or not: hashed requests are bounded. Others (inferred) are bounded without the trait `unbounded`. With it
  *   they are unbounded if they armed a poll, or have ASYNC and no file_get before the punt; else unknown. Unknown
- *   opcodes are unknown. A later punt changes nothing.
+ *   opcodes are unknown. A later punt changes nothing, unless it is hashed.
  *
  * O_DIRECT, errors and all requests with DEFER_TASKRUN complete in the submitter. Then only file_get names the worker.
  */
@@ -632,7 +632,7 @@ void work_ends(engine *e, uint32_t task_index, int64_t time, bool known)
         finish_work(e, th, time, known ? 0 : LO2_INFERRED_WORK_END);
 }
 
-/* The CQE came in another thread. So the worker was done by then, at the latest when it last left its CPU. */
+/* The CQE came in another thread. So the worker was done by then; if it has no CPU now, already when it left it. */
 static void work_ended_elsewhere(engine *e, ring_request *r, int64_t time)
 {
     ring_thread *th = r->worker_index == NONE ? NULL : worker_at(e, r->worker_index);
@@ -672,9 +672,8 @@ static uint64_t sends(ring_request *r, bool ahead)
  * gathers it first (IO_PLUG_THRESHOLD, io_uring/io_uring.h), and sends it when all have been executed.
  *
  * A block request is a ring request's if it begins
- * - in a worker, from a file_get to the end of that execution, unless a punted request exists whose execution would
- *   begin without a file_get: its file was got before, or may have been before the trace; it is registered; or the
- *   opcode has none;
+ * - in a worker, from a file_get to the end of that execution. Not while a punted request exists that can begin without
+ *   a file_get: its file was got before (perhaps before the trace) or is registered, or its opcode has none;
  * - inside an io_submit of one request;
  * - inside another call, in no SQ thread, while it executes a request, but not in an io_uring_enter that submits
  *   more than two.

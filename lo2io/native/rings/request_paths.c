@@ -44,7 +44,7 @@
 
 static void thread_reset(engine *e, ring_thread *th, const task *t)
 {
-    if (th->number != NONE) { /* the old thread's exit was not seen */
+    if (th->number != NONE) { /* another thread had this place, and has ended */
         thread_advances(e, th, e->totals.last_time_ns);
         thread_decides(e, th, 0);
         work_ends(e, (uint32_t)(th - e->ring_requests->threads.at), UNKNOWN, true);

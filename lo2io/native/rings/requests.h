@@ -1,6 +1,6 @@
 /*
  * Requests of rings, for the files that follow them: request_store.c, request_events.c, request_life.c, request_paths.c,
- * sqes.c and rows.c for io_uring; iocbs.c for libaio, whose requests share the store and the rows.
+ * request_cache.c, sqes.c and rows.c for io_uring; iocbs.c for libaio, whose requests share the store and the rows.
  */
 #ifndef LO2IO_RING_REQUESTS_H
 #define LO2IO_RING_REQUESTS_H
@@ -251,7 +251,7 @@ void request_moved(engine *e, ring_request *r, int64_t time); /* it has ended, a
 /* rings/request_paths.c */
 ring_thread *thread_of(engine *e, const task *t);  /* NULL if t is, or if memory is short */
 ring_thread *thread_known(engine *e, const task *t); /* NULL: it has none; makes none */
-ring_thread *location_of(engine *e, const ring_request *r); /* its submitter's; NULL: the thread has ended */
+ring_thread *location_of(engine *e, const ring_request *r); /* its submitter's; NULL: not known, or another thread has its place */
 int64_t thread_event(const task *t, ring_thread *th, int64_t time); /* time of its last event before this one */
 void thread_advances(engine *e, ring_thread *th, int64_t time); /* ends what the thread executed */
 void thread_decides(engine *e, ring_thread *th, uint64_t claimed); /* `claimed`: so many of the last items came out of task work */

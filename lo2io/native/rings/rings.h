@@ -22,7 +22,7 @@ ring *ring_at(engine *e, uint32_t index);      /* valid until the next ring_of *
 /*
  * Changes of a ring's state. Each may queue a row of ring_states. They count in the ring's nr_requests, nr_punts,
  * nr_completions (including overflows), nr_overflows and totals.nr_ring_requests; ring_orphan in nr_orphans and
- * totals.nr_orphan_cqes. rings/request_events.c counts nr_messages and the other totals.
+ * totals.nr_orphan_cqes. The files about requests count nr_messages and the other totals.
  */
 void ring_request_began(engine *e, uint32_t index, int64_t time, bool skips); /* skips: the request may end without a CQE */
 void ring_request_ended(engine *e, uint32_t index, int64_t time, bool was_punted, bool skips);

@@ -146,7 +146,7 @@ static bool appends(const lo2_opcode *meaning, const lo2_asked *q, const descrip
     return writes && write_appends(q->op_flags, d ? d->append : APPENDS_NOT) == APPENDS;
 }
 
-/* The request reads or writes at the file's position, which is unknown until it ends. */
+/* The request reads or writes at the file's position, which is unknown from now on, also after its end. */
 static void begins_moving(engine *e, ring_request *r, description *d)
 {
     if (d->moving++)
@@ -169,8 +169,8 @@ static void asks_where(engine *e, ring_request *r, const lo2_asked *q, descripti
 }
 
 /*
- * Of opcodes that count bytes: all vectors as the kernel imported them (Linux 6.10 and later, not in registered
- * buffers), the range of FALLOCATE and FADVISE, the new length of FTRUNCATE.
+ * The bytes: the sum of the vectors as the kernel imported them (Linux 6.10 and later, not in registered buffers), the
+ * range of FALLOCATE and FADVISE, or the new length of FTRUNCATE.
  */
 static void asks_how_much(const engine *e, ring_request *r, const lo2_asked *q)
 {
@@ -330,7 +330,7 @@ void request_opened(engine *e, ring_request *r, task *t, int64_t time)
 /* True if the request was executed before its thread did anything else, so that the slot was as at the submission. */
 static bool closed_at_once(const ring_request *r) { return r->executed && r->at_submission && !r->nr_punts; }
 
-/* All other errors come when the descriptor is gone already (io_close, io_uring/openclose.c). */
+/* With any other error, the descriptor is gone already (io_close, io_uring/openclose.c). */
 static bool has_closed(const ring_request *r)
 {
     return !r->refused && r->result != -EBADF && r->result != -ECANCELED && r->result != -EINVAL && r->result != -ENXIO;

@@ -12,7 +12,7 @@ enum { /* flags of io_uring_setup: include/uapi/linux/io_uring.h */
     SETUP_CQE_MIXED = 1 << 18     /* a CQE takes one entry or two */
 };
 
-/* A sample of an io_uring tracepoint. Fields that the kernel's format lacks are 0, and not in `has`. */
+/* A sample of an io_uring tracepoint. Fields that the kernel's format lacks are not in `has`. */
 typedef struct {
     uint64_t ctx, req, user_data, other, flags;
     int64_t result, length, offset;
@@ -59,7 +59,7 @@ typedef struct {
     uint32_t nr_files_now;        /* registered at the moment */
     uint32_t cq_limit;            /* room for CQEs; 0 unknown */
     uint32_t nr_forks;            /* of its process, when the ring was made */
-    uint32_t watcher;             /* number of the process' only thread that can collect CQEs, while that is in the kernel */
+    uint32_t watcher;             /* number of the only thread that can collect CQEs, while it is inside an io_uring_enter */
     uint32_t description;         /* index + 1 */
     uint32_t last_user;           /* number of the last thread that submitted */
     uint32_t chain;               /* of its bucket: index + 1 */

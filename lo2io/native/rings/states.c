@@ -9,7 +9,8 @@
  * `punted` counts a request until it ends, even after its worker is done.
  *
  * cq_most is 0 for a new ring, and grows by each CQE up to the queue's size. An overflow sets it to the size, or adds 1
- * if the size is unknown. UINT32_MAX is unknown: of a ring older than the trace, or of unknown size.
+ * if the size is unknown. UINT32_MAX is unknown: of a ring older than the trace, or resized, until a wait or a
+ * RING fact bounds it.
  *
  * cq_least counts CQEs posted while the only user is inside an io_uring_enter on the ring, until its exit (a lost
  * exit: until that is noticed; in flight: never ends). It is never above cq_most. The only user is inferred: the ring

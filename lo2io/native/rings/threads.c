@@ -147,7 +147,7 @@ void ring_thread_named(engine *e, task *t, int64_t time, bool born)
     tell_rings(e, owner, 1, born, time);
 }
 
-/* A thread was born in its parent's process. Inside of another call than clone, only the kernel makes one. */
+/* A thread was born in its parent's process. If the parent is in another call than clone, the kernel made it. */
 void ring_thread_born(engine *e, task *t, task *parent, int64_t time)
 {
     const pending_call *call = &parent->pending;

@@ -38,7 +38,7 @@ void handle_release(engine *e, uint32_t index)
     }
 }
 
-/* Writes the row of a handle whose life can no longer become better known. The struct stays while others refer to it. */
+/* Writes the row of a handle when nothing more can become known of its life. The struct stays while others refer to it. */
 void handle_end(engine *e, uint32_t index, bool cloexec, int64_t time)
 {
     handle *h = &e->handles.at[index];
@@ -105,7 +105,7 @@ slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow)
     return &f->slots.at[fd];
 }
 
-/* Keeps `ending` and the like: a call that is about to end the slot goes on to do so, whatever the slot holds now. */
+/* Leaves `ending` and the other counts as they are: a call under way ends the slot, whatever the slot holds by then. */
 void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec)
 {
     s->since = since;
@@ -223,7 +223,7 @@ void table_exec(engine *e, task *t, int64_t time)
             slot_sweep(e, t, &f->slots.at[i], time);
 }
 
-/* The handle in a slot, made the process' own if it was inherited; NONE if its opening was not seen. */
+/* The handle in a slot, made the process' own if it was inherited; NONE: it is empty, or what it holds is unknown. */
 uint32_t handle_in_slot(engine *e, task *t, int32_t fd)
 {
     slot *s = slot_at(e, t->table, fd, false);

@@ -9,7 +9,7 @@
  *                                               every change of either was seen. All other slots are unknown
  *   has another address   any                   The thread has left its table. It has the table of this address. If no
  *                                               table has this address, a thread that was alone keeps its table, and
- *                                               any other gets a new one: all slots are unknown then
+ *                                               any other gets a new one. In each case all slots are unknown then
  *
  * In the last two cases the handles of calls under way are unknown, too. The kernel uses addresses again. If the exit
  * of a table's last thread was not seen, two tables may be taken for one. Names then become unknown, but never wrong.

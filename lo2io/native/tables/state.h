@@ -15,7 +15,7 @@ typedef struct lo2_engine engine;
 
 typedef struct {
     uint32_t refs, number, file;
-    uint32_t moving;              /* pending calls that move the position */
+    uint32_t moving;              /* pending calls and requests of rings that move the position */
     int64_t position, last_moved; /* position UNKNOWN: not known */
     uint8_t overlapped;           /* calls that move the position have overlapped since `moving` was last 0 */
     uint32_t open_flags;          /* NONE: unknown */
@@ -36,7 +36,7 @@ typedef struct {
 } description;
 
 typedef struct {
-    uint32_t refs;                /* slots (own and inherited) and pending calls */
+    uint32_t refs;                /* slots (own and inherited), pending calls, iocbs, places of registered files */
     uint32_t number, description, parent, process, task, open_flags;
     int32_t fd;
     int64_t open_time;
@@ -47,7 +47,8 @@ typedef struct {
  * A place in a table of descriptors. Another thread of the table can end what the slot holds while a call looks it up:
  *
  * `ending`    pending calls that may end what the slot held when they began
- * `blind`     those of `ending` that may also end what comes into the slot later: they found it empty, or they fill it
+ * `blind`     those of `ending` that may also end what comes into the slot later: they found it empty, fill it, or
+ *             began during another end
  * `settled`, `blind_settled`   when the last call of each kind was left
  * `spent`     closes of `ending` that have freed the slot. A call that returns the free number proves that they have
  * `tainted`   a blind end began during a close that is not spent. It may have freed the slot in place of the close, so
@@ -62,7 +63,7 @@ typedef struct {
     uint32_t refs;
     uint64_t address;             /* in the kernel; 0: not told yet */
     int64_t since;
-    uint32_t ranges;              /* pending close_range calls; `ranges_settled` is to them as `blind_settled` to `blind` */
+    uint32_t ranges;              /* pending close_range calls; `ranges_settled`: when the last of them was left */
     int64_t ranges_settled;
     VEC(slot) slots;
 } fd_table;
@@ -311,7 +312,7 @@ typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t
 /* Calls into a room whose headers the caller must not include. The engine fills all of them in before it reads a record. */
 typedef struct {
     void (*descriptor_ended)(lo2_engine *e, const description *d, bool surely); /* a descriptor of a ring */
-    /* its last reference is gone, or a look at /proc showed that it ended */
+    /* its last reference is gone */
     void (*description_gone)(lo2_engine *e, uint32_t description_index);
     void (*ring_request_completed)(lo2_engine *e, uint64_t id, int64_t submit, int64_t time);
 } listeners;

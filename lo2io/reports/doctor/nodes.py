@@ -53,7 +53,7 @@ def render(hosts: Mapping[str, Diagnosis]) -> str:
 
 
 def _rows(hosts: Mapping[str, Diagnosis]) -> list[tuple[Check, list[str]]]:
-    """Checks with the same result as one, with their hosts. If a check is ok, hosts may have found different things."""
+    """A row for all checks with the same result, with their hosts. Hosts of an ok check may have found other things."""
     found: dict[tuple[str, ...], tuple[Check, list[str]]] = {}
     for host, diagnosis in hosts.items():
         for check in diagnosis.checks:

@@ -48,7 +48,7 @@ class Check:
     found: str
     meaning: str
     remedy: str = ""
-    """One command, the least that helps; empty if nothing is missing."""
+    """The least that helps, a command if there is one; empty if nothing is missing."""
 
 
 @dataclass(frozen=True, slots=True)

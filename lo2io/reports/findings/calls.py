@@ -38,7 +38,7 @@ SPARE_NS: Final = 10_000_000
 """Least time in looks for missing files; ``HUNDREDTH`` is their least part of the recording."""
 HUNDREDTH: Final = 0.01
 STORM_NS: Final = 1_000_000_000
-"""Least time in calls about files, if each call is about another file and takes ``SLOW_NS`` or more."""
+"""Least time in calls about files, if they are about different files and take ``SLOW_NS`` or more on average."""
 SLOW_NS: Final = 100_000
 """A call about a file asks a disk or a server if it takes this long: from memory it takes 1 to 10 microseconds."""
 LITTLE: Final = 4096

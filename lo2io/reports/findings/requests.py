@@ -40,7 +40,7 @@ OFTEN: Final = 0.1
 MANY: Final = 100
 """Least number of reads."""
 SOME: Final = 20
-"""Least number of reads without others' writes, whose mean is compared with."""
+"""Least number of reads without others' writes. Their mean is the measure."""
 SLOWER: Final = 2.0
 """Least ratio of the means. Medians would hide the few reads that wait for long."""
 LEAST_TWICE: Final = 16 << 20

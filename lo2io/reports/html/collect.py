@@ -182,7 +182,7 @@ class Pictures:
         return set(rows["group"].tolist()) if rows else set()
 
     def _busy(self) -> list[dict[str, Any]]:
-        """Share of the time by thread and class, bin by bin, as [first bin, shares], without empty bins at the ends."""
+        """Share of the time by thread and class, bin by bin, without empty bins at the ends; and the first bin."""
         mean = self.calls.busy.mean.reshape(len(self._lanes.threads), len(CLASSES), -1)
         rows = []
         for thread, which in np.argwhere(mean.any(axis=2)).tolist():

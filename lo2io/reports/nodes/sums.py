@@ -133,7 +133,7 @@ def _devices(sums: TraceSums) -> Iterator[dict[str, Any]]:
 
 
 def _processes(sums: TraceSums) -> Iterator[dict[str, Any]]:
-    """Processes of one name share a row, those of one rank, and those of one name in a rank or outside of all ranks."""
+    """A row for the processes of each name, of each rank, and of each name in one rank or outside of all ranks."""
     tally, busy = sums.operations.by_process, np.flatnonzero(sums.operations.by_process.calls).tolist()
     names, ranks = sums.people.names(busy), _ranks(sums)
     by_name, by_rank, by_both = defaultdict(list), defaultdict(list), defaultdict(list)

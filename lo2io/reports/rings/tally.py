@@ -215,7 +215,7 @@ class RingTally:
         written: NDArray[np.int64],
         failed: NDArray[np.int64],
     ) -> None:
-        """Add what a copy wrote to the written file. The request stays with the file that it read."""
+        """A copy's written bytes count for the written file, its request for the file that it read."""
         group = self._owners.groups(rows["handle"])
         copies = np.where(self._reads & self._writes, 1, 0)[rows["opcode"].astype(np.int64) % NR_OPCODES] != 0
         target = np.where(copies, self._owners.groups(rows["handle2"]), group)

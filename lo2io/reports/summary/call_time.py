@@ -1,7 +1,7 @@
 """Where the time of calls went, and which of them took longest.
 
-In: operations, what rings' calls add to theirs, and waits where the scheduler's switches were recorded. Out: sums by
-class of call, failures by process, the slowest operations. Memory: nothing for an operation.
+In: operations, what rings' calls add to theirs, and waits, if the layer ``waits`` or the scheduler's switches were
+    recorded. Out: sums by class of call, failures by process, the slowest operations. Memory: nothing for an operation.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TimeTally:
         self.blocked_ns, self.preempted_ns, self.cpu_ns = (
             rows[name] for name in ("blocked_ns", "preempted_ns", "cpu_ns")
         )
-        """Known if the scheduler's switches were recorded; else 0."""
+        """Known if the layer ``waits`` or the scheduler's switches were recorded; else 0."""
         self.knows_cpu = spans.knows_cpu
         self.process_calls = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
         self.process_ns = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
@@ -116,7 +116,9 @@ class TimeTally:
 
 
 class OffCpuTally:
-    """Stretches of calls without a CPU, by state. Empty unless switches were recorded.
+    """Stretches of calls, and of requests in workers, without a CPU, by state.
+
+    Empty unless the layer ``waits`` or switches were recorded.
 
     A state ends when its thread is woken. From then on the thread is ready to run, like a preempted one.
     """

@@ -29,7 +29,7 @@ class FuseRow:
     """The requests of one kind to one file system's server."""
 
     mount_point: str | None
-    """None: the file system was not mounted yet when the recording began."""
+    """None: the recording knows no mount of the file system."""
     connection: str
     """The file system's number, as major:minor."""
     opcode: str

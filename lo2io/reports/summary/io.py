@@ -47,8 +47,9 @@ TIME_PARTS: Final = {
 class TimeRow:
     """Where the time of one class of calls went; its parts add up to ``time_ns``.
 
-    Times are added up over all threads. Calls in flight add nothing. If the scheduler's switches were recorded, the
-    first three parts are time without a CPU. Else ``blocked_ns``, ``preempted_ns`` and ``cpu_ns`` are None.
+    Times are added up over all threads. Calls in flight add nothing. If it is known when threads had a CPU (layer
+    ``waits`` or ``--sched``), the first three parts are time without one. Else ``blocked_ns``, ``preempted_ns`` and
+    ``cpu_ns`` are None.
     """
 
     kind: str
@@ -95,7 +96,7 @@ class TimeSummary:
     off_cpu: tuple[OffCpuRow, ...]
     """Empty unless the scheduler's switches, or the layer ``waits``, were recorded."""
     waits: tuple[WaitRow, ...]
-    """All calls together, then by class in the order of ``classes``. Empty unless the layer ``waits`` was recorded."""
+    """All calls, those about storage, then by class as ``classes``. Empty unless the layer ``waits`` was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class AccessRow:
     small: int
     """Accesses below 4 KiB."""
     placed: int
-    """Accesses with a known predecessor: the four numbers below are about these."""
+    """Accesses with a known predecessor: the three numbers below are about these."""
     consecutive: int
     sequential: int
     """With consecutive ones."""

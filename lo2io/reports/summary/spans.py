@@ -87,7 +87,7 @@ class CallSpans:
     def __init__(self, trace: Trace) -> None:
         device, either = _requests(trace)
         self.knows_cpu = bool(trace.rows("off_cpu")) or any(e.event == SWITCH for e in trace.completeness.events)
-        """True if the scheduler's switches were recorded."""
+        """True if the layer ``waits`` or the scheduler's switches were recorded."""
         ready, away, unknown = _off_cpu(trace)
         self._tasks = distinct(np.concatenate([part[0] for part in (device, ready, away, unknown)]))
         parts: dict[str, tuple[_Stretches, ...]] = {"device": (device,), "either": (either,)}
@@ -115,8 +115,8 @@ class CallSpans:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For each call, the time with a request at a device, and the time with a request only in a queue; in ns.
 
-        If the scheduler's switches were recorded, only time counts in which the thread waited: a thread can work
-        while its request is under way.
+        If it is known when threads had a CPU, only time counts in which the thread waited: a thread can work while its
+        request is under way.
         """
         task, begin, duration = np.ascontiguousarray(task), np.ascontiguousarray(begin), np.ascontiguousarray(duration)
         device, queue = np.zeros(len(task), np.int64), np.zeros(len(task), np.int64)

@@ -1,8 +1,8 @@
 """The report on one page: totals, processes, files, calls, errors, devices, and the completeness of these numbers.
 
 In: a trace's tables. Out: a :class:`Summary` of plain values, as JSON (``to_json``, schema in
-``docs/reference/report.md``) or as text (``render``). Only percentiles are estimated (``histogram.py``). Names of
-unnamed files are not guessed: these files are summed by process.
+    ``docs/reference/report.md``) or as text (``reports.text.page.render_page``). Only percentiles are estimated
+    (``histogram.py``). Names of unnamed files are not guessed: these files are summed by process.
 """
 
 from __future__ import annotations
@@ -335,7 +335,8 @@ class Summary:
 SCHEMA: Final = "lo2io-summary"
 SCHEMA_VERSION: Final = 5
 MAX_ROWS: Final = 100
-"""Rows listed by time in calls: of processes, of files, and of pipes and the like. One row sums the rest."""
+"""Rows listed by time in calls (processes of a whole machine by bytes): of processes, of files, and of pipes and the
+like. One row sums the rest."""
 
 
 def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:

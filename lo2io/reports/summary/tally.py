@@ -112,7 +112,7 @@ class OperationTally:
         self.by_call = Sums(len(calls))
         self.by_process = Sums(owners.nr_processes + 1)
         self.by_group = Sums(owners.nr_groups)
-        """Add a copy's written bytes to the written file. The call and its time count for the file that it read."""
+        """A copy's written bytes count for the written file; the call and its time, for the file that it read."""
         self.thread_ns = np.zeros(owners.nr_tasks + 1, np.int64)
         """Time in calls by task, at least 1 ns a call; the last entry is of unknown ones."""
         self.in_flight = np.zeros(len(calls), np.int64)
