@@ -124,3 +124,31 @@ def test_others_change() -> None:
     assert Changing.__hash__ is None
     with pytest.raises(AttributeError):
         changing.other = 1
+
+
+@pytest.mark.parametrize(("values", "named"), [((1, 2), {}), ((1,), {"x": 2}), ((), {"x": 1, "y": 2}), ((), {})])
+def test_arguments_that_do_not_fit_are_refused_from_the_first_object_on(
+    values: tuple[int, ...], named: dict[str, int]
+) -> None:
+    """Too many, one twice, one of another name, too few: as by the standard decorator."""
+
+    @dataclass(frozen=True, slots=True)
+    class Point:
+        x: int
+
+    with pytest.raises(TypeError):
+        Point(*values, **named)
+    assert Point(3).x == 3
+
+
+def test_many_objects_have_a_compiled_constructor() -> None:
+    """The first ones have a closure, which is slower to call."""
+
+    @dataclass(frozen=True, slots=True)
+    class Point:
+        x: int
+
+    first = Point.__init__
+    assert [Point(x).x for x in range(20)] == list(range(20))
+    assert Point.__init__ is not first
+    assert Point.__init__.__closure__ is None

@@ -481,3 +481,13 @@ def test_how_long_a_trigger_rests(rig: Callable[[FlightOptions], Rig], clock: Fa
     assert kept._window_ns() == 3_000_000_007
     kept._last_ns = 2_500_000_000
     assert kept._window_ns() == 2_500_000_000
+
+
+def test_the_watcher_is_told_who_converts(rig: Callable[[FlightOptions], Rig], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, the writer of a window would cause the next one."""
+    recorder = rig(FlightOptions(last_s=2.0))
+    recorder.start()
+    monkeypatch.setattr(recorder.flight.dumper, "lived", lambda begin, end: (77,) if begin < end else ())
+    watcher = Mock(**{"take_hits.return_value": []})
+    recorder.flight._fire(watcher)
+    watcher.take_hits.assert_called_once_with((77,))
