@@ -34,8 +34,8 @@ NOT_WHILE_RECORDING = (
 """Rooms that neither recording nor converting enters, and files of other rooms. No other C file may use a name of
 ``sums.h`` (a test holds that)."""
 OF_NO_BENCHMARK = ("lo2io/cli/why.py", "lo2io/cluster/nodes.py", "lo2io/reports/why/")
-"""What no benchmark with kept results runs. Measured commands load none of it but the options of `lo2io why` (a test
-holds that)."""
+"""No benchmark with kept results runs this code. Measured commands load none of it but the options of `lo2io why` (a
+test holds that)."""
 OF_FLIGHT_RECORDERS = "lo2io/capture/flight/"
 FLIGHT_RECORDERS = frozenset(("machine", "rates"))
 """Benchmarks with flight recorders. No other command that is measured loads this room (a test holds that)."""

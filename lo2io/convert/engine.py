@@ -346,7 +346,7 @@ def _records_lost(meta: SpoolMeta) -> bool:
 
 
 def _cache_layer(meta: SpoolMeta) -> int:
-    """Whether the layer ``cache`` was recorded, and whether gaps tell all that is missing of it."""
+    """ON: the layer ``cache`` was recorded, and gaps tell all that is missing of it. DOUBTFUL: gaps do not tell all."""
     if "cache" not in meta.layers:
         return int(lib.LO2_CACHE_LAYER_OFF)
     return int(lib.LO2_CACHE_LAYER_DOUBTFUL if meta.missed_runs or not meta.complete else lib.LO2_CACHE_LAYER_ON)
